@@ -81,12 +81,17 @@ class CodeViews:
             return region_code
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
-        with self._live.exclusive_use.compiling(run) as may_begin:
+        exclusive_use = self._live.exclusive_use
+        with exclusive_use.compiling(run) as may_begin:
             self._live.require_open()
-            if may_begin:
+            if not may_begin:
+                return RegionCode.under(self._live.session, region, changes, gpu, {})
+            # An edit of another thread in between would bring partitions whose layouts are not recorded.
+            with exclusive_use.editing():
                 self._live.program.record_layouts()
-        codes = self._live.codes.under(region, changes, gpu, run)
-        return RegionCode.under(self._results.session, region, changes, gpu, codes)
+                changed, session = self._live.codes.changed(region, changes), self._live.session
+            codes = self._live.codes.under(region, changed, gpu, run)
+        return RegionCode.under(session, region, changes, gpu, codes)
 
     def stages(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from regional_explorer.compiler.run_context import (
     SAME_THREAD,
@@ -25,7 +26,8 @@ from regional_explorer.insight.whole_graphs import (
 )
 from regional_explorer.measure.bandwidth import copy_bandwidth
 from regional_explorer.record.region_code import partition_codes
-from regional_explorer.record.roofline import Launches, borders, eager_ops, roundings
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
+from regional_explorer.record.session import Session
 
 
 class Rooflines:
@@ -50,7 +52,8 @@ class Rooflines:
 
         Args:
             bitwise: whether to compile the whole call again under configs that may make full bitwise equal to eager.
-            cancelled: called between steps; if it returns True the remaining steps are left out.
+            cancelled: called between steps; if it returns True the remaining steps are left out, and ``problems`` says
+                so.
             progress: called with the current task and the fraction done.
             executor: runs timed and untimed work on the right threads.
 
@@ -61,44 +64,51 @@ class Rooflines:
         """
         check_flag("bitwise", bitwise)
         run = RunContext.checked(cancelled, progress, executor)
-        # If it was cancelled before it could begin, it does not run the call.
-        with self._live.exclusive_use.measuring("roofline", run):
+        with self._live.exclusive_use.measuring("roofline", run) as may_begin:
             self._live.require_open()
             reach = reached(self._live.session)
-            program = self._live.variants.program
-            progress("writing the code of the whole graphs", 0.0)
-            whole_graphs = executor.run_untimed(lambda: full_graphs(program))
+            if not may_begin:  # nothing is run while another thread compiles, whatever ``cancelled`` says by now
+                run = replace(run, cancelled=lambda: True)
+            run.progress("writing the code of the whole graphs", 0.0)
+            whole_graphs = executor.run_untimed(lambda: full_graphs(self._live.program, run.cancelled))
             for region in self._live.session.plan.regions:
                 executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
-            session = self._live.session
-            progress("measuring the copy bandwidth", 0.4)
-            bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
-            progress("comparing ops with their decompositions", 0.5)
-            ops = () if cancelled() else executor.run_untimed(lambda: op_differences(self._live.variants))
-            trials = (
-                executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
-                if bitwise and not cancelled()
-                else ()
-            )
+            session, bandwidth, ops = self._live.session, None, None
+            trials: tuple[BitwiseTrial, ...] = ()
+            if not run.cancelled():
+                run.progress("measuring the copy bandwidth", 0.4)
+                bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+            if not run.cancelled():
+                run.progress("comparing ops with their decompositions", 0.5)
+                ops = executor.run_untimed(lambda: op_differences(self._live.variants))
+            if bitwise and not run.cancelled():
+                trials = executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
         full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
-        codes = list(partition_codes(session))
-        has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
+        problems = [
+            f"The graph {graph_id} is left out: {graph.code.problem}."
+            for graph_id, graph in whole_graphs.items()
+            if graph_id not in full
+        ]
+        if run.cancelled():
+            problems.append("Cancelled: what was not determined by then is left out.")
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),
             borders=borders(session, full),
-            launches=Launches(
-                eager_ops(session, full),
-                sum(len(part.kernels) for part in codes) if has_all_codes else None,
-                sum(len(graph.code.kernels) for graph in full.values()),
-            ),
+            launches=_launches(session, full) if full else None,
             roundings=roundings(session, full),
             ops=ops,
             trials=trials,
             bandwidth=bandwidth,
-            problems=tuple(
-                f"The graph {graph_id} is left out: {graph.code.problem}."
-                for graph_id, graph in whole_graphs.items()
-                if graph_id not in full
-            ),
+            problems=tuple(problems),
         )
+
+
+def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
+    codes = list(partition_codes(session))
+    has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
+    return Launches(
+        eager_ops(session, full),
+        sum(len(part.kernels) for part in codes) if has_all_codes else None,
+        sum(len(graph.code.kernels) for graph in full.values()),
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from regional_explorer.compiler.artifacts.canonical import portable
 from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
@@ -19,7 +20,18 @@ from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.region import DEFAULT
 from regional_explorer.torch_api import compile_lock
 
+P = TypeVar("P")
+
 NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A partition under a changed config: its switch, the config, and the key of its code."""
+
+    switch: Switch
+    config: Mapping[str, Any]
+    key: str
 
 
 class Codes:
@@ -51,30 +63,32 @@ class Codes:
             )
             self.revision += 1
 
-    def under(
-        self,
-        region: str,
-        changes: Mapping[str, Any],
-        target: GpuTarget | None,
-        run: RunContext,
-    ) -> dict[str, ArtifactCode]:
-        """Return the code of a region's partitions under ``changes`` of its config, by partition id.
+    def changed(self, region: str, changes: Mapping[str, Any]) -> tuple[Changed, ...]:
+        """Return the partitions of a region under ``changes`` of its config.
 
-        Nothing is compiled, nor needs to have been, but layouts must be recorded; with ``target`` it is the code for
-        that GPU.
+        Those whose layouts are not recorded are left out: an edit of the plan makes such ones.
+        """
+        settings, changed = surroundings(), []
+        for switch in self._switches_of(region):
+            if switch.inputs is not None:
+                merged = {**self._program.config_for(switch), **changes}
+                config = {key: value for key, value in merged.items() if value is not DEFAULT}
+                changed.append(Changed(switch, config, artifact_key(switch.fingerprint(), config, settings)))
+        return tuple(changed)
+
+    def under(
+        self, region: str, changed: Sequence[Changed], target: GpuTarget | None, run: RunContext
+    ) -> dict[str, ArtifactCode]:
+        """Return the code of ``changed`` partitions of a region, by partition id.
+
+        Nothing is compiled, nor needs to have been; with ``target`` it is the code for that GPU.
 
         Raises:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
         """
         program = self._program
         gpu_name = "" if target is None else target.name
-        settings = surroundings()
-        keys = {
-            switch: artifact_key(switch.fingerprint(), self._changed_config(switch, changes), settings)
-            for switch in self._switches_of(region)
-            if switch.inputs is not None
-        }
-        missing = {key: switch for switch, key in keys.items() if _needs_code(self._other_codes.get((key, gpu_name)))}
+        missing = {part.key: part for part in changed if _needs_code(self._other_codes.get((part.key, gpu_name)))}
         with ExitStack() as stack:
             generator = None
             if target is not None and missing:
@@ -83,8 +97,8 @@ class Codes:
                     generator = stack.enter_context(GpuCodeGenerator(target, run.cancelled))
                 except CancelledError:
                     missing = {}
-            for key, switch in _with_progress(missing, region, run):
-                config = self._changed_config(switch, changes)
+            for key, part in _with_progress(missing, region, run):
+                switch, config = part.switch, part.config
                 if generator is None:
                     code = code_under(key, switch.piece, switch.inputs or (), config, program.store.generated)
                 else:
@@ -97,17 +111,13 @@ class Codes:
                     program.tried.setdefault(switch.fingerprint(), {})[key] = config
                     program.store.hashes[key] = code_hash(code.text)
         return {
-            switch.partition.name: self._other_codes[key, gpu_name]
-            for switch, key in keys.items()
-            if (key, gpu_name) in self._other_codes
+            part.switch.partition.name: self._other_codes[part.key, gpu_name]
+            for part in changed
+            if (part.key, gpu_name) in self._other_codes
         }
 
     def _switches_of(self, region: str) -> Iterator[Switch]:
         return (switch for switch in self._program.switches if switch.piece.claim.region == region)
-
-    def _changed_config(self, switch: Switch, changes: Mapping[str, Any]) -> dict[str, Any]:
-        merged = {**self._program.config_for(switch), **changes}
-        return {key: value for key, value in merged.items() if value is not DEFAULT}
 
 
 def _needs_code(code: ArtifactCode | None) -> bool:
@@ -124,10 +134,10 @@ def _code_on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: 
     return generator.code(key, portable_piece, positions_of(switch.piece, inputs))
 
 
-def _with_progress(switches: Mapping[str, Switch], region: str, run: RunContext) -> Iterator[tuple[str, Switch]]:
+def _with_progress(partitions: Mapping[str, P], region: str, run: RunContext) -> Iterator[tuple[str, P]]:
     """Yield the partitions until cancelled, reporting progress before each."""
-    for done, (key, switch) in enumerate(switches.items()):
+    for done, (key, partition) in enumerate(partitions.items()):
         if run.cancelled():
             return
-        run.progress(f"reading the code of {region} ({done + 1} of {len(switches)})", done / len(switches))
-        yield key, switch
+        run.progress(f"reading the code of {region} ({done + 1} of {len(partitions)})", done / len(partitions))
+        yield key, partition

@@ -90,7 +90,9 @@ class Diagnoses:
         """Yield a candidate per direction in which a remedy improves the code."""
         if run.cancelled():
             return
-        after = run.executor.run_untimed(lambda: self._codes.under(region, remedy.config, None, run))
+        after = run.executor.run_untimed(
+            lambda: self._codes.under(region, self._codes.changed(region, remedy.config), None, run)
+        )
         changed = [
             part
             for part in distinct

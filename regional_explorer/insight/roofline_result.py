@@ -39,7 +39,8 @@ class Roofline:
     """Full Inductor as the roofline of a plan; displayed as text or HTML.
 
     ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
-    that crosses the borders of regions. ``ops`` are those that full computes differently, ``roundings`` the roundings
+    that crosses the borders of regions, ``launches`` the kernels that run, None where full's code is not known.
+    ``ops`` are those that full computes differently, None where they were not compared, ``roundings`` the roundings
     that it leaves out; ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not
     be determined.
     """
@@ -47,9 +48,9 @@ class Roofline:
     reach: tuple[Reach, ...]
     regions: tuple[RegionReach, ...]
     borders: tuple[Border, ...]
-    launches: Launches
+    launches: Launches | None
     roundings: Roundings
-    ops: tuple[OpDifference, ...] = ()
+    ops: tuple[OpDifference, ...] | None = ()
     trials: tuple[BitwiseTrial, ...] = ()
     bandwidth: Bandwidth | None = None
     problems: tuple[str, ...] = ()
@@ -66,7 +67,7 @@ class Roofline:
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return _records_frame(self.ops)
+        return _records_frame(self.ops or ())
 
     @property
     def region_frame(self) -> pd.DataFrame:
@@ -76,8 +77,10 @@ class Roofline:
     def _tables(self) -> Iterator[Table]:
         yield reach_table(self.reach, self.launches, self.problems)
         yield regions_table(self.regions)
-        yield borders_table(self.borders, self.bandwidth)
-        yield ops_table(self.ops, self.roundings)
+        if self.launches is not None:
+            yield borders_table(self.borders, self.bandwidth)
+        if self.ops is not None:
+            yield ops_table(self.ops, self.roundings)
         yield trials_table(self.trials)
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import fx
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.artifacts.tensor_layout import traced_layouts
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.compiler.run_context import RunContext, never_cancelled
 from regional_explorer.compiler.variants import Variants
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
@@ -57,9 +57,12 @@ That one has those configs of lite mode that affect results, but marked ops are 
 WHOLE_GRAPH = "the whole graph"
 
 
-def full_graphs(program: Program) -> dict[str, FullGraph]:
-    """Return the code that Inductor generates for each captured graph as a whole; nothing is compiled."""
-    return {live.id: _full_graph(program, live) for live in program.capture.live}
+def full_graphs(program: Program, cancelled: Callable[[], bool] = never_cancelled) -> dict[str, FullGraph]:
+    """Return the code that Inductor generates for each captured graph as a whole, until ``cancelled``.
+
+    Nothing is compiled.
+    """
+    return {live.id: _full_graph(program, live) for live in program.capture.live if not cancelled()}
 
 
 def _full_graph(program: Program, live: LiveGraph) -> FullGraph:

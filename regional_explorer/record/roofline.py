@@ -196,10 +196,11 @@ def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = 
     graph = session.graph(full_graph.graph)
     nodes = graph.by_name()
     views = {full_graph.names[position] for position in full_graph.code.views}
-    kernels: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for number, kernel in enumerate(full_graph.code.kernels):
         for position in (*kernel.nodes, *kernel.inferred):
-            kernels.setdefault(full_graph.names[position], set()).add(number)
+            numbers.setdefault(full_graph.names[position], set()).add(number)
+    kernels = {name: frozenset(computing) for name, computing in numbers.items()}
     sides: dict[str, Side] = {
         name: (part.region, part.id)
         for part in session.partitions
@@ -222,7 +223,7 @@ def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = 
                 tuple(result_readers),
                 {side: tuple(names) for side, names in read_by.items()},
                 name in escaping,
-                {computed: frozenset(numbers) for computed, numbers in kernels.items()},
+                kernels,
             )
 
 

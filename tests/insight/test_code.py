@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler.processes.warmup import warm_toolchain
+from regional_explorer.compiler.program import Program
 from regional_explorer.errors import NotCompiledError, RegionCompileError
 from regional_explorer.insight import lowering
 from regional_explorer.record.kernels import KernelKind, normalized
@@ -103,6 +105,24 @@ def test_cancelled_before_it_began_nothing_is_lost() -> None:
     ex = explored()
     assert not list(ex.code("r", cancelled=lambda: True))
     assert list(ex.code("r"))
+
+
+def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+    record_layouts, threads = Program.record_layouts, list[threading.Thread]()
+
+    def recorded_then_edited(program: Program) -> None:
+        record_layouts(program)
+        if not threads:
+            threads.append(threading.Thread(target=lambda: ex.carve("r", ops="aten.sin*")))
+            threads[0].start()
+            threads[0].join(0.5)
+
+    monkeypatch.setattr(Program, "record_layouts", recorded_then_edited)
+    (part,) = ex.code("r", config={"max_fusion_size": 4})
+    threads[0].join()
+    assert part.kernels[0].kernel.ops == ("sin", "mul")
+    assert ex.plan["r"].carved
 
 
 def test_a_closed_exploration_and_a_saved_one_keep_the_code(tmp_path: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import MeasureError
+from regional_explorer.exploration import rooflines
 from regional_explorer.insight import whole_graphs
 from regional_explorer.insight.whole_graphs import (
     TRIALS,
@@ -21,8 +24,11 @@ from regional_explorer.insight.whole_graphs import (
     reached,
     region_reaches,
 )
+from regional_explorer.record.graph import Graph, GraphKind, TensorSpec
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.roofline import (
     EAGER_OPS,
+    FullGraph,
     OpDifference,
     Reach,
     Roundings,
@@ -33,7 +39,9 @@ from regional_explorer.record.roofline import (
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.render.report.roofline_tables import ops_table
 from regional_explorer.render.report.text import table_text
+from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.engine.upstream import BEFORE_2_13
+from tests.render.sessions import op, session
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
@@ -153,6 +161,39 @@ def test_it_shows_itself() -> None:
 
 
 @pytest.mark.compiles
+def test_cancelled_it_does_nothing_more_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = explored()
+    ex.benchmark(("regional", "full"), 0.1, regions=False)
+    for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
+        monkeypatch.setattr(rooflines, name, lambda *_: pytest.fail("nothing is run"))
+    found = ex.roofline(cancelled=lambda: True)
+    assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
+    assert ex.session.codes == ()
+    assert len(found.reach) == 1
+    text, html = str(found), found._repr_mimebundle_()["text/html"]
+    for shown in (text, html):
+        assert "Cancelled: what was not determined by then is left out." in shown
+        assert "launches" not in shown
+        assert "crosses a border" not in shown
+        assert "decomposes no op" not in shown
+    assert found.border_frame.empty
+    assert found.op_frame.empty
+
+
+@pytest.mark.compiles
+def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex, told = explored(), list[str]()
+    ex.benchmark(("regional", "full"), 0.1, regions=False)
+    monkeypatch.setattr(rooflines, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
+    asked = iter([True])
+    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
+        # Once alone: what asks again later must not begin then.
+        ex.roofline(cancelled=lambda: bool(told) and next(asked, False), progress=lambda doing, _: told.append(doing))
+    assert told[0] == WAITING
+    assert ex.session.codes == ()
+
+
+@pytest.mark.compiles
 def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
     """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
@@ -182,6 +223,28 @@ def test_the_users_own_compile_of_the_call_is_not_what_is_compared() -> None:
     (trial,) = bitwise_trials(ex.live.variants, ({},), RunContext())
     assert trial.config == {"fallback_random": True}
     assert trial.equal
+
+
+def test_many_results_take_memory_by_their_number_not_by_its_square() -> None:
+    def peak(number: int) -> int:
+        names = [f"sin_{position}" for position in range(number)]
+        spec = TensorSpec("bfloat16", (8,), (1,), "cpu")
+        nodes = tuple(
+            replace(op(name, "aten.sin.default", *names[:position][-1:]), values=(spec,))
+            for position, name in enumerate(names)
+        )
+        graph = Graph("0/forward", GraphKind.FORWARD, 0, nodes)
+        code = ArtifactCode("whole", "", (Kernel("k", KernelKind.POINTWISE, nodes=tuple(range(number))),))
+        full = {graph.id: FullGraph(graph.id, tuple(names), code)}
+        record = session([graph])
+        tracemalloc.start()
+        try:
+            assert roundings(record, full) == Roundings(number, number - 1)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(800) < 6 * peak(200)
 
 
 def test_memory_that_nothing_was_written_to_is_not_compared() -> None:

@@ -21,13 +21,8 @@ from regional_explorer.render.style.formats import NONE, config_text, duration, 
 MOST_BORDERS = 20
 
 
-def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[str]) -> Table:
+def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table:
     """Return how much of full's gain the plan reaches, by phase."""
-    kernels = "" if launches.region_kernels is None else f" and {count(launches.region_kernels, 'kernel')} of regions"
-    launched = (
-        f"One call launches {count(launches.eager_ops, 'eager op')}{kernels}; "
-        f"in full Inductor, {count(launches.full_kernels, 'kernel')}."
-    )
     return Table(
         title="How much of full Inductor's gain the plan reaches",
         columns=("phase", "eager", "this plan", "full", "full's gain reached"),
@@ -42,8 +37,16 @@ def reach_table(reach: Sequence[Reach], launches: Launches, problems: Sequence[s
             for row in reach
         ),
         empty="Nothing was measured.",
-        note="\n".join([launched, *problems]),
+        note="\n".join([*([] if launches is None else [_launched(launches)]), *problems]),
         figures=frozenset({"eager", "this plan", "full", "full's gain reached"}),
+    )
+
+
+def _launched(launches: Launches) -> str:
+    kernels = "" if launches.region_kernels is None else f" and {count(launches.region_kernels, 'kernel')} of regions"
+    return (
+        f"One call launches {count(launches.eager_ops, 'eager op')}{kernels}; "
+        f"in full Inductor, {count(launches.full_kernels, 'kernel')}."
     )
 
 
