@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.fusion_refused import fusion_remedies
 from regional_explorer.insight.why import RECOMPUTED, Cured, Remedy, from_times, wins
+from regional_explorer.measure.accuracy.partition_check import check_partition
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
@@ -24,7 +26,7 @@ from regional_explorer.record.kernel_times import ArtifactKernelTimes
 from regional_explorer.record.region import Direction, Region
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Timing
+from regional_explorer.record.timing import NumericsVerdict, Timing
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Diagnoses:
             return ()
         diagnostics = tuple(
             diagnostic
-            for diagnostic in (*from_times(region, distinct, times), *measured)
+            for diagnostic in (*from_times(region, parts, times), *measured)
             if not (measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
         )
         self._diagnostics[region] = self._program.plan[region], diagnostics
@@ -121,7 +123,10 @@ class Diagnoses:
         budget_s: float,
         run: RunContext,
     ) -> Timing | None:
-        """Return the time of equal partitions under ``config`` relative to now; None if it cannot be measured."""
+        """Return the time of equal partitions under ``config`` relative to now.
+
+        None if it cannot be measured, or does not compute what eager does.
+        """
         key = part.code.artifact
         program = self._program
         switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
@@ -133,8 +138,14 @@ class Diagnoses:
             calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
             context = MeasureContext.of(replace(run, progress=no_progress), self._environment)
             with as_in_the_call():
-                rounds = measure_rounds(calls, BenchmarkOptions(budget_s), context, baseline="now", numerics={})
-        except (RegionCompileError, MeasureError):
+                check = run.executor.run_untimed(
+                    lambda: check_partition(program, switch, args, switch.partition.name, run.cancelled, config)
+                )
+                if check.verdict is NumericsVerdict.FAILED:
+                    return None
+                numerics = {"remedy": check.verdict}
+                rounds = measure_rounds(calls, BenchmarkOptions(budget_s), context, baseline="now", numerics=numerics)
+        except (CancelledError, RegionCompileError, MeasureError):
             return None
         rounds.result.stopped.raise_interrupt()
         return next((timing for timing in rounds.timings if timing.variant == "remedy"), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,9 @@ from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.rates import matrix_s, traffic_s
 from regional_explorer.insight.timed_code import CLOCK, NOTE, timed_code
+from regional_explorer.measure.accuracy.numerics import repeats
+from regional_explorer.measure.accuracy.partition_check import named_outputs
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
@@ -80,7 +84,7 @@ def _measured_times(
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(code.artifact, problem="the call does not reach it: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
-    notes = _ClockNotes()
+    notes = ClockNotes()
     with as_in_the_call():
         started = time.perf_counter()
         try:
@@ -90,11 +94,11 @@ def _measured_times(
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
         whole_call = timed_calls(switch, args)[-1]
-        if not run.executor.run_untimed(lambda: _same_results(artifact, timed, args, whole_call.before)):
+        if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole_call.before)):
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        rounds = _timed_rounds(whole_call.forward, timed, untimed, whole_call.before, notes, budget_s, run)
+        rounds = timed_rounds(whole_call.forward, timed, untimed, whole_call.before, notes, budget_s, run)
     if len(rounds) < FEWEST_ROUNDS:
         return None
     kernels = tuple(
@@ -109,7 +113,7 @@ def _devices(switch: Switch) -> set[str]:
 
 
 @dataclass
-class _ClockNotes:
+class ClockNotes:
     """The times that the clocks in the code measured."""
 
     times: dict[int, list[float]] = field(default_factory=dict)
@@ -150,7 +154,7 @@ def times_of_rounds(
 
 
 def _generated_calls(
-    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: _ClockNotes
+    program: Program, switch: Switch, code: ArtifactCode, args: Sequence[Any], notes: ClockNotes
 ) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return calls of the generated code with clocks and without."""
     with program.store.generated.collected():
@@ -164,30 +168,33 @@ def _generated_calls(
 
 
 def _same_results(
-    artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
+    switch: Switch, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
 ) -> bool:
+    """Return whether the code with clocks computes what the artifact does, up to the order in which threads add."""
     put_back()
-    expected = artifact.call(list(args))
+    expected = named_outputs(switch, artifact.call(list(args)))
     put_back()
     results = timed()
     put_back()
-    return len(expected) == len(results) and all(
-        reference.shape == result.shape and reference.dtype == result.dtype
-        for reference, result in zip(expected, results, strict=True)
-        if isinstance(reference, torch.Tensor)
-    )
+    if len(results) != len(switch.piece.outputs):
+        return False
+    return repeats(expected, named_outputs(switch, results), arithmetic_of([switch.piece.gm]))
 
 
-def _timed_rounds(
+def timed_rounds(
     whole_call: Callable[[], Any],
     timed: Callable[[], Any],
     untimed: Callable[[], Any],
     put_back: Callable[[], object],
-    notes: _ClockNotes,
+    notes: ClockNotes,
     budget_s: float,
     run: RunContext,
 ) -> list[RoundTimes]:
-    """Call all three in turn until the budget is spent."""
+    """Call all three in turn until the budget is spent; each round begins with another one.
+
+    A call finds in the caches what the one before it left there.
+    """
+    calls = deque((timed, untimed, whole_call))
 
     def seconds(call: Callable[[], Any]) -> float:
         put_back()
@@ -197,8 +204,9 @@ def _timed_rounds(
 
     def time_round() -> RoundTimes:
         notes.total_s = 0.0
-        clocked_s, generated_s = seconds(timed), seconds(untimed)
-        return RoundTimes(seconds(whole_call), generated_s, clocked_s, notes.total_s)
+        taken_s = {call: seconds(call) for call in calls}
+        calls.rotate(-1)
+        return RoundTimes(taken_s[whole_call], taken_s[untimed], taken_s[timed], notes.total_s)
 
     run.executor.run_timed(time_round)
     notes.times.clear()

@@ -79,7 +79,7 @@ def _partition_rows(equal_parts: list[PartitionCode], times: ArtifactKernelTimes
         yield row
     outside_s = {BETWEEN_KERNELS: times.between_s, AROUND_CODE: times.around_s}
     if not times.adds_up:
-        outside_s[UNACCOUNTED] = times.whole_s - times.kernels_s - times.between_s - times.around_s
+        outside_s[UNACCOUNTED] = times.unaccounted_s
     for name, seconds in outside_s.items():
         figures = {"kernel": name, "time_us": seconds * US_PER_S, "share": seconds / times.whole_s}
         yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common | figures

@@ -35,7 +35,10 @@ EXPENSIVE_OPS = frozenset(
 def from_times(
     region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
 ) -> Iterator[Diagnostic]:
-    """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it."""
+    """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
+
+    ``parts`` are all its partitions: the times of equal code count once for each of them.
+    """
     timed_parts = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
     if not timed_parts or any(part_times.problem is not None for _, part_times in timed_parts):
         return
@@ -95,11 +98,12 @@ class Remedy(Generic[C]):
 
 
 def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
-    """Return the text of a remedy: the call to make, and the measured speedup."""
+    """Return the text of a remedy: the call to make, the measured speedup, and the verdict of the numerics check."""
     direction = Direction.of_graph(part.partition.graph)
     return (
         f'ex.configure({region!r}, {dict(config)!r}, direction="{direction}"): '
-        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now."
+        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now; "
+        f"numerics: {timing.numerics}."
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +13,16 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import SameThread
-from regional_explorer.insight import kernel_timer
+from regional_explorer.insight import diagnose, kernel_timer
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.fusion_refused import fusion_remedies
+from regional_explorer.insight.kernel_timer import KernelTimes
 from regional_explorer.insight.why import from_times, recomputed, wins
 from regional_explorer.measure.timing import measured_rounds
 from regional_explorer.measure.timing.clock import CpuClock
+from regional_explorer.measure.timing.rounds_result import Stop
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.partition import Partition, State
@@ -67,6 +72,21 @@ def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None
     assert not wins([faster, None])
 
 
+def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
+    """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
+
+    def measure(times: KernelTimes, _region: str, codes: dict[str, ArtifactCode], *_: Any) -> None:
+        for key, code in codes.items():
+            kernels = (KernelTime(kernel_s, 0.0, bound_s, None if bound_s is None else BoundBy.COPY),) * len(
+                code.kernels
+            )
+            whole_s = kernel_s * len(kernels) + between_s
+            times.found[key] = ArtifactKernelTimes(key, kernels, whole_s=whole_s, between_s=between_s, rounds=5)
+        times.revision += 1
+
+    monkeypatch.setattr(KernelTimes, "measure", measure)
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
@@ -99,18 +119,37 @@ def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
 
 
 @pytest.mark.compiles
-def test_a_tiny_region_waits_for_its_launches() -> None:
+def test_a_tiny_region_waits_for_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
             return x * 2
 
     ex = rx.explore(tiny, (torch.randn(8),))
     ex.compile()
-    # A kernel that loses its core for a moment takes longer than its launch, so one measurement may find nothing.
-    item = next(item for _ in range(5) for item in ex.diagnose("r", 0.4))
+    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    (item,) = ex.diagnose("r", 0.4)
     assert item.code == "launch-bound"
+    assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message
     assert item.where
     assert ex.diagnose("r", 0.4, cancelled=lambda: True) == []
+
+
+@pytest.mark.compiles
+def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for weight in weights:
+            with rx.region("r"):
+                y = x.sin()
+            x = y @ weight
+        with rx.region("r"):
+            return x.sin().sum(0)
+
+    ex = rx.explore(layers, (torch.randn(64, 64), *(torch.randn(64, 64) for _ in range(3))))
+    ex.compile()
+    assert len(set(ex.partitions.artifact)) == 2
+    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    (item,) = ex.diagnose("r", 0.4)
+    assert "spends 90% of its 40.0 µs outside its 4 kernels" in item.message
 
 
 def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -175,12 +214,38 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
 
 @pytest.mark.compiles
 def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
-    ex = rx.explore(four_loops, (torch.randn(1 << 20),))  # so many that the kernels take most of the time
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
     ex.compile()
+    plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
         monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(verdict))
         assert [str(item.code) for item in ex.diagnose("r", 0.2)] == codes
+
+
+def faster(*_args: Any, numerics: Any, **_options: Any) -> Any:
+    """Stand in for the rounds of a remedy, as if it was faster."""
+    timing = replace(timed(Verdict.FASTER)(), numerics=numerics["remedy"])
+    return SimpleNamespace(result=SimpleNamespace(stopped=Stop.PRECISE), timings=(timing,))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("kind", ["right", "wrong"])
+def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
+    ex.compile()
+    twin = Program.twin
+
+    def wrong_twin(program: Program, switch: Any, config: Any) -> Any:
+        artifact = twin(program, switch, config)
+        return replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
+
+    if kind == "wrong":
+        monkeypatch.setattr(Program, "twin", wrong_twin)
+    monkeypatch.setattr(diagnose, "measure_rounds", faster)
+    found = [item for item in ex.diagnose("r", 0.2) if item.code == "fusion-refused"]
+    assert ["1.50× as fast (1.40–1.60×) as now; numerics: ok." in item.remedy for item in found] == (
+        [True] if kind == "right" else []
+    )
 
 
 @pytest.mark.compiles

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +12,14 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.insight.kernel_timer import RoundTimes, times_of_rounds
+from regional_explorer.insight import kernel_timer
+from regional_explorer.insight.kernel_timer import (
+    FEWEST_ROUNDS,
+    ClockNotes,
+    RoundTimes,
+    timed_rounds,
+    times_of_rounds,
+)
 from regional_explorer.insight.rates import traffic_s
 from regional_explorer.insight.timed_code import timed_code
 from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
@@ -54,13 +63,14 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first() -> None:
     assert (forward.kernel == "not accounted for").sum() == (not times.adds_up)
 
 
-def test_what_does_not_add_up_is_said() -> None:
+@pytest.mark.parametrize("with_clocks", [0.5, 1.0])
+def test_what_does_not_add_up_is_said(with_clocks: float) -> None:
     ex = explored()
     ex.compile()
     ex.kernel_times("r", 0.1)
     for key, times in ex.live.kernel_times.found.items():
         whole_s = 2 * (times.kernels_s + times.between_s + times.around_s)
-        ex.live.kernel_times.found[key] = dataclasses.replace(times, whole_s=whole_s, with_clocks=0.5)
+        ex.live.kernel_times.found[key] = dataclasses.replace(times, whole_s=whole_s, with_clocks=with_clocks)
     ex.live.kernel_times.revision += 1
     found = ex.results.kernel_times("r")
     assert list(found[found.kernel == "not accounted for"].share) == [pytest.approx(0.5)] * 2
@@ -74,6 +84,26 @@ def test_a_disturbed_machine_gives_no_times_below_zero() -> None:
     assert times.around_s == 0.0
     assert times.with_clocks == pytest.approx(1.0)
     assert times_of_rounds("key", (), [undisturbed] * 5, build_s=1.0).with_clocks == pytest.approx(1.1)
+
+
+def test_each_of_the_three_calls_comes_first_as_often() -> None:
+    """What is in the caches from the call before shall not be to the good of one of them alone."""
+    order: list[str] = []
+    whole, clocked, generated = (functools.partial(order.append, name) for name in ("whole", "clocked", "generated"))
+    rounds = timed_rounds(whole, clocked, generated, lambda: None, ClockNotes(), 0.0, RunContext())
+    assert len(rounds) == FEWEST_ROUNDS
+    in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
+    assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
+    assert [names[0] for names in in_rounds] == ["clocked", "generated", "whole"] * 2
+
+
+def test_code_with_clocks_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = explored()
+    ex.compile()
+    monkeypatch.setattr(kernel_timer, "timed_code", lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
+    found = ex.kernel_times("r", 0.1)
+    forward = found[found.partition.str.contains("forward")]
+    assert list(forward.problem) == ["the code with clocks gives other results"]
 
 
 def test_timings_never_come_from_the_build_with_clocks() -> None:

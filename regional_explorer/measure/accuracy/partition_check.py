@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,11 +57,12 @@ def check_partition(
     args: Sequence[Any],
     partition: str,
     cancelled: Callable[[], bool] = never_cancelled,
+    config: Mapping[str, Any] = MappingProxyType({}),
 ) -> Check:
-    """Compare the artifact of ``switch`` with its eager piece on ``args``.
+    """Compare the artifact of ``switch`` with its eager piece on ``args``; with ``config``, a twin compiled under that.
 
     A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
-    check fails, it is repeated on twins compiled under configs that may cure it.
+    check of the artifact fails, it is repeated on twins compiled under configs that may cure it.
 
     Raises:
         concurrent.futures.CancelledError: ``cancelled`` returned True.
@@ -69,7 +71,7 @@ def check_partition(
 
     def run_piece(function: Callable[..., Any]) -> Values:
         random_state.restore()
-        return _named_outputs(switch, function(list(args)))
+        return named_outputs(switch, function(list(args)))
 
     try:
         gm, eager = switch.piece.gm, run_piece(switch.eager)
@@ -90,10 +92,11 @@ def check_partition(
 
         draw_config = {"fallback_random": True} if switch.draws else {}
         try:
-            rows = rows_of(draw_config, TWIN_NOTE if draw_config else "")
+            rows = rows_of({**config, **draw_config}, TWIN_NOTE if draw_config else "")
         except RegionCompileError as error:
-            return Check(without_twin(rows_of({}), error))
-        return Check(rows, _find_cure(rows_of, draw_config) if verdict(rows) == NumericsVerdict.FAILED else None)
+            return Check(without_twin(rows_of(config), error))
+        may_be_cured = verdict(rows) == NumericsVerdict.FAILED and not config
+        return Check(rows, _find_cure(rows_of, draw_config) if may_be_cured else None)
     finally:
         random_state.restore()
 
@@ -133,7 +136,8 @@ def _using_twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> 
             switch.use(artifact_before)
 
 
-def _named_outputs(switch: Switch, results: Any) -> Values:
+def named_outputs(switch: Switch, results: Any) -> Values:
+    """Return the tensors that a piece returned, by the names of its outputs."""
     tensors = (
         (name, dense(value).clone())
         for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
@@ -147,6 +151,6 @@ def _float64_outputs(switch: Switch, args: Sequence[Any], random_state: RandomSt
     random_state.restore()
     exact_args = [arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in LOW_DTYPES else arg for arg in args]
     try:
-        return _named_outputs(switch, to_float64(switch.piece.gm)(*exact_args))
+        return named_outputs(switch, to_float64(switch.piece.gm)(*exact_args))
     except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
         return None
