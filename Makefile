@@ -35,7 +35,7 @@ NOTEBOOK := notebooks/quickstart.ipynb
 # Jupyter shall take the kernel of the virtual environment, whatever other kernels there are.
 OWN_KERNEL := env -u JUPYTER_PATH JUPYTER_PREFER_ENV_PATH=1
 
-.PHONY: help demo gallery lab docs test test-rest test-fast test-browser test-all test-torch test-python dist bench lint clean \
+.PHONY: help demo gallery lab docs test test-rest test-fast test-browser test-all coverage test-torch test-python dist bench lint clean \
 	cxx chromium
 
 help: ## list the targets
@@ -92,6 +92,9 @@ test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under 
 
 test-browser: $(STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
 	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
+
+coverage: $(STAMP) cxx ## branch coverage of the package by all tests but the slow and the browser's: half as long again
+	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) --cov --cov-report=term:skip-covered $(PYTEST_ARGS)
 
 test-all: lint cxx chromium ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from regional_explorer.errors import RefusalCode
 from regional_explorer.record.diagnostic import DiagnosticCode
-from scripts import code_facts
+from scripts import count
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "regional_explorer"
 
 
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, those inside functions and for type checking included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == PACKAGE.name:
+            yield from (f"{PACKAGE.name}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
 def test_files_do_not_import_each_other_in_a_circle() -> None:
     files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
     del files["regional_explorer.__init__"]  # the public names, loaded when first used
-    imports = {
-        name: {found for found in code_facts.imported(ast.parse(path.read_text(encoding="utf-8"))) if found in files}
-        for name, path in files.items()
-    }
+    imports = {name: {found for found in imported(path) if found in files} for name, path in files.items()}
     waiting = dict(imports)
     while free := [name for name, below in waiting.items() if not below & waiting.keys()]:
         waiting = {name: below for name, below in waiting.items() if name not in free}
@@ -35,10 +44,9 @@ def test_every_package_stands_in_the_table_of_packages() -> None:
     assert packages - subdivided <= named
 
 
-def test_logical_lines_are_statements(tmp_path: Path) -> None:
-    file = tmp_path / "module.py"
-    file.write_text('"""Doc."""\n\n# comment\nx = (\n    1,\n)\n\n\ndef f():\n    """Doc."""\n    return x\n')
-    assert code_facts.logical_lines(file) == 3
+def test_code_and_statements_are_counted() -> None:
+    text = '"""Doc."""\n\n# comment\nx = (\n    1,\n)\n\n\ndef f():\n    """Doc."""\n    return x\n'
+    assert (count.lines_of_code(text), count.statements(text)) == (5, 5)
 
 
 def test_every_diagnostic_code_has_its_section() -> None:
