@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 from pathlib import Path
 
 from regional_explorer.errors import RegionalExplorerError
@@ -40,7 +38,7 @@ def write_bytes(target: Path, content: bytes, error: type[RegionalExplorerError]
         if destination.exists() and not destination.is_file():
             destination.write_bytes(content)  # a device or a pipe is written to, not replaced
         else:
-            with replacing(destination, _file_permissions(destination)) as file:
+            with replacing(destination) as file:
                 file.write(content)
     except OSError as problem:
         raise error(f"Cannot write {target}: {problem.strerror or problem}.") from problem
@@ -61,12 +59,3 @@ def writable_path(target: Path, error: type[RegionalExplorerError]) -> Path:
         reason = getattr(problem, "strerror", None) or problem
         raise error(f"Cannot write {sendable(str(target))!r}: {reason}.") from problem
     return destination
-
-
-def _file_permissions(destination: Path) -> int:
-    """Return the permissions of the replaced file, or the default ones of a new file."""
-    with contextlib.suppress(FileNotFoundError):
-        return stat.S_IMODE(destination.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask

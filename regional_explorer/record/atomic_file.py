@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+NEW_FILE = 0o666
+"""The permissions of a new file, from which the system takes those of the umask."""
+
 
 @contextlib.contextmanager
-def replacing(path: Path, permissions: int) -> Iterator[BinaryIO]:
+def replacing(path: Path, permissions: int | None = None) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of ``path`` when the block ends; if it raises, the old one stays.
+
+    Without ``permissions`` it gets those of the file that it replaces, or the usual ones of a new file.
 
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, name = tempfile.mkstemp(prefix=".regional-explorer-", suffix=".tmp", dir=path.parent)
-    temporary = Path(name)
+    if permissions is None:
+        with contextlib.suppress(FileNotFoundError):
+            permissions = stat.S_IMODE(path.stat().st_mode)
+    temporary = path.parent / f".regional-explorer-{secrets.token_hex(8)}.tmp"
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
+    descriptor = os.open(temporary, flags, NEW_FILE if permissions is None else permissions)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(descriptor)
-        temporary.chmod(permissions)
+        if permissions is not None:
+            temporary.chmod(permissions)
         temporary.replace(path)
     except BaseException:  # an interrupt too leaves no half-written file behind
         with contextlib.suppress(OSError):

@@ -75,6 +75,18 @@ def test_a_new_file_and_a_replaced_one_have_the_usual_permissions(tmp_path: Path
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+def test_the_umask_of_the_process_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is shared by all threads: what another one creates meanwhile would be open to everybody.
+    before = os.umask(0o077)
+    try:
+        monkeypatch.setattr("os.umask", lambda mask: pytest.fail(f"the umask is set to {mask:o}"))
+        path = save(sessions.measured(), tmp_path / "x.json")
+        monkeypatch.undo()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     link = tmp_path / "x.json"
