@@ -30,13 +30,13 @@ from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.compare import compare_frame
 from regional_explorer.export.save import save
 from regional_explorer.export.shown_diagnostics import DiagnosticList
-from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.measure.timing.clock import Clock
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
 from regional_explorer.record.session import Session
 from regional_explorer.record.variant_name import BY_DEFAULT
+from regional_explorer.render.report.shown_frame import ShownFrame
 
 if TYPE_CHECKING:
     import graphviz
@@ -248,7 +248,7 @@ class Exploration:
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
-        return ShownFrame(compare_frame(self.runs))
+        return compare_frame(self.runs)
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

@@ -12,7 +12,6 @@ from regional_explorer.export import frames, region_frames
 from regional_explorer.export.compile_frames import caches_frame, compile_times_frame
 from regional_explorer.export.profile_frame import profile_frame
 from regional_explorer.export.save import save
-from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.insight.code import RegionCode
 from regional_explorer.insight.kernel_times_frame import kernel_times_frame
 from regional_explorer.insight.region_stages import RegionStages
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def result_table(frame: Callable[[Session], pd.DataFrame]) -> property:
-    """Return a property with the ``frame`` of the session, rounded where a notebook shows it; its values stay exact."""
+    """Return a property with the ``frame`` of the session."""
 
     def table(results: Results) -> pd.DataFrame:
-        return ShownFrame(frame(results.session))
+        return frame(results.session)
 
     return property(table, doc=frame.__doc__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from regional_explorer.errors import InvalidArgumentError, SessionError
 from regional_explorer.errors.arguments import shown_value
@@ -16,9 +16,23 @@ from regional_explorer.record.plan_differences import differences
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import US_PER_S
 from regional_explorer.record.variant_name import VariantName
+from regional_explorer.render.report.shown_frame import ShownFrame
 
-if TYPE_CHECKING:
-    import pandas as pd
+FIRST_COLUMNS = ("title", "differs", "changed")
+LAST_COLUMNS = (
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "slowdown",
+    "slowdown_low",
+    "slowdown_high",
+    "difference",
+    "numerics",
+    "partitions",
+    "compile_s",
+)
+"""The columns before and after the times of the variants."""
 
 
 class SessionOwner(Protocol):
@@ -29,7 +43,7 @@ class SessionOwner(Protocol):
         """The frozen record."""
 
 
-def compare(*views: SessionOwner | Session) -> pd.DataFrame:
+def compare(*views: SessionOwner | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
@@ -47,11 +61,10 @@ def compare(*views: SessionOwner | Session) -> pd.DataFrame:
     return compare_frame([run for run in runs if run is not None])
 
 
-def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
+def compare_frame(runs: Sequence[Session]) -> ShownFrame:
     """Return one row per session with times of the whole call: the step, or the forward without gradients."""
-    import pandas as pd
-
     variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
+    columns = [*FIRST_COLUMNS, *(f"{name}_us" for name in variants), *LAST_COLUMNS]
     rows = []
     for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
         times = {} if run.is_outdated else run.whole_timings
@@ -76,7 +89,7 @@ def compare_frame(runs: Sequence[Session]) -> pd.DataFrame:
                 "compile_s": run.compile_s,
             }
         )
-    return pd.DataFrame(rows)
+    return ShownFrame(rows, columns=columns)
 
 
 def _change_since(first: Session, run: Session) -> SpeedChange:

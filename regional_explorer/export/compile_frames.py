@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.compiles import CompilePhase
 from regional_explorer.record.session import Session
+from regional_explorer.render.report.shown_frame import ShownFrame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CACHE_COLUMNS = (
     "partition",
@@ -45,7 +47,7 @@ def caches_frame(session: Session) -> pd.DataFrame:
         }
         for part, compiled in session.compiled_partitions
     ]
-    return pd.DataFrame(rows, columns=list(CACHE_COLUMNS))
+    return ShownFrame(rows, columns=list(CACHE_COLUMNS))
 
 
 def compile_times_frame(session: Session) -> pd.DataFrame:
@@ -62,7 +64,7 @@ def compile_times_frame(session: Session) -> pd.DataFrame:
         row["compile_s"] += compiled.seconds
         for phase in CompilePhase:
             row[_phase_column(phase)] += compiled.phases.get(phase, 0.0)
-    return pd.DataFrame(rows.values(), columns=columns)
+    return ShownFrame(rows.values(), columns=columns)
 
 
 def _phase_column(phase: CompilePhase) -> str:

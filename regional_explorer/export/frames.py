@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.export.region_frames import measured_plan, micro, times
 from regional_explorer.record.region_summary import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import US_PER_S, Numerics
+from regional_explorer.render.report.shown_frame import ShownFrame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REGION_COLUMNS = (
     "region",
@@ -97,7 +99,7 @@ def regions_frame(session: Session) -> pd.DataFrame:
         }
         for summary in region_summaries(session)
     ]
-    return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
+    return ShownFrame(rows, columns=list(REGION_COLUMNS))
 
 
 def partitions_frame(session: Session) -> pd.DataFrame:
@@ -119,7 +121,7 @@ def partitions_frame(session: Session) -> pd.DataFrame:
         }
         for part in session.partitions
     ]
-    return pd.DataFrame(rows, columns=list(PARTITION_COLUMNS))
+    return ShownFrame(rows, columns=list(PARTITION_COLUMNS))
 
 
 def timings_frame(session: Session) -> pd.DataFrame:
@@ -145,7 +147,7 @@ def timings_frame(session: Session) -> pd.DataFrame:
         }
         for timing in session.timings
     ]
-    return pd.DataFrame(rows, columns=list(TIMING_COLUMNS))
+    return ShownFrame(rows, columns=list(TIMING_COLUMNS))
 
 
 def memory_frame(session: Session) -> pd.DataFrame:
@@ -163,7 +165,7 @@ def memory_frame(session: Session) -> pd.DataFrame:
         }
         for row in session.memory
     ]
-    return pd.DataFrame(rows, columns=["variant", "peak_bytes", "least_bytes", "how", "plan"])
+    return ShownFrame(rows, columns=["variant", "peak_bytes", "least_bytes", "how", "plan"])
 
 
 def numerics_frame(session: Session) -> pd.DataFrame:
@@ -198,10 +200,10 @@ def _frame_of_numerics(numerics: Sequence[Numerics], columns: Sequence[str]) -> 
         }
         for row in numerics
     ]
-    return pd.DataFrame(rows, columns=list(columns))
+    return ShownFrame(rows, columns=list(columns))
 
 
 def compiles_frame(session: Session) -> pd.DataFrame:
     """Return one row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
     rows = [{"what": str(cost.what), "compile_s": cost.seconds, "cache": cost.cache} for cost in session.compile_costs]
-    return pd.DataFrame(rows, columns=["what", "compile_s", "cache"])
+    return ShownFrame(rows, columns=["what", "compile_s", "cache"])

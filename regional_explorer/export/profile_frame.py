@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from math import nan
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import US_PER_S
+from regional_explorer.render.report.shown_frame import ShownFrame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PROFILE_COLUMNS = (
     "by",
@@ -49,4 +52,4 @@ def profile_frame(session: Session) -> pd.DataFrame:
         }
         for row in (session.profile.rows if session.profile else ())
     ]
-    return pd.DataFrame(rows, columns=list(PROFILE_COLUMNS))
+    return ShownFrame(rows, columns=list(PROFILE_COLUMNS))

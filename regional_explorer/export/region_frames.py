@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.region_timing import RegionTiming, region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import US_PER_S
+from regional_explorer.render.report.shown_frame import ShownFrame
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 REGION_TIMING_COLUMNS = (
     "region",
@@ -75,7 +77,7 @@ def region_timings_frame(session: Session) -> pd.DataFrame:
         }
         for timing in region_timings(session)
     ]
-    return pd.DataFrame(rows, columns=list(REGION_TIMING_COLUMNS))
+    return ShownFrame(rows, columns=list(REGION_TIMING_COLUMNS))
 
 
 def partition_timings_frame(session: Session) -> pd.DataFrame:
@@ -103,7 +105,7 @@ def partition_timings_frame(session: Session) -> pd.DataFrame:
         }
         for timing in session.partition_timings
     ]
-    return pd.DataFrame(rows, columns=list(PARTITION_TIMING_COLUMNS))
+    return ShownFrame(rows, columns=list(PARTITION_TIMING_COLUMNS))
 
 
 def reconciliation_frame(session: Session) -> pd.DataFrame:
@@ -121,7 +123,7 @@ def reconciliation_frame(session: Session) -> pd.DataFrame:
         }
         for row in session.reconciliation
     ]
-    return pd.DataFrame(rows, columns=["phase", "part", "total", "time_us", "low_us", "high_us", "note", "plan"])
+    return ShownFrame(rows, columns=["phase", "part", "total", "time_us", "low_us", "high_us", "note", "plan"])
 
 
 def measured_plan(session: Session) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regional_explorer.export.shown_frame import ShownFrame
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.render.report.shown_frame import ShownFrame
 
 DIAGNOSTIC_COLUMNS = ("severity", "code", "message", "where", "what to do")
 

@@ -105,7 +105,7 @@ class RegionCode:
 
         For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
         """
-        import pandas as pd
+        from regional_explorer.render.report.shown_frame import ShownFrame  # which imports pandas
 
         rows = [
             (
@@ -126,9 +126,9 @@ class RegionCode:
             for linked in part.kernels
         ]
         gpu_columns = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
-        frame = pd.DataFrame(rows, columns=[*KERNEL_COLUMNS, *gpu_columns])
+        frame = ShownFrame(rows, columns=[*KERNEL_COLUMNS, *gpu_columns])
         integers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
-        return frame.astype({column: "Int64" for column in integers if column in frame})
+        return ShownFrame(frame.astype({column: "Int64" for column in integers if column in frame}))
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""

@@ -45,14 +45,14 @@ def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
     clocks. If the kernels, the time between and that around them differ from it by more than a tenth, a row says how
     much is ``not accounted for``. Without a known bound, no time counts as wasted.
     """
-    import pandas as pd
+    from regional_explorer.render.report.shown_frame import ShownFrame  # which imports pandas
 
     parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
     times = {kernel_times.artifact: kernel_times for kernel_times in session.kernel_times}
     rows = [row for key, equal in parts.items() if key in times for row in _partition_rows(equal, times[key])]
     rows.sort(key=lambda row: -(row["wasted_us"] or 0.0))
-    frame = pd.DataFrame(rows, columns=list(KERNEL_TIME_COLUMNS))
-    return frame.astype({"number": "Int64"}) if rows else frame
+    frame = ShownFrame(rows, columns=list(KERNEL_TIME_COLUMNS))
+    return ShownFrame(frame.astype({"number": "Int64"}))
 
 
 def _partition_rows(equal_parts: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[dict[str, Any]]:

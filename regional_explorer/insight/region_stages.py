@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STAGE_COLUMNS = ("partition", "stage", "ops", "views")
+NODE_COLUMNS = ("partition", "stage", "node", "op", "comes_from", "lines")
 COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
 
 
@@ -66,7 +67,7 @@ class RegionStages:
     @property
     def changes(self) -> pd.DataFrame:
         """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
-        import pandas as pd
+        from regional_explorer.render.report.shown_frame import ShownFrame  # which imports pandas
 
         rows = [
             {
@@ -80,12 +81,13 @@ class RegionStages:
             for part in self.partitions
             for stage in part.stages
         ]
-        return pd.DataFrame(rows, columns=[*STAGE_COLUMNS, *COUNTS, "in_words"]).astype(dict.fromkeys(COUNTS, "Int64"))
+        frame = ShownFrame(rows, columns=[*STAGE_COLUMNS, *COUNTS, "in_words"])
+        return ShownFrame(frame.astype(dict.fromkeys(COUNTS, "Int64")))
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
-        import pandas as pd
+        from regional_explorer.render.report.shown_frame import ShownFrame  # which imports pandas
 
         rows = []
         for part in self.partitions:
@@ -104,7 +106,7 @@ class RegionStages:
                 for stage in part.stages
                 for node in stage.ops
             ]
-        return pd.DataFrame(rows)
+        return ShownFrame(rows, columns=[*NODE_COLUMNS, *(["followed"] if self.nodes else [])])
 
     def __str__(self) -> str:
         """Return what each stage changed, as text."""

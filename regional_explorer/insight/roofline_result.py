@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.record.profile import Bandwidth
@@ -58,7 +58,7 @@ class Roofline:
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        frame, rate = _records_frame(self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
+        frame, rate = _records_frame(Border, self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
         frame["at_most_us"] = [
             None if rate is None else border.fused_bytes / rate * US_PER_S for border in self.borders
         ]
@@ -67,12 +67,12 @@ class Roofline:
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return _records_frame(self.ops or ())
+        return _records_frame(OpDifference, self.ops or ())
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return _records_frame(self.regions)
+        return _records_frame(RegionReach, self.regions)
 
     def _tables(self) -> Iterator[Table]:
         yield reach_table(self.reach, self.launches, self.problems)
@@ -96,7 +96,7 @@ class Roofline:
         return {"text/plain": str(self), "text/html": html}
 
 
-def _records_frame(rows: Sequence[Any]) -> pd.DataFrame:
-    import pandas as pd
+def _records_frame(kind: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
+    from regional_explorer.render.report.shown_frame import ShownFrame  # which imports pandas
 
-    return pd.DataFrame(rows)
+    return ShownFrame(rows, columns=[field.name for field in fields(kind)])

@@ -57,7 +57,7 @@ def dump_session(session: Session) -> str:
 
 
 def load_session(path: str | Path) -> Session:
-    """Read a saved session; torch is not needed.
+    """Read a saved session, or the text of one; torch is not needed.
 
     Raises:
         SessionError: the file cannot be read, is not a session, or has a newer format.
@@ -78,9 +78,9 @@ def plan_line(plan: Plan) -> str:
     return escaped.replace("'", r"\u0027").replace(" ", r"\u0020")
 
 
-def is_plan_text(plan: object) -> bool:
-    """Return whether ``plan`` is the text of a plan, not the path of a file."""
-    return isinstance(plan, str) and plan.lstrip().startswith("{")
+def is_json_text(record: object) -> bool:
+    """Return whether ``record`` is the text of a JSON object, not the path of a file."""
+    return isinstance(record, str) and record.lstrip().startswith("{")
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -110,7 +110,7 @@ def _load_record(
     newest: int,
 ) -> T:
     values = _read_json(path, error)
-    path = "The plan given as text" if is_plan_text(path) else path
+    path = "The text" if is_json_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(
             f"{path} is not a saved {what}. rx.load opens what ex.save('x.json') wrote; give what ex.save_plan wrote "
@@ -133,11 +133,11 @@ def _load_record(
 
 
 def _read_json(path: str | Path, error: type[RegionalExplorerError]) -> Any:
-    """Return the JSON values in the file at ``path``, or in ``path`` itself if that is the text of a plan."""
+    """Return the JSON values in the file at ``path``, or in ``path`` itself if that is a JSON object as text."""
     if not isinstance(path, (str, Path)):
         raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
     try:
-        content = str(path).encode() if is_plan_text(path) else Path(path).read_bytes()
+        content = str(path).encode() if is_json_text(path) else Path(path).read_bytes()
     except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
         raise error(f"Cannot read {path}: {getattr(problem, 'strerror', None) or problem}.") from problem
     try:
@@ -145,8 +145,8 @@ def _read_json(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     except RecursionError as problem:
         raise error(f"{path} is damaged: its values are nested too deeply.") from problem
     except ValueError as problem:
-        name = "The text" if is_plan_text(path) else path
-        hint = "" if is_plan_text(path) or Path(path).suffix == ".json" else " Only files saved as .json are read back."
+        name = "The text" if is_json_text(path) else path
+        hint = "" if is_json_text(path) or Path(path).suffix == ".json" else " Only files saved as .json are read back."
         raise error(f"{name} is not JSON: {problem}.{hint}") from problem
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,8 +16,7 @@ from regional_explorer.record.timing import Phase
 EAGER_OPS = "eager ops"
 """The name for ops outside of partitions, each of which is its own kernel."""
 
-LOW_PRECISION = {"bfloat16": 2, "float16": 2}
-_ITEM_BYTES = {"float64": 8, "int64": 8, "complex64": 8, "complex128": 16, "bool": 1, "uint8": 1, "int8": 1, "int16": 2}
+LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,4 +255,10 @@ def size_of(node: Node) -> int:
 def _spec_bytes(spec: TensorSpec) -> int:
     sizes = [size for size in spec.shape if isinstance(size, int)]
     is_static = len(sizes) == len(spec.shape)
-    return prod(sizes) * LOW_PRECISION.get(spec.dtype, _ITEM_BYTES.get(spec.dtype, 4)) if is_static else 0
+    return prod(sizes) * _item_bytes(spec.dtype) if is_static else 0
+
+
+def _item_bytes(dtype: str) -> int:
+    """Return the bytes of one element: the first number in the name is its bits, and none is smaller than a byte."""
+    bits = re.search(r"\d+", dtype)
+    return max(int(bits[0]) // 8, 1) if bits else 1

@@ -24,7 +24,7 @@ from regional_explorer.insight.whole_graphs import (
     reached,
     region_reaches,
 )
-from regional_explorer.record.graph import Graph, GraphKind, TensorSpec
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.roofline import (
     EAGER_OPS,
@@ -35,6 +35,7 @@ from regional_explorer.record.roofline import (
     borders,
     eager_ops,
     roundings,
+    size_of,
 )
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.render.report.roofline_tables import ops_table
@@ -61,6 +62,15 @@ def explored() -> rx.Exploration:
 def test_a_plan_that_was_not_measured_is_told_what_to_do() -> None:
     with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
         explored().roofline()
+
+
+def test_every_dtype_has_its_own_size() -> None:
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    sizes = {
+        name: size_of(Node(name, Role.OP, name, values=(TensorSpec(name, (2, 5), (5, 1), "cpu"),)))
+        for name in (str(dtype).removeprefix("torch.") for dtype in dtypes)
+    }
+    assert sizes == {str(dtype).removeprefix("torch."): 10 * dtype.itemsize for dtype in dtypes}
 
 
 def test_shares_are_withheld_where_full_gains_nothing() -> None:

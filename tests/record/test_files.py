@@ -333,6 +333,15 @@ def test_what_is_no_file_is_told(path: Any) -> None:
             read(path)
 
 
+def test_a_text_is_called_what_it_is_whatever_was_expected() -> None:
+    for read, error, kind, what in (
+        (load, SessionError, "plan", "session"),
+        (load_plan, PlanError, "session", "plan"),
+    ):
+        with pytest.raises(error, match=f"^The text is not a saved {what}"):
+            read(f'{{"kind":"{kind}"}}')
+
+
 def test_what_is_written_can_be_read_whatever_a_mark_holds(tmp_path: Path) -> None:
     deep: Any = []
     deep.append(deep)

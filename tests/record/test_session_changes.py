@@ -108,6 +108,11 @@ def test_the_times_of_another_plan_are_not_shown_as_those_of_this_one() -> None:
     assert list(compare(changed, first)["difference"]) == ["measured for another plan", "not comparable"]
 
 
+def test_a_comparison_of_nothing_has_its_columns() -> None:
+    fixed = [name for name in compare(measured(1.3, 1)).columns if name not in ("eager_us", "regional_us")]
+    assert list(compare().columns) == fixed
+
+
 def test_nothing_is_faster_where_the_numerics_failed() -> None:
     first = measured(1.3, 1)
     wrong = tuple(replace(timing, numerics=NumericsVerdict.FAILED) for timing in first.timings)

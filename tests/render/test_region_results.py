@@ -12,6 +12,7 @@ from regional_explorer.render.report.region_tables import memory_table, reconcil
 from regional_explorer.render.report.table import Table
 from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.formats import signed, size
+from regional_explorer.render.viewer.saved_page import page_html
 from tests.measure.test_region_timing import measured
 from tests.render import sessions
 
@@ -77,6 +78,23 @@ def test_tables_without_figures_are_left_out_of_text_and_page() -> None:
     for said in (session_text(measured()), session_html(measured())):
         assert "Regions alone" in said
         assert "10,000 calls" in said
+
+
+def test_a_region_of_which_a_part_was_measured_has_no_row_and_no_table() -> None:
+    interrupted = replace(measured(), partition_timings=measured().partition_timings[:1])
+    for said in (session_text(interrupted), session_html(interrupted), page_html(interrupted)):
+        assert "Regions alone" not in said
+
+
+def test_the_note_says_what_the_bounds_of_a_sum_assume() -> None:
+    said = "bounds of a region with several partitions take all of them at their bounds at once"
+    assert said in region_times_table(measured()).note
+    session = measured()
+    first = session.partitions[0]
+    alone = tuple(timing for timing in session.partition_timings if timing.partition == first.id)
+    single = replace(session, grad=False, partitions=(first,), partition_timings=alone)
+    assert len(region_times_table(single).rows) == 1
+    assert said not in region_times_table(single).note
 
 
 @pytest.mark.parametrize(

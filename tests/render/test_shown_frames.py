@@ -11,8 +11,13 @@ import pytest
 
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results
+from regional_explorer.export.compare import compare
 from regional_explorer.export.shown_diagnostics import DiagnosticList
-from regional_explorer.export.shown_frame import MOST_FRAME_ROWS, ShownFrame
+from regional_explorer.insight.code import RegionCode
+from regional_explorer.insight.region_stages import RegionStages
+from regional_explorer.insight.roofline_result import Roofline
+from regional_explorer.record.roofline import Launches, Roundings
+from regional_explorer.render.report.shown_frame import MOST_FRAME_ROWS, ShownFrame
 from tests.render import sessions
 
 OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", "display.max_rows", "display.width")
@@ -40,6 +45,24 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
     frame = ShownFrame([{column: value}])
     assert f">{text}<" in frame._repr_html_()
     assert column in frame._repr_html_(), "the column keeps the name that code uses"
+
+
+def test_a_missing_number_among_whole_ones_is_a_dash() -> None:
+    frame = ShownFrame(pd.DataFrame({"number": pd.array([1, None], dtype="Int64")}))
+    assert ">–<" in frame._repr_html_()
+    assert "NA" not in frame._repr_html_()
+
+
+def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
+    session = sessions.measured()
+    code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
+    found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))
+    tables = [code.kernels, stages.changes, stages.frame, found.border_frame, found.op_frame, found.region_frame]
+    for table in (*tables, compare(), compare(session), Results(session).kernel_times("mlp")):
+        assert type(table) is ShownFrame
+        assert len(table.columns) > 2
+    assert list(stages.frame.columns) == ["partition", "stage", "node", "op", "comes_from", "lines"]
+    assert list(found.border_frame.columns)[-2:] == ["fused_bytes", "at_most_us"]
 
 
 def test_long_texts_wrap_and_are_not_cut() -> None:

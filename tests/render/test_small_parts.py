@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from regional_explorer.errors.texts import count, listing
-from regional_explorer.render.style.formats import duration, significant
+from regional_explorer.render.style.formats import duration, percent, significant, size
 from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
 from regional_explorer.render.style.untrusted import clean, clean_page, markup
 
@@ -46,6 +46,36 @@ def test_duration(seconds: float | None, written: str) -> None:
 )
 def test_significant(value: float, written: str) -> None:
     assert significant(value) == written
+
+
+@pytest.mark.parametrize(
+    ("share", "written"),
+    [
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.1234, "12.3 %"),
+        (0.0004, "< 0.1 %"),
+        (-0.05, "-5.00 %"),
+        (-0.0004, "> -0.1 %"),
+    ],
+)
+def test_percent(share: float, written: str) -> None:
+    assert percent(share) == written
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [
+        (1023, "1023 B"),
+        (1 << 10, "1.00 KiB"),
+        (1000 << 10, "1,000 KiB"),
+        ((1 << 20) - 1, "1.00 MiB"),
+        ((1 << 30) - 1, "1.00 GiB"),
+        (3 << 30, "3.00 GiB"),
+    ],
+)
+def test_size(number: int, written: str) -> None:
+    assert size(number) == written
 
 
 def test_counts_and_listings() -> None:

@@ -42,7 +42,8 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
 
 def region_times_nodes(session: Session) -> list[Node]:
     """Return the run times of single regions; nothing before regions were measured."""
-    return table_nodes(region_times_table(session), regions=session) if session.partition_timings else []
+    table = region_times_table(session)
+    return table_nodes(table, regions=session) if table.rows else []
 
 
 def results_nodes(session: Session) -> list[Node]:

@@ -25,6 +25,11 @@ def region_times_table(session: Session) -> Table:
     note = f"{phases.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
     if any(timing.measured < timing.partitions for timing, _ in rows):
         note += " Equal partitions were measured once."
+    if any(timing.partitions > 1 for timing, _ in rows):
+        note += (
+            " The bounds of a region with several partitions take all of them at their bounds at once: they are wider "
+            "than a CI of the sum."
+        )
     return Table(
         "Regions alone",
         (

@@ -51,7 +51,9 @@ def signed(seconds: float | None) -> str:
 
 def percent(share: float) -> str:
     """Return a fraction in per cent with three significant digits, ``12.3 %``, but nothing finer than a tenth."""
-    return f"{significant(100 * share)} %" if share >= 1e-3 or not share else "< 0.1 %"  # noqa: PLR2004 - a tenth
+    if 0 < abs(share) < 1e-3:  # noqa: PLR2004 - a tenth of a per cent
+        return "< 0.1 %" if share > 0 else "> -0.1 %"
+    return f"{significant(100 * share)} %"
 
 
 def size(number: int) -> str:
@@ -59,7 +61,8 @@ def size(number: int) -> str:
     if number < 1024:  # noqa: PLR2004 - 1 KiB
         return f"{number} B"
     for shift, unit in ((30, "GiB"), (20, "MiB")):
-        if number >= 1 << shift:
+        # Rounded first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
+        if float(f"{number / (1 << shift):.3g}") >= 1:
             return f"{significant(number / (1 << shift))} {unit}"
     return f"{significant(number / 1024)} KiB"
 

@@ -183,7 +183,8 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     tone = TONES.get(timing.verdict, "quiet")
     figure = toned(ratio(timing.speedup, timing.numerics), tone, TRENDS)
     interval = node("small", bounds(timing.speedup_low, timing.speedup_high))
-    return node("td", figure, interval, title=f"eager ÷ compiled, with its CI: {timing.verdict}")
+    bounds_text = "its CI" if timing.partitions == 1 else "all its partitions at their bounds at once"
+    return node("td", figure, interval, title=f"eager ÷ compiled, with {bounds_text}: {timing.verdict}")
 
 
 def _numerics_cell(summary: RegionSummary) -> Node:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pandas as pd
-
+from regional_explorer.errors import MissingPackageError
 from regional_explorer.record.timing import US_PER_S
 from regional_explorer.render.style.formats import NONE, config_text, duration, significant, size
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean, markup
+
+try:
+    import pandas as pd
+except ImportError as error:
+    raise MissingPackageError(
+        f"rx.explore and its tables need pandas, which cannot be imported: {error}. Install it: pip install pandas. "
+        "rx.compile, rx.status and `regional-explorer show` work without it."
+    ) from error
 
 MOST_FRAME_ROWS = 60
 """The most rows that are shown, as in pandas; the frame holds all."""
@@ -55,7 +62,7 @@ def _value_cell(value: Any, unit: Callable[[float], str] | None) -> str:
 
 
 def _value_text(value: Any, unit: Callable[[float], str] | None) -> str:
-    if value is None or (isinstance(value, float) and value != value):  # noqa: PLR0124 - NaN alone differs from itself
+    if pd.api.types.is_scalar(value) and pd.isna(value):
         return NONE
     if isinstance(value, Mapping):
         return config_text(value) or NONE
