@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import sys
@@ -142,9 +143,27 @@ def test_doctor_tells_what_works(capsys: Output) -> None:
     assert main(["doctor", "--json"]) in (EXIT_DONE, EXIT_NO)
     found = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
     assert found["torch"]["found"] == torch.__version__
-    assert {"Python", "C++ compiler", "GPU", "panel", "tables"} <= found.keys()
+    assert {"Python", "C++ compiler", "GPU", "panel", "rx.explore and its tables"} <= found.keys()
     main(["doctor"])
     assert f"torch: {torch.__version__}" in capsys.readouterr().out
+
+
+def test_doctor_has_a_remedy_for_nothing_that_works(capsys: Output) -> None:
+    main(["doctor", "--json"])
+    assert [one["name"] for one in json.loads(capsys.readouterr().out) if one["works"] and one["remedy"]] == []
+
+
+def test_doctor_says_that_exploring_needs_pandas(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = importlib.metadata.version
+
+    def version(package: str) -> str:
+        if package == "pandas":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    assert main(["doctor"]) == EXIT_NO
+    assert "no  rx.explore and its tables: pandas is not installed. pip install pandas\n" in capsys.readouterr().out
 
 
 def test_doctor_without_a_compiler_says_what_to_install(capsys: Output) -> None:

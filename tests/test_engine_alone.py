@@ -47,6 +47,21 @@ def test_what_needs_the_notebook_names_the_pip_command(call: str, command: str) 
     assert command in run(code)
 
 
+def test_without_pandas_what_needs_it_names_the_pip_command() -> None:
+    program = (
+        "import sys\nsys.modules['pandas'] = None\nimport regional_explorer as rx\n"
+        "for name in ('explore', 'load', 'compare'):\n"
+        "    try:\n        getattr(rx, name)\n    except rx.MissingPackageError as error:\n        print(error)\n"
+        "print(rx.compile.__name__, rx.status.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *errors, works = done.stdout.splitlines()
+    assert len(errors) == 3
+    assert all("need pandas" in error and "pip install pandas" in error for error in errors)
+    assert works == "compile status"
+
+
 def test_tables_and_the_saved_page_work_without_the_notebook(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     said = run(f"print(ex.regions.region.tolist(), ex.save({str(target)!r}).name, len(repr(ex)) > 0)")

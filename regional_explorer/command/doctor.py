@@ -17,8 +17,8 @@ def examine() -> Iterator[Finding]:
         yield Finding("torch", works=False, found="not installed", remedy="pip install torch", needed=True)
     else:
         yield from torch_findings()
+    yield _package_finding("rx.explore and its tables", "pandas", needed=True)
     for name, package in (
-        ("tables", "pandas"),
         ("layout of graphs", "pygraphviz"),
         ("ex.graph()", "graphviz"),
         ("JupyterLab", "jupyterlab"),
@@ -28,8 +28,9 @@ def examine() -> Iterator[Finding]:
         yield _package_finding(name, package)
 
 
-def _package_finding(name: str, package: str) -> Finding:
+def _package_finding(name: str, package: str, *, needed: bool = False) -> Finding:
     try:
-        return Finding(name, works=True, found=f"{package} {importlib.metadata.version(package)}")
+        return Finding(name, works=True, found=f"{package} {importlib.metadata.version(package)}", needed=needed)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, works=False, found=f"{package} is not installed", remedy=f"pip install {package}")
+        remedy = f"pip install {package}"
+        return Finding(name, works=False, found=f"{package} is not installed", remedy=remedy, needed=needed)

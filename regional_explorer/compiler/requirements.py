@@ -12,7 +12,7 @@ from regional_explorer.errors import RegionalExplorerError
 class Finding:
     """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
 
-    ``needed`` means that nothing compiles without it.
+    ``needed`` means that nothing can be explored or compiled without it.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Finding:
     def __str__(self) -> str:
         """Return one line."""
         sign = "ok " if self.works else "no " if self.needed else "-  "
-        return f"{sign} {self.name}: {self.found}{'' if self.works or not self.remedy else f'. {self.remedy}'}"
+        return f"{sign} {self.name}: {self.found}{f'. {self.remedy}' if self.remedy else ''}"
 
 
 def torch_findings() -> Iterator[Finding]:
@@ -38,6 +38,9 @@ def torch_findings() -> Iterator[Finding]:
         return
     yield Finding("torch", works=True, found=torch.__version__, needed=True)
     version = compiler_version()
-    yield Finding("C++ compiler", version is not None, version or "none that works", NO_COMPILER, needed=True)
+    if version is None:
+        yield Finding("C++ compiler", works=False, found="none that works", remedy=NO_COMPILER, needed=True)
+    else:
+        yield Finding("C++ compiler", works=True, found=version, needed=True)
     gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")
