@@ -78,8 +78,8 @@ def start_rows(repeats: int = 3) -> list[Row]:
         nothing.mkdir()
         torch.manual_seed(0)
         ex = rx.explore(Chain(REGIONS, equal=False), (inputs(),))
-        ex.save_plan(plan)
         ex.save_artifacts(artifacts)
+        ex.save_plan(plan)
         ex.close()
         ours, theirs = [], []
         for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""The options of the backend and of ``rx.compile`` (plan, artifacts, partitioner, strict), checked; loads the plan."""
+"""The options of the backend and of ``rx.compile``, such as plan, artifacts and strict, checked; loads the plan."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from regional_explorer.record.plan_file import Explored
 class LoadedPlan:
     """A plan and how it was explored; ``unknown`` are diagnostics of configs that the running torch does not accept.
 
-    Without a ``plan`` the regions are those marked in the source.
+    Without a ``plan`` the regions are those marked in the source. ``artifacts`` are the SHA-256 of its artifacts.
     """
 
     plan: Plan | None
     partitioner: str
     explored: Explored | None = None
     unknown: tuple[Diagnostic, ...] = ()
+    artifacts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,15 @@ class BackendOptions:
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
     error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
-    ``artifacts`` is a directory that compiled partitions are loaded from and saved in.
+    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; of a plan that lists its
+    artifacts only those are loaded, and none from a directory that others may write, unless ``trust_artifacts``.
     """
 
     plan: Plan | str | Path | None = None
     strict: bool = False
     partitioner: str | None = None
     artifacts: str | Path | None = None
+    trust_artifacts: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> BackendOptions:
@@ -69,8 +72,9 @@ class BackendOptions:
         check_flag("strict", self.strict)
         if self.partitioner is not None:
             check_partitioner(self.partitioner)
+        check_flag("trust_artifacts", self.trust_artifacts)
         if self.artifacts is not None:
-            folder_at(self.artifacts)
+            folder_at(self.artifacts, is_trusted=self.trust_artifacts)
 
     def load(self) -> LoadedPlan:
         """Return the plan to run.
@@ -83,7 +87,7 @@ class BackendOptions:
             file = load_plan_file(self.plan)
             plan, unknown = without_unknown_configs(file.plan)
             partitioner = file.explored.partitioner if file.explored else "default"
-            return LoadedPlan(plan, self.partitioner or partitioner, file.explored, tuple(unknown))
+            return LoadedPlan(plan, self.partitioner or partitioner, file.explored, tuple(unknown), file.artifacts)
         if self.plan is not None:
             check_plan(self.plan)
         return LoadedPlan(self.plan, self.partitioner or "default")

@@ -20,6 +20,7 @@ def compile(  # noqa: A001 - named like torch.compile
     strict: bool = False,
     partitioner: str | None = None,
     artifacts: str | Path | None = None,
+    trust_artifacts: bool = False,
     dynamic: bool | None = None,
     fullgraph: bool = False,
 ) -> Callable[..., Any]:
@@ -35,18 +36,19 @@ def compile(  # noqa: A001 - named like torch.compile
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
-            whose code you would not run.
+            whose code you would not run. If the plan lists its artifacts, only those are loaded.
+        trust_artifacts: load whatever fits, even if the plan does not list it or others may write the directory.
         dynamic: as in ``torch.compile``.
         fullgraph: as in ``torch.compile``.
 
     Raises:
         InvalidArgumentError: an argument has the wrong type.
-        ArtifactError: ``artifacts`` is not a directory.
+        ArtifactError: ``artifacts`` is not a directory, or one that others may write.
         PlanError: the plan's file cannot be read; when called, with ``strict``: the call differs from it.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
-    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts))
+    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts, trust_artifacts))
     return compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)

@@ -12,7 +12,7 @@ from regional_explorer.backend.planned_program import PlannedProgram
 from regional_explorer.capture.reachable_modules import module_names, reachable_modules
 from regional_explorer.capture.traced_graphs import TracedGraphs
 from regional_explorer.compiler.artifacts.artifact import ArtifactStore
-from regional_explorer.compiler.artifacts.folder import folder_at
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
 from regional_explorer.compiler.partition_records import environment_of, partitions, unmatched_regions
 from regional_explorer.compiler.recompiles import stacklevel_of_caller
 from regional_explorer.errors import PlanError
@@ -46,12 +46,20 @@ class PlannedBackend:
         self.program = PlannedProgram(
             self.traced,
             self.loaded.plan or Plan(),
-            ArtifactStore(folder=None if options.artifacts is None else folder_at(options.artifacts)),
+            ArtifactStore(folder=self._folder()),
             report=self.report,
             from_source=self.loaded.plan is None,
         )
         self.findings: list[Diagnostic] = []
         self._checked = False
+
+    def _folder(self) -> ArtifactFolder | None:
+        """Return the directory of artifacts, if one was given."""
+        options = self.options
+        if options.artifacts is None:
+            return None
+        listed = None if options.trust_artifacts else self.loaded.artifacts or None
+        return folder_at(options.artifacts, listed=listed, is_trusted=options.trust_artifacts)
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile a graph of Dynamo's: return the callable to run for it."""

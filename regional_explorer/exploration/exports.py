@@ -14,6 +14,7 @@ from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.exploration.live import Live
 from regional_explorer.export.save import save_plan
 from regional_explorer.insight.repro import repro_script
+from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.plan_file import Explored
 
 if TYPE_CHECKING:
@@ -69,24 +70,29 @@ class Exports:
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
-        The file also says what the plan was explored and measured on.
+        The file also says what the plan was explored and measured on, and lists the SHA-256 of its artifacts that
+        ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
 
         Raises:
             PlanError: the file cannot be written.
         """
         live = self._live
-        return save_plan(
-            live.program.plan, path, Explored.of(live.session, live.capture.partitioner, live.capture.late_graphs)
-        )
+        session = live.session
+        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs)
+        keys = {partition.artifact for partition in session.partitions}
+        artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
+        return save_plan(live.program.plan, path, explored, tuple(artifacts))
 
     def save_artifacts(self, path: str | Path) -> Path:
         """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.
 
         Stale partitions are compiled first. A process that runs the same call under the same plan then starts without
-        compiling, on a machine without a compiler too. Artifacts are code: loading them runs them.
+        compiling, on a machine without a compiler too. Artifacts are code: loading them runs them. A plan that is saved
+        afterwards lists them.
 
         Raises:
-            ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written.
+            ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written. Or
+                ``path`` is not a directory, or one that others may write.
             NoCompilerError: there is no C++ compiler.
             BusyError: another thread, such as a job of the panel, measures.
         """
@@ -103,9 +109,13 @@ class Exports:
                 config = self._live.program.config_for(switch)
                 label = label_of(artifact.key, switch.piece, inputs, config, switch.fingerprint())
                 with self._live.capture.generated.collected():
-                    save_artifact(folder, label, artifact)
-        if folder.findings:
-            raise ArtifactError(" ".join(finding.message for finding in folder.findings))
+                    sha256 = save_artifact(folder, label, artifact)
+                if sha256 is not None:
+                    self._live.saved_artifacts[artifact.key] = sha256
+            folder.finish()
+        unsaved = [finding for finding in folder.findings if finding.code is DiagnosticCode.ARTIFACT_UNSAVED]
+        if unsaved:
+            raise ArtifactError(" ".join(finding.message for finding in unsaved))
         return folder.path
 
     def repro(self, name: str, *, partition: str | None = None) -> str:

@@ -38,7 +38,8 @@ class Live:
 
     For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
     or runs the call does so in a block of ``exclusive_use``. ``other_ops`` are the regions that this trace gives other
-    ops than the trace before, with their diagnostics.
+    ops than the trace before, with their diagnostics. ``saved_artifacts`` has the SHA-256 of each artifact that
+    ``ex.save_artifacts`` has written, by key.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Live:
         self.diagnoses = Diagnoses(self.program, self.codes, self.environment)
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
+        self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
         self.exclusive_use = ExclusiveUse()
         self._snapshot: tuple[Any, Session] | None = None
@@ -111,6 +113,7 @@ class Live:
         self.plan_diagnostics = earlier.plan_diagnostics
         self.compiling.toolchain = earlier.compiling.toolchain
         self.benchmarks.runs = earlier.benchmarks.runs
+        self.saved_artifacts = earlier.saved_artifacts
         earlier.capture.instead = traced_again
         earlier.keep_session()
         self.program.take_over(earlier.program)

@@ -46,12 +46,12 @@ def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Pa
     return target
 
 
-def save_plan(plan: Plan, path: str | Path, explored: Explored | None = None) -> Path:
-    """Write ``plan`` to ``path`` as JSON, with what it was explored on.
+def save_plan(plan: Plan, path: str | Path, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> Path:
+    """Write ``plan`` to ``path`` as JSON, with what it was explored on and the SHA-256 of its artifacts.
 
     Raises:
         PlanError: the file cannot be written.
     """
     target = file_path(path, PlanError)
-    write_file(target, dump_plan(plan, explored), PlanError)
+    write_file(target, dump_plan(plan, explored, artifacts), PlanError)
     return target

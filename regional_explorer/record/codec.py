@@ -65,9 +65,9 @@ def load_session(path: str | Path) -> Session:
     return with_measured_states(_load_record(path, "session", Session, SessionError, check_references, FORMAT))
 
 
-def dump_plan(plan: Plan, explored: Explored | None = None) -> str:
-    """Return a plan as readable JSON text, with what it was explored on."""
-    saved = to_json(PlanFile(plan.regions, plan.cut, explored))
+def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
+    """Return a plan as readable JSON text, with what it was explored on and the SHA-256 of its artifacts."""
+    saved = to_json(PlanFile(plan.regions, plan.cut, explored, artifacts))
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
 

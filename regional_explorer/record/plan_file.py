@@ -1,4 +1,4 @@
-"""The contents of a saved plan: the plan, and the call, machine and results that it was explored with."""
+"""The contents of a saved plan: the plan, its artifacts, and the call, machine and results it was explored with."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import Verdict
 from regional_explorer.record.variant_name import VariantName
 
-PLAN_FORMAT = 2
-"""Version of the JSON layout of a plan's file. Version 1 had only the plan."""
+PLAN_FORMAT = 3
+"""Version of the JSON layout of a plan's file. Version 1 had only the plan, version 2 no artifacts."""
 
 DIRECTION_NAMES = tuple(map(str, Direction))
 
@@ -55,11 +55,12 @@ class Explored:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """The contents of a plan's file."""
+    """The contents of a plan's file; ``artifacts`` are the SHA-256 of the artifacts that were saved before it."""
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
     explored: Explored | None = None
+    artifacts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the types of the fields."""

@@ -71,6 +71,7 @@ from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.settings import Settings
 from regional_explorer.torch_api.shapes import (
+    Guard,
     fake_mode_with_symbols,
     guard_check,
     is_marked_dynamic,
@@ -122,6 +123,7 @@ __all__ = [
     "ConfigEntry",
     "Folded",
     "GeneratedCode",
+    "Guard",
     "Machine",
     "OpenMark",
     "Settings",

@@ -29,14 +29,14 @@ class Machine:
     gpu: str = ""
 
     @classmethod
-    def here(cls, device_types: Collection[str] = ()) -> Machine:
-        """Return this machine, with its GPU if ``device_types`` contains ``cuda``."""
+    def here(cls, devices: Collection[str] = ()) -> Machine:
+        """Return this machine, with the GPUs among ``devices``, which are such as ``cuda:0``."""
         return cls(
             system=f"{platform.system()} {platform.machine()}",
             python=str(sys.implementation.cache_tag),
             torch=f"{torch.__version__} ({(torch.version.git_version or 'unknown')[:10]})",
             cpu=_instruction_sets(),
-            gpu=_gpu_text() if "cuda" in device_types else "",
+            gpu=_gpu_text(devices),
         )
 
     def mismatch(self, here: Machine) -> str:
@@ -67,8 +67,10 @@ def _instruction_sets() -> tuple[str, ...]:
     return tuple(sorted(flags or {torch.backends.cpu.get_cpu_capability(), platform.processor()} - {""}))
 
 
-def _gpu_text() -> str:
-    if not torch.cuda.is_available():
+def _gpu_text(devices: Collection[str]) -> str:
+    gpu_devices = [device for device in map(torch.device, devices) if device.type == "cuda"]
+    if not gpu_devices or not torch.cuda.is_available():
         return ""
-    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return f"{gpu.name} ({gpu.major}.{gpu.minor}), runtime {torch.version.cuda or torch.version.hip}"
+    gpus = map(torch.cuda.get_device_properties, gpu_devices)
+    names = sorted({f"{gpu.name} ({gpu.major}.{gpu.minor})" for gpu in gpus})
+    return f"{' and '.join(names)}, runtime {torch.version.cuda or torch.version.hip}"

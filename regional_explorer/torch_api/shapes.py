@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,7 +80,7 @@ def size_hint(size: int | torch.SymInt) -> int:
     return int(size.node.hint)
 
 
-def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Callable[[Sequence[int]], bool] | None:
+def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Guard | None:
     """Return a test of the guards that a compile left in the ShapeEnv of ``mode``, or None when there are none.
 
     The test takes the current values of ``sizes``, as ``new_size`` made them; static ones have to be as they were.
@@ -103,20 +103,21 @@ def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Ca
             if bounds.upper.is_number and bounds.upper < 2**62:
                 conditions.append(sympy.Le(expr, bounds.upper))
     conditions = [condition for condition in conditions if condition is not sympy.true]
-    return _Guard(tuple(exprs), tuple(conditions)) if conditions else None
+    return Guard(tuple(exprs), tuple(conditions)) if conditions else None
 
 
-class _Guard:
-    """A conjunction of sympy conditions, evaluated once per distinct tuple of sizes; it can be pickled."""
+class Guard:
+    """A conjunction of sympy conditions on the symbols ``names``, evaluated once per distinct tuple of sizes."""
 
     def __init__(self, names: tuple[Any, ...], conditions: tuple[Any, ...]) -> None:
-        self._names = names
-        self._conditions = conditions
+        self.names = names
+        self.conditions = conditions
         self._known: dict[tuple[int, ...], bool] = {}
 
     def __call__(self, values: Sequence[int]) -> bool:
+        """Return whether all conditions hold for these values of ``names``."""
         key = tuple(values)
         if key not in self._known:
-            sizes = dict(zip(self._names, key, strict=True))
-            self._known[key] = all(bool(condition.xreplace(sizes)) for condition in self._conditions)
+            sizes = dict(zip(self.names, key, strict=True))
+            self._known[key] = all(bool(condition.xreplace(sizes)) for condition in self.conditions)
         return self._known[key]

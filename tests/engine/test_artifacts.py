@@ -5,26 +5,41 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 import warnings
-import zipfile
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import fx, nn
 
 import regional_explorer as rx
 from regional_explorer.backend.backend_options import BackendOptions
 from regional_explorer.backend.planned_backend import regional_explorer
-from regional_explorer.compiler.artifacts.file_lock import locked
-from regional_explorer.compiler.artifacts.folder import ArtifactFolder
+from regional_explorer.compiler.artifacts.artifact import ArtifactStore, label_of
+from regional_explorer.compiler.artifacts.artifact_file import (
+    Entry,
+    Label,
+    Packed,
+    read_archive,
+    read_manifest,
+    sha256_of,
+)
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
+from regional_explorer.compiler.artifacts.tensor_layout import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.torch_api import Machine
+from tests.record.mutations import mutated
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 ROOT = Path(__file__).parents[2]
@@ -84,7 +99,7 @@ def test_what_one_compile_saved_the_next_one_loads(net, x, folder):
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
     again = rx.compile(net, PLAN, artifacts=str(folder))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         for _ in range(3):
             torch.testing.assert_close(trained(again, net, x), trained(net, net, x))
     torch.testing.assert_close(trained(again, net, x), trained(first, net, x), rtol=0, atol=0)
@@ -154,8 +169,9 @@ print(sum(part.cache in ("cold", "warm") for part in rx.status(compiled).partiti
 """
 
 
-def process(folder, cache, **environment):
-    source = FRESH.format(folder=str(folder), threads=torch.get_num_threads())
+def process(folder, cache, before="", **environment):
+    """Start a process that trains with the artifacts in ``folder``; the source ``before`` runs first."""
+    source = before + FRESH.format(folder=str(folder), threads=torch.get_num_threads())
     kept = {key: value for key, value in os.environ.items() if key not in ("CXX", "CC")}
     here = {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
     return subprocess.Popen(
@@ -173,80 +189,201 @@ def test_a_fresh_process_without_a_compiler_runs_compiled_code(net, x, folder, t
 
 
 @pytest.mark.slow
-def test_processes_that_start_together_share_the_directory_and_the_work(folder, tmp_path):
+def test_processes_that_start_together_all_compile_and_leave_what_another_loads(folder, tmp_path):
     runs = [process(folder, tmp_path / f"cache{index}") for index in range(3)]
     printed = [run.communicate() for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0], printed
     assert {found.splitlines()[0] for found, _ in printed} == {"['compiled']"}
-    compiles = [int(found.splitlines()[2]) for found, _ in printed]
-    assert sum(compiles) == len(list(folder.glob("*.artifact"))) == 4, "each artifact was compiled by one of them"
-    assert not list(folder.glob(".*.tmp"))
+    assert_readable(folder)
+    run = process(folder, tmp_path / "cache3")
+    found, error = run.communicate()
+    assert run.returncode == 0, error
+    assert found.splitlines() == ["['compiled']", "['shipped']", "0"]
 
 
-@pytest.mark.parametrize("begins", ["before", "after"])
-def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder, begins):
-    """It has compiled one region of two, and is seen at work when this one begins, or when it misses the other."""
-    trained(rx.compile(net, rx.Plan((PLAN["act"],)), artifacts=folder), net, x)
-    at_work = folder / "locks" / "of-another.lock"
+def test_writers_at_once_leave_what_can_be_read(folder):
+    """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
+    labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
+    start = threading.Barrier(4)
+
+    def write(own: int) -> None:
+        start.wait()
+        artifacts = ArtifactFolder(folder)
+        for label in labels:
+            artifacts.save(label, lambda: Packed(b"code of %d" % own, b"", {"x": b"library"}))
+            assert artifacts.load(label, lambda packed: packed) is None or artifacts.findings == []
+        artifacts.finish()
+        assert artifacts.findings == []
+
+    threads = [threading.Thread(target=write, args=(own,)) for own in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert_readable(folder)
+    artifacts = ArtifactFolder(folder)
+    assert all(artifacts.load(label, lambda packed: packed.libraries) == {"x": b"library"} for label in labels)
+    assert artifacts.findings == []
+
+
+KILLED = """
+import os, signal
+from regional_explorer.compiler.artifacts.folder import ArtifactFolder
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+{place} = killed
+"""
+
+
+@pytest.mark.parametrize(("place", "left"), [("os.fsync", ".tmp"), ("ArtifactFolder.finish", ".artifact")])
+def test_a_killed_writer_leaves_nothing_that_is_loaded(net, x, folder, place, left):
+    """In the middle of a file, or when the files are there but not the manifest."""
+    run = process(folder, os.environ["TORCHINDUCTOR_CACHE_DIR"], before=KILLED.format(place=place))
+    _, error = run.communicate()
+    assert run.returncode == -signal.SIGKILL, error
+    assert {path.suffix for path in folder.iterdir()} == {left}
+    compiled = rx.compile(net, PLAN, artifacts=folder)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        if begins == "before":
-            with locked(at_work, 1.0) as held:
-                compiled = rx.compile(net, PLAN, artifacts=folder)
-            trained(compiled, net, x)
-        else:
-            compiled = rx.compile(net, PLAN, artifacts=folder)
-            with locked(at_work, 1.0) as held:
-                trained(compiled, net, x)
-    assert held
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    assert caches(compiled) <= {"cold", "warm"}
+    again = rx.compile(net, PLAN, artifacts=folder)
+    trained(again, net, x)
+    assert caches(again) == {"shipped"}
+
+
+def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder):
+    """It has compiled the forward, and has not come to the backward when this one begins."""
+    torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
+    assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
+    compiled = rx.compile(net, PLAN, artifacts=folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        trained(compiled, net, x)
     assert told(compiled) == []
-    assert len(caches(compiled)) == 2, "one region was loaded, one compiled"
+    assert "shipped" in caches(compiled), "the forward was loaded"
+    assert len(caches(compiled)) == 2, "the backward was compiled"
+
+
+# --------------------------------------------------------------------------------------------- files and their contents
+
+
+LABEL = Label("key", "region", "0/forward", "fingerprint", {}, {}, Machine.here())
+
+
+def listed(folder: Path) -> list[Entry]:
+    """Return what all manifests list."""
+    return [entry for path in sorted(folder.glob("manifest-*.json")) for entry in read_manifest(path.read_bytes())]
+
+
+def read(folder: Path, entry: Entry) -> Packed:
+    return read_archive((folder / f"{entry.sha256}.artifact").read_bytes(), entry.label.key)
+
+
+def assert_readable(folder: Path) -> None:
+    """Every file is what its name says, is listed, and can be unpacked; nothing else is there."""
+    assert {path.suffix for path in folder.iterdir()} == {".artifact", ".json"}
+    for path in folder.glob("*.artifact"):
+        assert path.stem == sha256_of(path.read_bytes())
+    entries = listed(folder)
+    assert {entry.sha256 for entry in entries} == {path.stem for path in folder.glob("*.artifact")}
+    assert all(read(folder, entry) for entry in entries)
+
+
+def rewrite(
+    folder: Path,
+    label: Callable[[Label], Label] = lambda label: label,
+    packed: Callable[[Packed], Packed] = lambda packed: packed,
+) -> None:
+    """Write all artifacts anew with other labels or contents, as another machine or version would have written them."""
+    contents = [(entry.label, read(folder, entry)) for entry in listed(folder)]
+    shutil.rmtree(folder)
+    artifacts = ArtifactFolder(folder)
+    for old_label, content in contents:
+        artifacts.write(label(old_label), packed(content))
+    artifacts.finish()
+
+
+def test_no_class_of_this_package_is_in_a_file(folder):
+    """Its modules may move; that of torch and Python is on the label."""
+    net, x = Net(), torch.randn(4, 8)
+    trained(rx.compile(net, PLAN, artifacts=folder, dynamic=True), net, x)
+    packed = [read(folder, entry) for entry in listed(folder)]
+    assert any(b"sympy" in artifact.sizes for artifact in packed), "there are guards"
+    assert not any(b"regional_explorer." in artifact.code + artifact.sizes for artifact in packed)
 
 
 # --------------------------------------------------------------------------------------------------- what does not fit
 
 
-def changed(path, change):
-    """Write an artifact anew with its label changed, as another machine or version would have written it."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    label = json.loads(members["artifact.json"])
-    change(label)
-    members["artifact.json"] = json.dumps(label).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+def truncate(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def truncate(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+def spoil(folder: Path) -> None:
+    for path in folder.glob("*.artifact"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
 
 
-def spoil(path):
-    content = bytearray(path.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 64] = bytes(64)
-    path.write_bytes(bytes(content))
+def remove(folder: Path) -> None:
+    for path in folder.glob("*.artifact"):
+        path.unlink()
 
 
-def empty_code(path):
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content if name in ("artifact.json", "extra") else b"nothing of the kind")
+def foreign(folder: Path) -> None:
+    for path in folder.glob("manifest-*.json"):
+        path.write_text('{"something": "else"}')
 
 
-def foreign(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("something.txt", "else")
+def newer(folder: Path) -> None:
+    for path in folder.glob("manifest-*.json"):
+        content = json.dumps({**json.loads(path.read_bytes()), "format": 3}).encode()
+        path.unlink()
+        (folder / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [truncate, spoil, empty_code, foreign])
+def exchanged(folder: Path) -> None:
+    """Let each entry name the file of another one."""
+    entries = listed(folder)
+    for path in folder.glob("manifest-*.json"):
+        path.unlink()
+    artifacts = ArtifactFolder(folder)
+    artifacts._written = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
+    artifacts.finish()
+
+
+def with_other(**parts: Any) -> Callable[[Path], None]:
+    """Return a function that writes all artifacts with other parts, correctly named and listed."""
+    return lambda folder: rewrite(folder, packed=lambda packed: replace(packed, **parts))
+
+
+DAMAGES = {
+    "truncated": truncate,
+    "one bit": spoil,
+    "removed": remove,
+    "manifests of something else": foreign,
+    "a newer format": newer,
+    "entries exchanged": exchanged,
+    "code that is none": with_other(code=b"nothing of the kind"),
+    "code of another kind": with_other(code=pickle.dumps({"a": 1})),
+    "no libraries": with_other(libraries={}),
+    "libraries that are none": lambda folder: rewrite(
+        folder, packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
+    ),
+    "another layout of classes": with_other(sizes=pickle.dumps(7)),
+    "a class that is gone": with_other(sizes=b"cregional_explorer.gone\nSizes\n."),
+    "places that are not there": with_other(sizes=pickle.dumps((((99, 0),), None))),
+    "a guard that is none": with_other(sizes=pickle.dumps((((0, 0),), (("s",), ("s > 1",))))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_artifact_is_told_and_compiled_anew(net, x, folder, damage):
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    for path in folder.glob("*.artifact"):
-        damage(path)
+    DAMAGES[damage](folder)
     compiled = rx.compile(net, PLAN, artifacts=folder)
     with pytest.warns(UserWarning, match=r"\[artifact-damaged\] .*cannot be used"):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -257,17 +394,145 @@ def test_a_damaged_artifact_is_told_and_compiled_anew(net, x, folder, damage):
     assert caches(again) == {"shipped"}, "what was damaged is written anew"
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Return an exploration with dynamic sizes, and a directory with its artifacts."""
+    torch.manual_seed(0)
+    ex = rx.explore(Net(), (torch.randn(4, 8),), plan=PLAN, dynamic=True)
+    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
+    ex.close()
+
+
+COUNTS = [1, pytest.param(20, marks=pytest.mark.slow)]
+
+
+@st.composite
+def changed_bytes(draw: st.DrawFn, content: bytes) -> bytes:
+    """Return other bytes: one bit flipped, cut short, lengthened, or a part replaced."""
+    at = draw(st.integers(0, len(content) - 1))
+    match draw(st.sampled_from(["flip", "cut", "more", "replace"])):
+        case "flip":
+            return content[:at] + bytes([content[at] ^ (1 << draw(st.integers(0, 7)))]) + content[at + 1 :]
+        case "cut":
+            return content[:at]
+        case "more":
+            return content + draw(st.binary(min_size=1, max_size=8))
+        case _:
+            return content[:at] + bytes(64) + content[at + 64 :] + b"\0"
+
+
+@pytest.mark.parametrize("times", COUNTS)
+def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
+    """Whichever file it is: what is loaded is what was written, and what is not loaded is said."""
+    _, folder = saved
+    entries, files = listed(folder), sorted(folder.iterdir())
+    written = {entry.label.key: read(folder, entry) for entry in entries}
+
+    @settings(max_examples=200 * times, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def each(data):
+        copied = tmp_path / "copy"
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(folder, copied)
+        path = copied / data.draw(st.sampled_from(files)).name
+        path.write_bytes(data.draw(changed_bytes(path.read_bytes())))
+        artifacts = folder_at(copied)
+        loaded = [artifacts.load(entry.label, lambda packed: packed) for entry in entries]
+        assert all(packed in (None, written[entry.label.key]) for packed, entry in zip(loaded, entries, strict=True))
+        assert None in loaded
+        assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
+
+    each()
+
+
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.just(torch.float32)
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner), max_leaves=6)
+PICKLES = VALUES.map(pickle.dumps) | st.sampled_from([b"", b"x", b"cregional_explorer.gone\nSizes\n.", b"cos\ngone\n."])
+
+
+@st.composite
+def other_parts(draw: st.DrawFn, packed: Packed) -> Packed:
+    """Return an artifact with other code, sizes or libraries."""
+    places, guard = pickle.loads(packed.sizes)  # noqa: S301 - our own bytes
+    numbers = st.integers(-3, 5)
+    match draw(st.sampled_from(["code", "sizes", "places", "guard", "library", "libraries"])):
+        case "code":
+            shorter = st.integers(1, 99).map(lambda size: packed.code[:-size])
+            return replace(packed, code=draw(PICKLES | shorter))
+        case "sizes":
+            return replace(packed, sizes=draw(PICKLES))
+        case "places":
+            places = tuple(draw(st.lists(st.tuples(numbers, numbers), max_size=3)))
+        case "guard":
+            guard = draw(VALUES)
+        case "library":
+            return replace(packed, libraries=dict.fromkeys(packed.libraries, draw(st.binary(max_size=99))))
+        case _:
+            return replace(packed, libraries={f"{name}x": content for name, content in packed.libraries.items()})
+    return replace(packed, sizes=pickle.dumps((places, guard)))
+
+
+@pytest.mark.parametrize("times", COUNTS)
+def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
+    """Files with the right names and other contents, as another version or a program may have written them."""
+    ex, folder = saved
+    entries = listed(folder)
+    switches = [switch for switch in ex.live.program.switches if switch.artifact is not None]
+    manifest = {"kind": "regional-explorer artifacts", "format": 2, "artifacts": [asdict(entry) for entry in entries]}
+    wrong = []
+
+    @settings(max_examples=40 * times, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def each(data):
+        copied = tmp_path / "copy"
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(folder, copied)
+        if data.draw(st.booleans()):
+            rewrite(copied, packed=lambda packed: data.draw(other_parts(packed)))
+        else:
+            content = data.draw(mutated(manifest)).encode()
+            next(copied.glob("manifest-*.json")).unlink()
+            (copied / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
+        artifacts, switch = folder_at(copied), data.draw(st.sampled_from(switches))
+        known, config = switch.artifact, ex.live.program.config_for(switch)
+        arguments = (known.key, switch.piece, switch.inputs, config, switch.fingerprint())
+        loaded = ArtifactStore(folder=artifacts).load(*arguments)
+        wrong.append(loaded is None)
+        assert loaded is None or (loaded.key, loaded.config) == (known.key, known.config)
+        artifacts.note_missing(label_of(*arguments))
+        assert {finding.code for finding in artifacts.findings} <= {"artifact-damaged", "artifact-differs"}
+
+    each()
+    assert any(wrong)
+
+
+def test_files_of_the_older_format_are_made_again_and_told_in_one_line(net, x, folder):
+    folder.mkdir()
+    for name in ("ee7910f2a8fbf7d1d5c2-0f3c9f55", "b3cf045d3e26a4b2f3a1-0f3c9f55"):
+        (folder / f"{name}.artifact").write_bytes(b"PK")
+    compiled = rx.compile(net, PLAN, artifacts=folder)
+    with pytest.warns(UserWarning, match=r"\[artifact-differs\] 2 files in .* of format 1.*saved in format 2") as found:
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    assert len(found) == 1
+    assert told(compiled) == [("artifact-differs", None)]
+    again = rx.compile(net, PLAN, artifacts=folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        trained(again, net, x)
+    assert caches(again) == {"shipped"}
+
+
 def test_artifacts_of_another_torch_are_told_and_kept(net, x, folder):
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    for path in folder.glob("*.artifact"):
-        changed(path, lambda label: label["machine"].update(torch="1.0 (abc)"))
-        path.rename(path.with_name(path.name.replace("-", "-other")))
+    rewrite(folder, lambda label: replace(label, machine=replace(label.machine, torch="1.0 (abc)")))
     compiled = rx.compile(net, PLAN, artifacts=folder)
     why = r"they were made with torch 1\.0 \(abc\), here is"
     with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) <= {"cold", "warm"}
-    assert len(list(folder.glob("*.artifact"))) == 8, "each machine has its own"
+    by_torch = [entry.label.machine.torch for entry in listed(folder)]
+    assert by_torch.count("1.0 (abc)") == 4
+    assert len(by_torch) == 8, "each machine has its own"
 
 
 @pytest.mark.parametrize(
@@ -299,12 +564,12 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder)
         # The last: from then on Dynamo takes the size for a dynamic one.
         (PLAN, wider, {}, "'norm'.*for another graph, or for inputs of other sizes"),
     ]
-    for plan, given, setting, why in cases:
+    for plan, value, setting, why in cases:
         torch.set_num_threads(setting.get("threads", before))
         try:
             compiled = rx.compile(net, plan, artifacts=folder)
             with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
-                torch.testing.assert_close(trained(compiled, net, given), trained(net, net, given))
+                torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
         finally:
             torch.set_num_threads(before)
     strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=folder, strict=True)
@@ -314,9 +579,10 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder)
 
 def test_of_several_artifacts_the_nearest_says_why(net, x, folder):
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    for path in list(folder.glob("*.artifact")):
-        listed_first = shutil.copy(path, path.with_name(f"0{path.name}"))
-        changed(Path(listed_first), lambda label: label["config"].update(max_fusion_size="4"))
+    other = folder.with_name("other")
+    shutil.copytree(folder, other)
+    rewrite(other, lambda label: replace(label, key=f"0{label.key}", config={**label.config, "max_fusion_size": "4"}))
+    shutil.copytree(other, folder, dirs_exist_ok=True)
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
     try:
@@ -359,20 +625,141 @@ def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, folder, m
     assert caches(compiled) <= {"cold", "warm"}
 
 
-def test_a_lock_is_had_by_one_at_a_time_and_not_waited_for_for_ever(tmp_path):
-    path = tmp_path / "locks" / "one.lock"
-    order = []
+# ------------------------------------------------------------------------------------------------- whose code is loaded
 
-    def second():
-        with locked(path, 10.0) as held:
-            order.append(("second", held))
 
-    with locked(path, 1.0) as held:
-        assert held
-        other = threading.Thread(target=second)
-        other.start()
-        with locked(path, 0.3) as impatient:
-            assert not impatient
-        order.append(("first", held))
-    other.join()
-    assert order == [("first", True), ("second", True)]
+def foreign_artifacts(folder: Path) -> None:
+    """Replace all artifacts by others that fit as well, and that only differ in their content."""
+    rewrite(folder, packed=lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
+
+
+def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder, tmp_path):
+    ex = rx.explore(net, (x,), plan=PLAN)
+    ex.save_artifacts(folder)
+    plan = ex.save_plan(tmp_path / "plan.json")
+    assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
+    compiled = rx.compile(net, plan, artifacts=folder)
+    trained(compiled, net, x)
+    assert caches(compiled) == {"shipped"}
+    foreign_artifacts(folder)
+    files = sorted(folder.iterdir())
+    compiled = rx.compile(net, plan, artifacts=folder)
+    with pytest.warns(
+        UserWarning, match=r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
+    ):
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    assert caches(compiled) <= {"cold", "warm"}
+    assert set(told(compiled)) == {("artifact-differs", "act"), ("artifact-differs", "norm")}
+    assert sorted(folder.iterdir()) == files, "they are intact and fit, so nothing is written beside them"
+    with pytest.raises(PlanError, match="the plan does not list"):
+        rx.compile(net, plan, artifacts=folder, strict=True)(x)
+    trusting = rx.compile(net, plan, artifacts=folder, trust_artifacts=True)
+    trained(trusting, net, x)
+    assert caches(trusting) == {"shipped"}
+    assert told(trusting) == []
+
+
+def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder, tmp_path):
+    def artifacts(path):
+        return json.loads(path.read_text()).get("artifacts", [])
+
+    ex = rx.explore(net, (x,), plan=PLAN)
+    earlier = ex.save_plan(tmp_path / "earlier.json")
+    assert artifacts(earlier) == []
+    assert json.loads(earlier.read_text())["format"] == 3
+    ex.save_artifacts(folder)
+    listed_first = artifacts(ex.save_plan(tmp_path / "plan.json"))
+    assert len(listed_first) == 4
+    ex.disable("act")
+    assert len(artifacts(ex.save_plan(tmp_path / "plan.json"))) == 2
+    ex.enable("act")
+    ex.retrace()
+    ex.compile()
+    ex.close()
+    assert artifacts(ex.save_plan(tmp_path / "plan.json")) == listed_first
+    older = tmp_path / "older.json"
+    older.write_text(json.dumps({**json.loads(earlier.read_text()), "format": 2}))
+    compiled = rx.compile(net, older, artifacts=folder)
+    trained(compiled, net, x)
+    assert caches(compiled) == {"shipped"}, "a plan that lists none loads all that fit"
+
+
+def test_saving_again_writes_nothing_new(net, x, folder):
+    ex = rx.explore(net, (x,), plan=PLAN)
+    files = sorted(ex.save_artifacts(folder).iterdir())
+    ex.save_artifacts(folder)
+    assert sorted(folder.iterdir()) == files
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has no such permissions")
+class TestPermissions:
+    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+    def test_a_directory_that_others_may_write_is_refused(self, net, x, folder, mode):
+        ex = rx.explore(net, (x,), plan=PLAN)
+        ex.save_artifacts(folder)
+        assert folder.stat().st_mode & 0o022 == 0
+        folder.chmod(mode)
+        for use in (lambda: rx.compile(net, PLAN, artifacts=folder), lambda: ex.save_artifacts(folder)):
+            with pytest.raises(ArtifactError, match=r"may be written by others .*chmod go-w.*trust_artifacts=True"):
+                use()
+        compiled = rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
+        trained(compiled, net, x)
+        assert caches(compiled) == {"shipped"}
+
+    def test_a_directory_of_another_user_is_refused(self, net, folder, monkeypatch):
+        folder.mkdir()
+        if os.getuid() == 0:
+            os.chown(folder, 65534, -1)
+        else:
+            other = os.getuid() + 1
+            monkeypatch.setattr(os, "getuid", lambda: other)
+        with pytest.raises(ArtifactError, match="belongs to another user"):
+            rx.compile(net, PLAN, artifacts=folder)
+        rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
+
+    def test_a_file_that_others_may_write_is_not_loaded(self, net, x, folder):
+        trained(rx.compile(net, PLAN, artifacts=folder), net, x)
+        for path in folder.glob("*.artifact"):
+            path.chmod(0o666)
+        compiled = rx.compile(net, PLAN, artifacts=folder)
+        with pytest.warns(UserWarning, match=r"\[artifact-damaged\] .*may be written by others"):
+            torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+        again = rx.compile(net, PLAN, artifacts=folder)
+        trained(again, net, x)
+        assert caches(again) == {"shipped"}, "they were written again"
+
+
+# ------------------------------------------------------------------------------------------------------------ whose GPU
+
+
+def creating(device: str) -> fx.GraphModule:
+    """Return a graph that takes a tensor and adds one of ones, which it makes on a device."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    ones = graph.call_function(torch.ops.aten.ones.default, ([4],), {"device": torch.device(device)})
+    graph.output((graph.call_function(torch.ops.aten.add.Tensor, (x, ones)),))
+    return fx.GraphModule({}, graph)
+
+
+def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeypatch):
+    """Not only if an input is there, and not with whichever GPU is current."""
+    current = 0
+
+    def properties(device=None):
+        index = torch.device(device).index if device is not None else None
+        return SimpleNamespace(name=f"GPU {current if index is None else index}", major=9, minor=0)
+
+    def gpu(piece_device: str, input_device: str) -> str:
+        claim = SimpleNamespace(region="r")
+        piece: Any = SimpleNamespace(gm=creating(piece_device), claim=claim, graph_id="0/forward")
+        layout = Layout("torch.float32", (4,), (1,), input_device)
+        return label_of("key", piece, [layout], {}, "fingerprint").machine.gpu.partition(",")[0]
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+    assert gpu("cpu", "cpu") == ""
+    assert gpu("cuda:1", "cpu") == "GPU 1 (9.0)", "a GPU that only ops of the partition use"
+    assert gpu("cpu", "cuda:1") == "GPU 1 (9.0)", "not the current one"
+    assert gpu("cuda:0", "cuda:1") == "GPU 0 (9.0) and GPU 1 (9.0)"
+    assert gpu("cuda", "cpu") == "GPU 0 (9.0)", "without a number it is the current one"

@@ -120,7 +120,7 @@ def test_a_plan_without_directions_is_written_and_read_as_ever(tmp_path):
     (tmp_path / "plan.json").write_text(text)
     plan = load_plan(tmp_path / "plan.json")
     assert plan["up"].configs == ((None, FEW),)
-    assert dump_plan(plan) == text.replace('"format": 1', '"format": 2') + "\n"
+    assert dump_plan(plan) == text.replace('"format": 1', '"format": 3') + "\n"
 
 
 def test_a_session_written_before_directions_is_read(ex, tmp_path):

@@ -97,7 +97,7 @@ PLAN = Plan(
 )  # fmt: skip
 
 SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut")))
+PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut"), ("0" * 64, "1" * 64)))
 
 
 def test_a_state_of_earlier_files_is_read_as_what_it_is_called_now(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ BAD_PLANS = {
         "regions[0].config.max_fusion_size: a number beyond 64 bits",
     ),
     "100,000 levels": (DEEP % "plan", "nested too deeply"),
-    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 2, found True"),
-    "a newer format": (changed(PLAN_JSON, ("format",), 3), "newer version (format 3, this one reads 2)"),
+    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 3, found True"),
+    "a newer format": (changed(PLAN_JSON, ("format",), 4), "newer version (format 4, this one reads 3)"),
     "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "a Region has no field 'colour'"),
     "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "the Region lacks 'selectors'"),
     "a session": (json.dumps(SESSION_JSON), "is not a saved plan"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from regional_explorer.compiler.artifacts import artifact_file
 from regional_explorer.errors import PlanError, SessionError
-from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_session, plan_line
-from regional_explorer.record.plan_file import PLAN_FORMAT
+from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_plan_file, load_session, plan_line
+from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.session import FORMAT
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
@@ -42,6 +43,14 @@ def test_a_session_of_the_first_format_is_read() -> None:
 def test_a_plan_of_the_first_format_is_read() -> None:
     for text in (dump_plan(SESSION.plan), plan_line(SESSION.plan)):
         assert load_plan(older(text, "plan", "explored")) == SESSION.plan
+
+
+def test_a_plan_of_the_second_format_lists_no_artifacts() -> None:
+    text = dump_plan(SESSION.plan, Explored.of(SESSION, "default"), ("0" * 64,))
+    values = json.loads(text)
+    assert load_plan_file(text).artifacts == tuple(values.pop("artifacts")) == ("0" * 64,)
+    older_file = load_plan_file(json.dumps({**values, "format": 2}))
+    assert older_file == replace(load_plan_file(text), artifacts=())
 
 
 def test_a_newer_format_is_refused() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
 
-from regional_explorer.compiler.artifacts.artifact_file import Label, Packed
+from regional_explorer.compiler.artifacts.artifact_file import DamagedError, Label, Packed, library_path
 from regional_explorer.compiler.artifacts.canonical import canonical
 from regional_explorer.compiler.artifacts.folder import ArtifactFolder
 from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS
@@ -22,11 +23,14 @@ from regional_explorer.torch_api import (
     BoxedCall,
     Compiled,
     GeneratedCode,
+    Guard,
+    bodies,
     compile_lock,
     compile_piece,
     fake_mode_with_symbols,
     guard_check,
     load_compiled,
+    resolve,
 )
 
 
@@ -52,10 +56,30 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The dynamic sizes of a piece: argument and dimension of each (-1 for a number), and a check of their guards."""
+    """The dynamic sizes of a piece: argument and dimension of each (-1 for a number), and their guard."""
 
     places: Sequence[tuple[int, int]] = ()
-    check: Callable[[Sequence[int]], bool] | None = None
+    guard: Guard | None = None
+
+    def packed(self) -> bytes:
+        """Return the sizes as bytes: a pickle of tuples and of sympy's and torch's expressions."""
+        guard = self.guard and (self.guard.names, self.guard.conditions)
+        return pickle.dumps((tuple(self.places), guard))
+
+    @classmethod
+    def unpacked(cls, content: bytes, inputs: Sequence[Layout]) -> Sizes:
+        """Return the sizes that ``packed`` wrote for a piece with these inputs.
+
+        Raises:
+            Exception: of some kind, if they are anything else.
+            DamagedError: they are those of another piece.
+        """
+        places, guard = pickle.loads(content)  # noqa: S301 - artifacts are code, and the user named their directory
+        sizes = cls([(argument, dim) for argument, dim in places], None if guard is None else Guard(*guard))
+        values = [inputs[argument].value if dim < 0 else inputs[argument].size[dim] for argument, dim in sizes.places]
+        if not all(type(value) is int for value in values) or (sizes.guard is not None and not sizes.guard(values)):
+            raise DamagedError("its sizes are those of another partition")
+        return sizes
 
 
 @dataclass
@@ -84,11 +108,13 @@ class ArtifactStore:
         if self.folder is None:
             return None
 
-        def assemble(code: bytes, libraries: Mapping[str, Path], sizes: Sizes) -> Artifact:
-            return _assembled_artifact(key, load_compiled(code, libraries, config), sizes, inputs)
+        def assemble(packed: Packed) -> Artifact:
+            sizes = Sizes.unpacked(packed.sizes, inputs)
+            libraries = {name: library_path(content) for name, content in packed.libraries.items()}
+            return _assembled_artifact(key, load_compiled(packed.code, libraries, config), sizes, inputs)
 
         with compile_lock(), self.generated.collected():
-            artifact: Artifact | None = self.folder.load(label_of(key, piece, inputs, config, fingerprint), assemble)
+            artifact = self.folder.load(label_of(key, piece, inputs, config, fingerprint), assemble)
         if artifact is not None:
             self.artifacts[key] = artifact
         return artifact
@@ -98,8 +124,6 @@ class ArtifactStore:
     ) -> Artifact:
         """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
 
-        If another process is compiling the same artifact, wait for it and load the result.
-
         Raises:
             RegionCompileError: as ``compile``.
         """
@@ -107,13 +131,10 @@ class ArtifactStore:
         if folder is None:
             return self.compile(key, piece, inputs, config)
         label = label_of(key, piece, inputs, config, fingerprint)
-        with folder.claimed(label):
-            if loaded := self.load(key, piece, inputs, config, fingerprint):
-                return loaded
-            folder.note_missing(label)
-            artifact = self.compile(key, piece, inputs, config)
-            with compile_lock(), self.generated.collected():
-                save_artifact(folder, label, artifact)
+        folder.note_missing(label)
+        artifact = self.compile(key, piece, inputs, config)
+        with compile_lock(), self.generated.collected():
+            save_artifact(folder, label, artifact)
         return artifact
 
     def code_hash(self, key: str) -> str | None:
@@ -151,19 +172,36 @@ class ArtifactStore:
         gm, fakes, symbols = canonical(piece, inputs, mode)
         compiled = self.run_inductor(gm, fakes, mode, config)
         sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-        return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=lambda: Packed(compiled.pack(), sizes))
+
+        def pack() -> Packed:
+            shipment = compiled.pack()
+            return Packed(shipment.code, sizes.packed(), shipment.libraries)
+
+        return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=pack)
 
 
 def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str) -> Label:
     """Return the label by which an artifact of a piece with this fingerprint is found in a folder."""
-    device_types = {layout.device.partition(":")[0] for layout in inputs if layout.device}
-    return Label.here(key, piece.claim.region, fingerprint, config, device_types)
+    devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
+    return Label.here(key, piece.claim.region, piece.graph_id, fingerprint, config, devices)
 
 
-def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> None:
-    """Save an artifact that was compiled in this process."""
-    if artifact.pack is not None:
-        folder.save(label, artifact.pack)
+def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
+    """Yield the devices of all values of a graph, and those that its ops are given."""
+    found: list[Any] = []
+    for node in gm.graph.nodes:
+        constant = resolve(gm, node) if node.op == "get_attr" else None
+        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), found.append)
+    for value in found:
+        if isinstance(value, (torch.Tensor, torch.device)):
+            yield str(value.device if isinstance(value, torch.Tensor) else value)
+    for _, body in bodies(gm):
+        yield from _devices_in(body)
+
+
+def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> str | None:
+    """Save an artifact that was compiled in this process; return the SHA-256 of its file, None if that failed."""
+    return None if artifact.pack is None else folder.save(label, artifact.pack)
 
 
 def _assembled_artifact(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
@@ -176,7 +214,7 @@ def _assembled_artifact(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequ
         code=compiled.code,
         config=compiled.config,
         made=KNOWN_KEYS.compared(replace(compiled.made, artifact=key), compiled.key),
-        guard=None if sizes.check is None else _guard_on_args(sizes.check, sizes.places),
+        guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
         dynamic=bool(sizes.places),
     )
 

@@ -1,58 +1,56 @@
-"""One artifact as a file: its label (what it is of, and what it was compiled on), its code and its shared objects.
+"""The contents of artifact files, and the label by which one is found: what it is of, and what it was compiled on.
 
-A ZIP archive of ``artifact.json``, which is the label, the code as torch pickles it, and the shared objects. Only
-``artifact.json`` is read until it is clear that all of it fits; then code is run.
+An artifact is a ZIP archive of the code as torch pickles it, the dynamic sizes, and the shared objects; no class of
+this package is pickled. Its file is named by the SHA-256 of its content. A manifest is JSON: the artifacts of one graph
+by label and SHA-256.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
-import pickle
-import time
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from regional_explorer.record.atomic_file import replacing
 from regional_explorer.record.decode import from_json
-from regional_explorer.torch_api import Machine, Settings, Shipment, inductor_cache_directory
+from regional_explorer.torch_api import Machine, Settings, inductor_cache_directory
 
-ARTIFACT_FORMAT = 1
-FILE_KIND = "regional-explorer artifact"
-ARTIFACT_SUFFIX = ".artifact"
+ARTIFACT_FORMAT = 2
+MANIFEST_KIND = "regional-explorer artifacts"
+_LIBRARIES = "libraries/"
 
 
 class DamagedError(Exception):
-    """A file is not an artifact of this package, or is incomplete."""
+    """A file is not what this package wrote, or others may have changed it."""
 
 
 @dataclass(frozen=True)
 class Label:
-    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine."""
+    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine.
+
+    ``region`` and ``graph`` are those of the first partition that has it.
+    """
 
     key: str
     region: str
+    graph: str
     fingerprint: str
     config: Mapping[str, str]
     settings: Mapping[str, str]
     machine: Machine
 
     @classmethod
-    def here(cls, key: str, region: str, fingerprint: str, config: Mapping[str, Any], device_types: set[str]) -> Label:
+    def here(
+        cls, key: str, region: str, graph: str, fingerprint: str, config: Mapping[str, Any], devices: set[str]
+    ) -> Label:
         """Return the label that an artifact has when it is compiled in this process, under its current settings."""
         config_texts = {name: repr(value) for name, value in sorted(config.items())}
-        return cls(key, region, fingerprint, config_texts, Settings.now().facts(), Machine.here(device_types))
-
-    @property
-    def name(self) -> str:
-        """The name of its file; each kind of machine has files of its own."""
-        machine = hashlib.sha256(repr(self.machine).encode()).hexdigest()[:8]
-        return f"{self.key}-{machine}{ARTIFACT_SUFFIX}"
+        return cls(key, region, graph, fingerprint, config_texts, Settings.now().facts(), Machine.here(devices))
 
     def mismatch(self, needed: Label) -> str:
         """Return why an artifact with this label cannot be used where the ``needed`` one is."""
@@ -76,72 +74,81 @@ def _changed_values(then: Mapping[str, str], now: Mapping[str, str]) -> list[str
 
 
 @dataclass(frozen=True)
-class Packed:
-    """An artifact as it is saved: its code with the shared objects, and ``extra``, which is pickled with them."""
+class Entry:
+    """An artifact as a manifest lists it: its label, and the SHA-256 of its file."""
 
-    shipment: Shipment
-    extra: Any
+    label: Label
+    sha256: str
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A block with an archive open for reading.
+def sha256_of(content: bytes) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest_content(entries: Sequence[Entry]) -> bytes:
+    """Return the content of a manifest."""
+    manifest = {"kind": MANIFEST_KIND, "format": ARTIFACT_FORMAT, "artifacts": [asdict(entry) for entry in entries]}
+    return json.dumps(manifest, indent=1).encode()
+
+
+def read_manifest(content: bytes) -> tuple[Entry, ...]:
+    """Return the artifacts that a manifest lists.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        DamagedError: it cannot be read.
+        DamagedError: it is not a manifest of this format.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except FileNotFoundError:
-        raise
-    except OSError as problem:
-        raise DamagedError(f"it cannot be read: {problem.strerror or problem}") from problem
-    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, EOFError, NotImplementedError) as problem:
-        raise DamagedError(f"it is truncated, or was not written by this package ({problem})") from problem
+        manifest = json.loads(content)
+        if not isinstance(manifest, dict) or manifest.get("kind") != MANIFEST_KIND:
+            raise DamagedError("it was not written by this package")
+        if manifest["format"] != ARTIFACT_FORMAT:
+            raise DamagedError(f"it has format {manifest['format']}; this version reads format {ARTIFACT_FORMAT}")
+        return from_json(tuple[Entry, ...], manifest["artifacts"])
+    except (ValueError, KeyError, RecursionError) as problem:
+        raise DamagedError(f"it was not written by this package ({type(problem).__name__}: {problem})") from problem
 
 
-def read_label(archive: zipfile.ZipFile) -> Label:
-    """Return the label of an archive; whatever is wrong with it is a DamagedError inside ``opened``."""
-    head = json.loads(archive.read("artifact.json"))
-    if not isinstance(head, dict) or head.get("kind") != FILE_KIND:
-        raise ValueError("it was not written by this package")
-    if head["format"] != ARTIFACT_FORMAT:
-        raise ValueError(f"it has format {head['format']}; this version reads format {ARTIFACT_FORMAT}")
-    return from_json(Label, {field.name: head[field.name] for field in fields(Label)})
+@dataclass(frozen=True)
+class Packed:
+    """An artifact as bytes: its code as torch pickles it, its dynamic sizes, its shared objects by name."""
+
+    code: bytes
+    sizes: bytes
+    libraries: Mapping[str, bytes]
 
 
-def write_archive(file: Any, label: Label, packed: Packed) -> None:
-    """Write the archive of an artifact to an open file."""
-    shipment = packed.shipment
-    head = {"kind": FILE_KIND, "format": ARTIFACT_FORMAT, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("artifact.json", json.dumps({**head, **asdict(label)}, indent=2))
-        archive.writestr("code", shipment.code)
-        archive.writestr("extra", pickle.dumps(packed.extra))
-        for name, library in shipment.libraries.items():
-            archive.writestr(f"libraries/{name}", library)
+def archive_of(key: str, packed: Packed) -> bytes:
+    """Return the content of the file of an artifact: equal ones have equal content."""
+    libraries = {f"{_LIBRARIES}{name}": library for name, library in sorted(packed.libraries.items())}
+    members = {"key": key.encode(), "code": packed.code, "sizes": packed.sizes, **libraries}
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)  # a ZipInfo has a fixed date
+        return file.getvalue()
 
 
-def read_contents(archive: zipfile.ZipFile) -> tuple[bytes, dict[str, Path], Any]:
-    """Return code, shared objects and extra of an archive; its checksums are verified before anything is run."""
-    members = {name: archive.read(name) for name in archive.namelist()}
+def read_archive(content: bytes, key: str) -> Packed:
+    """Return the artifact in a file.
+
+    Raises:
+        Exception: of some kind, if it is not an archive of this package.
+        DamagedError: it is that of another artifact.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    if members["key"] != key.encode():
+        raise DamagedError("it is that of another artifact")
     libraries = {
-        name.removeprefix("libraries/"): _library_path(content)
-        for name, content in members.items()
-        if name.startswith("libraries/")
+        name.removeprefix(_LIBRARIES): library for name, library in members.items() if name.startswith(_LIBRARIES)
     }
-    try:
-        extra = pickle.loads(members["extra"])  # noqa: S301 - artifacts are code, and the user named their directory
-    except Exception as problem:
-        raise DamagedError(f"{type(problem).__name__}: {problem}") from problem
-    return members["code"], libraries, extra
+    return Packed(members["code"], members["sizes"], libraries)
 
 
-def _library_path(content: bytes) -> Path:
+def library_path(content: bytes) -> Path:
     """Return the path of a shared object in Inductor's cache directory; it is written there if it is missing."""
-    path = Path(inductor_cache_directory(), "regional_explorer", f"x{hashlib.sha256(content).hexdigest()[:32]}.so")
+    path = Path(inductor_cache_directory(), "regional_explorer", f"x{sha256_of(content)[:32]}.so")
     if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)

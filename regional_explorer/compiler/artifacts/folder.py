@@ -1,42 +1,50 @@
-"""A directory of compiled partitions, from which other processes start without compiling: one file per artifact."""
+"""A directory of compiled partitions, from which other processes start without compiling.
+
+``<SHA-256>.artifact`` is an artifact; ``manifest-<SHA-256>.json`` lists the artifacts of one graph, and is written when
+all of them are there. Files never change: processes that share a directory need no locks, what one is still writing is
+not seen by the others, and damage is a content that differs from its name.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+import stat
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from regional_explorer.compiler.artifacts.artifact_file import (
-    ARTIFACT_SUFFIX,
+    ARTIFACT_FORMAT,
     DamagedError,
+    Entry,
     Label,
     Packed,
-    opened,
-    read_contents,
-    read_label,
-    write_archive,
+    archive_of,
+    manifest_content,
+    read_archive,
+    read_manifest,
+    sha256_of,
 )
-from regional_explorer.compiler.artifacts.file_lock import is_held, locked
 from regional_explorer.errors import ArtifactError
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.errors.texts import count
 from regional_explorer.record.atomic_file import replacing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.torch_api import ShipmentError
 
-LOCK_SUFFIX = ".lock"
-LOCK_PATIENCE_S = 600.0
-"""How long to wait for another process that compiles the same artifact."""
+T = TypeVar("T")
+
+ARTIFACT_SUFFIX = ".artifact"
+_CONTENT_NAME = re.compile(r"[0-9a-f]{64}")
 
 
-def folder_at(path: str | Path) -> ArtifactFolder:
+def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_trusted: bool = False) -> ArtifactFolder:
     """Return the directory of artifacts at ``path``, which need not exist yet.
 
     Raises:
-        ArtifactError: it is not a directory.
+        ArtifactError: it is not a directory, or others may write it and it ``is_trusted`` not.
     """
     if not isinstance(path, (str, Path)) or not str(path):
         raise ArtifactError(f"artifacts={shown_value(path)}: give the path of a directory.")
@@ -45,134 +53,229 @@ def folder_at(path: str | Path) -> ArtifactFolder:
     target = Path(path)
     try:
         os.fsencode(target)
-        is_file = target.exists() and not target.is_dir()
+        status = target.stat() if target.exists() else None
     except (OSError, ValueError) as problem:
         raise ArtifactError(
             f"artifacts={shown_value(path)}: this cannot be the path of a directory: {problem}."
         ) from problem
-    if is_file:
+    if status is not None and not stat.S_ISDIR(status.st_mode):
         raise ArtifactError(f"Artifacts are kept in a directory, and {target} is a file. Give another path.")
-    return ArtifactFolder(target)
+    if status is not None and not is_trusted and (why := _why_unsafe(status)):
+        raise ArtifactError(
+            f"Artifacts are code, and {target} {why}: it is not used. Give a directory that only you and root may "
+            "write (chmod go-w, or a copy of your own). If you trust all who may write there, load from it with "
+            "rx.compile(…, trust_artifacts=True)."
+        )
+    return ArtifactFolder(target, listed, is_trusted)
+
+
+def _why_unsafe(status: os.stat_result) -> str:
+    """Return why others than this user and root may write a file or directory, or an empty text; as ssh judges keys.
+
+    Windows has no such permissions.
+    """
+    if not hasattr(os, "getuid"):
+        return ""
+    if status.st_uid not in (0, os.getuid()):
+        return "belongs to another user"
+    return f"may be written by others ({stat.filemode(status.st_mode)})" if status.st_mode & 0o022 else ""
+
+
+def _artifact_name(sha256: str) -> str:
+    return f"{sha256}{ARTIFACT_SUFFIX}"
+
+
+def _manifest_name(sha256: str) -> str:
+    return f"manifest-{sha256[:16]}.json"
 
 
 @dataclass
 class ArtifactFolder:
     """The directory ``path``; ``findings`` are the diagnostics of what did not fit, was damaged or was not saved.
 
-    Only files that existed when this object was made can be the reason for an ``artifact-differs``: files written later
-    are from processes like this one. While another process compiles for the directory nothing is reported either,
-    because a missing artifact is then one that it has not reached yet.
+    Only artifacts whose SHA-256 is ``listed`` are loaded; None: all. Files that others may write are loaded only if the
+    directory ``is_trusted``. Only manifests that existed when this object was made can be the reason for an
+    ``artifact-differs``, and only those of the same graph: a process like this one may be at work on the others.
     """
 
     path: Path
+    listed: Collection[str] | None = None
+    is_trusted: bool = False
     findings: list[Diagnostic] = field(default_factory=list)
-    _initial_paths: tuple[Path, ...] = ()
-    _damaged: set[str] = field(default_factory=set)
-    _others_seen: bool = False
+    _manifests: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
+    _initial: tuple[Entry, ...] = ()
+    _older_files: int = 0
+    _damaged_keys: set[str] = field(default_factory=set)
+    _unusable: set[str] = field(default_factory=set)
+    _written: list[Entry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Note which files exist, and whether other processes compile for the directory."""
-        self._initial_paths = tuple(sorted(self.path.glob(f"*{ARTIFACT_SUFFIX}")))
-        self._others_seen = self._others_compile()
-
-    def load(self, wanted_label: Label, assemble: Callable[[bytes, Mapping[str, Path], Any], Any]) -> Any | None:
-        """Return what ``assemble`` makes of code, shared objects and extra of the saved artifact of ``wanted_label``.
-
-        None if none fits, or if it cannot be loaded; what is wrong with a file is added to ``findings``.
-        """
-        for path in sorted(self.path.glob(f"{wanted_label.key}-*{ARTIFACT_SUFFIX}")):
-            try:
-                with opened(path) as archive:
-                    if read_label(archive).machine.mismatch(wanted_label.machine):
-                        continue
-                    code, libraries, extra = read_contents(archive)
-                return assemble(code, libraries, extra)
-            except FileNotFoundError:
-                continue
-            except (DamagedError, ShipmentError) as problem:
-                self._damaged.add(wanted_label.key)
-                self._note_damaged(path, str(problem), wanted_label.region)
-        return None
-
-    def note_missing(self, wanted_label: Label) -> None:
-        """Add a finding that says why none of the initial artifacts, if there are any, is that of ``wanted_label``."""
-        labels = self._initial_labels
-        self._others_seen = self._others_seen or self._others_compile(wanted_label.key)
-        if not labels or wanted_label.key in self._damaged or self._others_seen:
-            return
-        labels = sorted(labels, key=lambda label: label.distance(wanted_label))
-        nearest = [
-            *(label for label in labels if label.key == wanted_label.key),
-            *(label for label in labels if label.fingerprint == wanted_label.fingerprint),
-            *(label for label in labels if label.region == wanted_label.region),
-        ]
-        why = nearest[0].mismatch(wanted_label) if nearest else f"there is none for region {wanted_label.region!r}"
-        self._add_finding(
-            DiagnosticCode.ARTIFACT_DIFFERS,
-            f"Region {wanted_label.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
-            wanted_label.region,
-            "Let rx.compile(…, artifacts=…) or ex.save_artifacts(…) write them where the program runs, and the way it "
-            "runs.",
+        """Read the manifests."""
+        self._initial = tuple(self._entries())
+        self._older_files = sum(
+            not _CONTENT_NAME.fullmatch(path.stem) for path in self.path.glob(f"*{ARTIFACT_SUFFIX}")
         )
 
-    @contextlib.contextmanager
-    def claimed(self, wanted_label: Label) -> Iterator[None]:
-        """A block in which no other process that uses this directory compiles the artifact of ``wanted_label``."""
-        with contextlib.suppress(OSError):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self._lock_folder / f"{wanted_label.key}{LOCK_SUFFIX}", LOCK_PATIENCE_S):
-            yield
+    def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
+        """Return what ``assemble`` makes of the saved artifact of ``wanted``.
 
-    @property
-    def _lock_folder(self) -> Path:
-        return self.path / "locks"
+        None if none fits, or if it cannot be loaded; what is wrong with a file is then added to ``findings``.
+        """
+        problems = {}
+        for entry in self._fitting(wanted):
+            if self.listed is not None and entry.sha256 not in self.listed:
+                continue
+            path = self.path / _artifact_name(entry.sha256)
+            try:
+                return assemble(read_archive(self._read(path), wanted.key))
+            except DamagedError as problem:
+                problems[path] = str(problem)
+            except Exception as problem:  # noqa: BLE001 - its content may be anything, and is made anew in any case
+                problems[path] = f"it cannot be loaded: {type(problem).__name__}: {problem}"
+            self._unusable.add(entry.sha256)
+        for path, why in problems.items():
+            self._damaged_keys.add(wanted.key)
+            self._note_damaged(path, why, wanted.region)
+        return None
 
-    def _others_compile(self, own_key: str = "") -> bool:
-        """Return whether other processes compile for this directory now; ``own_key`` is what this process compiles."""
-        return any(is_held(path) for path in self._lock_folder.glob(f"*{LOCK_SUFFIX}") if path.stem != own_key)
-
-    def save(self, label: Label, pack: Callable[[], Packed]) -> None:
-        """Write an artifact; if that fails, add a finding and go on."""
-        try:
-            self.write(label, pack())
-        except (ShipmentError, OSError) as problem:
+    def note_missing(self, wanted: Label) -> None:
+        """Add a finding that says why none of the initial artifacts, if there are any, is that of ``wanted``."""
+        labels = [entry.label for entry in self._initial if entry.label.graph == wanted.graph]
+        if wanted.key in self._damaged_keys:
+            return
+        if any(entry in self._initial for entry in self._fitting(wanted)):
             self._add_finding(
-                DiagnosticCode.ARTIFACT_UNSAVED,
-                f"An artifact of region {label.region!r} is not saved in {self.path}: {problem}. It is compiled again "
-                "in each process.",
-                label.region,
-                "Make the directory writable; what torch cannot serialize runs compiled here, but cannot be saved.",
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"Region {wanted.region!r} is compiled again: {self.path} has artifacts for it that the plan does not "
+                "list, so they may be anyone's.",
+                wanted.region,
+                "Save the plan after its artifacts, with ex.save_artifacts(…) and then ex.save_plan(…): it then lists "
+                "them. If you trust all who may write there, load them with rx.compile(…, trust_artifacts=True).",
+            )
+        elif labels:
+            labels.sort(key=lambda label: label.distance(wanted))
+            nearest = [
+                *(label for label in labels if label.fingerprint == wanted.fingerprint),
+                *(label for label in labels if label.region == wanted.region),
+            ]
+            why = nearest[0].mismatch(wanted) if nearest else f"there is none for region {wanted.region!r}"
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
+                wanted.region,
+                "Let rx.compile(…, artifacts=…) or ex.save_artifacts(…) write them where the program runs, and the way "
+                "it runs.",
+            )
+        elif self._older_files:
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"{count(self._older_files, 'file')} in {self.path} are artifacts of format 1, which this version does "
+                f"not read: partitions are compiled again and saved in format {ARTIFACT_FORMAT}.",
+                None,
+                "Remove the old files, whose names have a hyphen.",
             )
 
-    def write(self, label: Label, packed: Packed) -> None:
-        """Write an artifact.
+    def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
+        """Write an artifact, unless it is there already, and return the SHA-256 of its file.
+
+        If that fails, add a finding and return None.
+        """
+        for entry in self._fitting(label):
+            if entry.sha256 not in self._unusable and self._is_intact(entry.sha256):
+                return entry.sha256
+        try:
+            return self.write(label, pack())
+        except (ShipmentError, OSError) as problem:
+            self._note_unsaved(f"An artifact of region {label.region!r} is", label.region, problem)
+            return None
+
+    def write(self, label: Label, packed: Packed) -> str:
+        """Write an artifact, which others see after ``finish``; return the SHA-256 of its file.
 
         Raises:
             OSError: it cannot be written.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        with replacing(self.path / label.name, 0o644) as file:
-            write_archive(file, label, packed)
+        content = archive_of(label.key, packed)
+        entry = Entry(label, sha256_of(content))
+        self._put(self.path / _artifact_name(entry.sha256), content)
+        self._written.append(entry)
+        return entry.sha256
 
-    @functools.cached_property
-    def _initial_labels(self) -> list[Label]:
-        labels = []
-        for path in self._initial_paths:
-            try:
-                with opened(path) as archive:
-                    labels.append(read_label(archive))
-            except FileNotFoundError:
-                continue
-            except DamagedError as problem:
-                self._note_damaged(path, str(problem), None)
-        return labels
+    def finish(self) -> None:
+        """Write a manifest of what was written, when it is all that a graph needs."""
+        if not self._written:
+            return
+        content = manifest_content(self._written)
+        try:
+            self._put(self.path / _manifest_name(sha256_of(content)), content)
+        except OSError as problem:
+            self._note_unsaved("The list of artifacts is", None, problem)
+        self._written.clear()
+
+    def _entries(self) -> Iterator[Entry]:
+        """Yield what the manifests list, those that were written meanwhile too."""
+        for path in sorted(self.path.glob("manifest-*.json")):
+            if path.name not in self._manifests:
+                self._manifests[path.name] = ()
+                try:
+                    self._manifests[path.name] = read_manifest(self._read(path))
+                except DamagedError as problem:
+                    self._note_damaged(path, str(problem), None)
+        for entries in self._manifests.values():
+            yield from entries
+
+    def _fitting(self, wanted: Label) -> list[Entry]:
+        return [
+            entry
+            for entry in self._entries()
+            if entry.label.key == wanted.key and not entry.label.machine.mismatch(wanted.machine)
+        ]
+
+    def _is_intact(self, sha256: str) -> bool:
+        try:
+            self._read(self.path / _artifact_name(sha256))
+        except DamagedError:
+            return False
+        return True
+
+    def _read(self, path: Path) -> bytes:
+        """Return the content of a file that is named by its content.
+
+        Raises:
+            DamagedError: it has another content, cannot be read, or others may write it.
+        """
+        try:
+            with path.open("rb") as file:
+                why = "" if self.is_trusted else _why_unsafe(os.fstat(file.fileno()))
+                content = file.read()
+        except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
+            raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+        sha256 = sha256_of(content)
+        if path.name not in (_artifact_name(sha256), _manifest_name(sha256)):
+            why = "does not have the content that its name says"
+        if why:
+            raise DamagedError(f"it {why}")
+        return content
+
+    def _put(self, path: Path, content: bytes) -> None:
+        self.path.mkdir(0o755, parents=True, exist_ok=True)
+        with replacing(path, 0o644) as file:
+            file.write(content)
 
     def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
         self._add_finding(
             DiagnosticCode.ARTIFACT_DAMAGED,
-            f"{path} cannot be used: {why}. Its partition is compiled again.",
+            f"{path} cannot be used: {why}. What it was for is compiled again.",
             region,
             "Remove the file; it is written again if the directory can be written.",
+        )
+
+    def _note_unsaved(self, what: str, region: str | None, problem: Exception) -> None:
+        self._add_finding(
+            DiagnosticCode.ARTIFACT_UNSAVED,
+            f"{what} not saved in {self.path}: {problem}. It is compiled again in each process.",
+            region,
+            "Make the directory writable; what torch cannot serialize runs compiled here, but cannot be saved.",
         )
 
     def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
