@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import threading
 import weakref
@@ -54,7 +55,7 @@ class Capture(TracedGraphs):
         self.closed = self.complete = False
         self.run = compile_isolated(traceable(call.fn), _backend_of(self), dynamic=dynamic)
         vars(self.run)[_CAPTURE_ATTRIBUTE] = self
-        linecache.checkcache()  # torch takes the lines of its stack traces from there, also after a module was reloaded
+        _check_source_lines()
         with (
             _CAPTURE_LOCK,
             compile_lock_for_user_code(),
@@ -98,6 +99,10 @@ class Capture(TracedGraphs):
         del reason
         return self.complete
 
+    def drop_call(self) -> None:
+        """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""
+        del self.call
+
     def close(self) -> None:
         """Free the live graphs, the traced callable, and what torch keeps for it; the records stay."""
         self.closed = True
@@ -124,6 +129,17 @@ def _backend_of(capture: Capture) -> Callable[[fx.GraphModule, Sequence[Any]], A
         return alive.instead if alive.closed else alive.add_frame(gm, inputs)
 
     return backend
+
+
+def _check_source_lines() -> None:
+    """Drop lines of files that have changed since they were read: torch takes the lines of its stack traces from there.
+
+    Not by one call for all files: until Python 3.13 that raises KeyError if generated code is forgotten meanwhile, on
+    another thread or by the garbage collector.
+    """
+    for name in list(linecache.cache):
+        with contextlib.suppress(KeyError):
+            linecache.checkcache(name)
 
 
 def traceable(fn: Callable[..., Any]) -> Callable[..., Any]:

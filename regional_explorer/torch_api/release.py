@@ -11,7 +11,7 @@ import linecache
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
@@ -23,10 +23,15 @@ from torch._dynamo.utils import get_metrics_context
 from torch._guards import TracingContext
 from torch.fx import graph_module
 
+from regional_explorer.torch_api.lock import acquired, compile_lock
+
 NOT_ISOLATED = -1
 """Dynamo's number for the cache entries of all compiles that are not isolated."""
 
 _DELETED_GUARDS = DeletedGuardManagerWrapper("its exploration was closed")
+
+_DROPPED: list[tuple[int, Any]] = []
+"""The isolation numbers and backends of compiles that are to be released."""
 
 _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakref.WeakKeyDictionary()
 
@@ -34,7 +39,7 @@ _BACKEND_BY_COMPILED: weakref.WeakKeyDictionary[Callable[..., Any], Any] = weakr
 def release_when_dropped(compiled: Callable[..., Any], backend: Any) -> None:
     """Let Dynamo forget what it traced for ``compiled``, a ``torch.compile`` with ``backend``, when that is dropped."""
     _BACKEND_BY_COMPILED[compiled] = backend
-    weakref.finalize(compiled, _release_entries, _isolation_id(compiled), backend).atexit = False
+    weakref.finalize(compiled, _release_dropped, _isolation_id(compiled), backend).atexit = False
 
 
 def release_compiled(compiled: Callable[..., Any]) -> None:
@@ -42,23 +47,64 @@ def release_compiled(compiled: Callable[..., Any]) -> None:
 
     Cache entries of any other compile of the same functions stay. When called again, ``compiled`` is traced again.
     """
-    for code in _release_entries(_isolation_id(compiled), _BACKEND_BY_COMPILED[compiled]):
-        # Dynamo counts invalidated entries, too, and gives up on a function at 256 (accumulated_recompile_limit). This
-        # is not done for functions that are dropped: the garbage collector may run while Dynamo reads these entries.
-        if all(isinstance(entry.guard_manager, DeletedGuardManagerWrapper) for entry in _cache_entries(code)):
+    _DROPPED.append((_isolation_id(compiled), _BACKEND_BY_COMPILED[compiled]))
+    with compile_lock():
+        _release_all_dropped()
+        _free_invalidated()
+
+
+def _release_dropped(isolation_id: int, backend: Any) -> None:
+    """Release a compile that was dropped, or leave that to the next release if another thread compiles.
+
+    The garbage collector may run this anywhere: it must not wait, and Dynamo may be reading the entries that
+    ``_free_invalidated`` would free.
+    """
+    _DROPPED.append((isolation_id, backend))
+    with acquired(convert_frame.compile_lock, cancelled=lambda: True) as held:
+        if held:
+            _release_all_dropped()
+
+
+def _release_all_dropped() -> None:
+    while _DROPPED:
+        _release_entries(*_DROPPED.pop())
+
+
+def _free_invalidated() -> None:
+    """Free invalidated cache entries: Dynamo counts them, and gives up on a function at 256.
+
+    That is ``accumulated_recompile_limit``. The entries of a function can only be freed together, and not while it is
+    compiled: Dynamo keeps a pointer to them meanwhile, also while it waits for the compile lock (docs/upstream.md).
+    """
+    if any(map(_is_in_dynamo, sys._current_frames().values())):
+        return
+    for code in _traced_codes():
+        managers = [entry.guard_manager for entry in _cache_entries(code)]
+        if _DELETED_GUARDS in managers and all(isinstance(one, DeletedGuardManagerWrapper) for one in managers):
             reset_code(code)
+
+
+def _is_in_dynamo(frame: FrameType | None) -> bool:
+    """Return whether a thread, given by its innermost frame, is inside Dynamo's compile of a function."""
+    while frame is not None:
+        if frame.f_code.co_filename == convert_frame.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:
     """Return how many traces Dynamo keeps for an isolated compile; 0 with torch 2.11, which does not know."""
     isolation_id = _isolation_id(compiled)
-    return sum(_belongs_to(isolation_id, None, entry) for code in _traced_codes() for entry in _cache_entries(code))
+    with compile_lock():
+        return sum(_belongs_to(isolation_id, None, entry) for code in _traced_codes() for entry in _cache_entries(code))
 
 
 def has_given_up(compiled: Callable[..., Any]) -> bool:
     """Return whether Dynamo traced some code for a compile so often that it runs it in plain Python from now on."""
     is_ours = functools.partial(_belongs_to, _isolation_id(compiled), _BACKEND_BY_COMPILED.get(compiled))
-    return any(sum(map(is_ours, _cache_entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
+    with compile_lock():
+        return any(sum(map(is_ours, _cache_entries(code))) >= dynamo_config.recompile_limit for code in _traced_codes())
 
 
 def _isolation_id(compiled: Callable[..., Any]) -> int:
@@ -66,24 +112,22 @@ def _isolation_id(compiled: Callable[..., Any]) -> int:
     return int(getattr(getattr(compiled, "dynamo_ctx", compiled), "_isolate_recompiles_id", NOT_ISOLATED))
 
 
-def _release_entries(isolation_id: int, backend: Any) -> list[CodeType]:
-    """Invalidate the cache entries of a compile, and return the code objects that they belonged to."""
+def _release_entries(isolation_id: int, backend: Any) -> None:
+    """Invalidate the cache entries of a compile."""
     is_ours = functools.partial(_belongs_to, isolation_id, backend)
-    guards, released = [], {}
+    guards = []
     forget_metric_edits()
     for code in _traced_codes():
         for entry in filter(is_ours, _cache_entries(code)):
             manager: Any = entry.guard_manager
             if manager.extra_state is not None:
                 guards.append(manager)
-                released[id(code)] = code
                 # As Dynamo does when an object that guards depend on is freed; about a hundred bytes remain.
                 manager.extra_state.invalidate(entry, _DELETED_GUARDS)
     _detach_finalizers({id(manager) for manager in guards})
     for key, cached in list(dynamo_eval_frame.cached_backends.items()):
         if backend is not None and getattr(cached, "compiler_fn", None) is backend:
             dynamo_eval_frame.cached_backends.pop(key, None)
-    return list(released.values())
 
 
 def _traced_codes() -> list[CodeType]:

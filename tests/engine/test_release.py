@@ -13,6 +13,8 @@ import torch
 from torch import fx
 
 import regional_explorer as rx
+from regional_explorer.exploration import dropped
+from regional_explorer.exploration.dropped import MAX_DROPPED
 from tests.engine import exploring_often
 from tests.engine.exploring_often import Net, broken, explored, pair, straight
 
@@ -45,21 +47,29 @@ def test_a_with_block_closes_the_exploration_also_after_an_error() -> None:
     assert ex.session.graphs
 
 
-def test_a_dropped_exploration_is_freed_when_the_next_is_made() -> None:
+def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropped, "_DROPPED_TRACES", [])  # other tests have dropped some
     gc.collect()
     gc.disable()
     try:
-        ex = rx.explore(straight, pair())
-        trace = weakref.ref(ex.live.capture)
+        traces = []
+        for _ in range(MAX_DROPPED):
+            argument, weight = pair()
+            ex = rx.explore(straight, (argument, weight))
+            traces.append(weakref.ref(ex.live.capture))
+            arguments = weakref.ref(argument), weakref.ref(weight)
+            del ex, argument, weight
+            assert all(argument() is None for argument in arguments)
+        assert all(trace() is not None for trace in traces), "freed by themselves: the collector need not run"
         kept = rx.explore(straight, pair())
+        assert all(trace() is None for trace in traces)
         compiled = kept.compiled
-        del ex, kept
-        assert trace() is not None, "freed by itself: the collector need not run"
-        rx.explore(straight, pair())
-        assert trace() is None
+        del kept
     finally:
         gc.enable()
     torch.testing.assert_close(compiled(*(args := pair())), straight(*args))
+    with pytest.warns(UserWarning, match="traced again"):
+        torch.testing.assert_close(compiled(*(args := (torch.ones(2, 2), torch.ones(2, 2)))), straight(*args))
 
 
 def test_the_users_own_compiled_function_stays() -> None:

@@ -1,5 +1,6 @@
 """Several threads of one process: nothing of ours traces, cuts or compiles while anything else does."""
 
+import linecache
 import os
 import subprocess
 import sys
@@ -449,6 +450,23 @@ def test_backwards_inside_the_call_run_on_the_thread_that_holds_the_lock():
     assert backwards_use_threads()
 
 
+def test_generated_code_may_be_forgotten_while_lines_of_files_are_checked(monkeypatch, tmp_path):
+    """Another thread does so, or the garbage collector; Python 3.11 raises KeyError if all are checked at once."""
+    source, generated = str(tmp_path / "file.py"), "<eval_with_key>.test"
+    stat = os.stat
+
+    def forgetting(path, *args, **kwargs):
+        if path == source:
+            linecache.cache.pop(generated, None)
+        return stat(path, *args, **kwargs)
+
+    for name in (source, generated):
+        linecache.cache[name] = (1, 1.0, ["1\n"], name)
+    monkeypatch.setattr(os, "stat", forgetting)
+    rx.explore(torch.sin, (torch.ones(2),))
+    assert source not in linecache.cache
+
+
 def test_another_thread_may_train_while_a_call_is_explored():
     weight = torch.nn.Parameter(torch.ones(2))
     optimizer = torch.optim.SGD([weight], lr=0.5)
@@ -527,3 +545,59 @@ def test_an_exploration_makes_no_two_threads_deadlock_on_its_parameters():
     """docs/upstream.md: they would, if it kept the nodes of their gradients."""
     done = subprocess.run([sys.executable, "-c", SHARED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "done ['grad bias', 'grad weight']\n", done.stderr[-3000:]
+
+
+CLOSED_OFTEN = """
+import threading, torch, torch._inductor.compile_fx
+import regional_explorer as rx
+
+def step(x):
+    return x.sin() * 2
+
+def explore():
+    for _ in range(10):
+        rx.explore(step, (torch.ones(4),)).close()
+    finished.append(1)
+
+finished = []
+threads = [threading.Thread(target=explore) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done", len(finished))
+"""
+
+CLOSED_MEANWHILE = """
+import threading, time, torch, torch._inductor.compile_fx
+import regional_explorer as rx
+from regional_explorer.torch_api import compile_lock
+
+def step(x):
+    return x.sin() * 2
+
+def backend(gm, _inputs):
+    graphs.append(gm)
+    return gm
+
+graphs = []
+ex = rx.explore(step, (torch.ones(4),))
+compiled = torch.compile(step, backend=backend)
+thread = threading.Thread(target=lambda: compiled(torch.ones(2)))
+with compile_lock():
+    thread.start()
+    time.sleep(1)
+    ex.close()
+thread.join()
+compiled(torch.ones(2))
+print("done", len(graphs))
+"""
+
+
+@pytest.mark.parametrize(("program", "said"), [(CLOSED_OFTEN, "done 4\n"), (CLOSED_MEANWHILE, "done 1\n")])
+def test_a_function_that_another_thread_traces_or_compiles_can_be_forgotten(program, said):
+    """Freeing what Dynamo keeps of it is a crash then (docs/upstream.md)."""
+    environment = {**os.environ, "MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
+    command = [sys.executable, "-X", "faulthandler", "-c", program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == said, done.stderr[-3000:]

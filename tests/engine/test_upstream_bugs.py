@@ -83,6 +83,12 @@ def test_a_trace_of_a_parameter_with_a_gradient_is_never_freed(tmp_path):
     assert "assert not any" in done.stderr
 
 
+def test_what_another_thread_compiles_must_not_be_forgotten(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(program("Forgetting a function that another thread compiles"), encoding="utf-8")
+    assert subprocess.run([sys.executable, str(path)], stderr=subprocess.DEVNULL, check=False).returncode != 0
+
+
 def test_a_piece_cannot_be_compiled_while_a_compiled_graph_first_runs(tmp_path):
     with pytest.raises(Exception, match="FunctionalTensor on its own"):
         run("A piece cannot be compiled while", tmp_path)
