@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
@@ -62,6 +62,11 @@ ex.mark("attention", modules="*.attention")
 ex.mark("mlp", modules=["*.up", "*.down"])
 """
 
+GROUND = "canvas.getContext('2d').getImageData(3, canvas.height - 3, 1, 1).data[0]"
+THEMES: dict[Literal["dark", "light"], str] = {
+    "dark": f"canvas => {GROUND} < 60",
+    "light": f"canvas => {GROUND} > 200",
+}
 INK = """
 ([x, y]) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
     const canvas = document.querySelector(".rxg-stage canvas");
@@ -441,11 +446,9 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph.root.locator("button", has_text="Overlay").click()
     expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")
     canvas = graph.root.locator(".rxg-canvas")
-    shade = "el.getContext('2d').getImageData(3, el.height - 3, 1, 1).data[0]"
-    themes: dict[Literal["dark", "light"], str] = {"dark": f"{shade} < 60", "light": f"{shade} > 200"}
-    for theme, shown in themes.items():
+    for theme, shown in THEMES.items():
         lab.set_theme(theme)
-        lab.page.wait_for_function(f"el => {shown}", arg=canvas.element_handle())
+        lab.page.wait_for_function(shown, arg=canvas.element_handle())
         lab.screenshot(f"graph-{theme}", graph.root)
     for width, height in ((700, 700), (2500, 1200), (1280, 900)):
         lab.set_viewport(width, height)
@@ -458,6 +461,25 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph.root.get_by_role("tab", name="partitions").click()
     graph.says("32 nodes in 17 boxes")
     lab.screenshot("graph-partitions", graph.root)
+
+
+def test_the_colours_follow_the_theme_without_a_transition(host: Lab) -> None:
+    host.write_notebook("themes.ipynb", [SHOW, TRAINED, "view"])
+    host.open_notebook("themes.ipynb")
+    host.run_all()
+    host.cell(2).scroll_into_view_if_needed()
+    canvas = host.output(2).locator(".rxg-canvas").element_handle()
+    forbidding: tuple[Callable[[], Any], ...] = (
+        lambda: None,
+        lambda: host.page.emulate_media(reduced_motion="reduce"),
+        lambda: host.page.add_style_tag(content="* { transition: none !important }"),
+    )
+    for forbid in forbidding:
+        forbid()
+        for theme, shown in (*THEMES.items(), *THEMES.items()):
+            host.set_theme(theme)
+            host.page.wait_for_function(shown, arg=canvas, timeout=10_000)
+    assert host.errors == []
 
 
 def test_two_views_of_one_and_of_another_do_not_clash(lab: Lab, show: Any) -> None:

@@ -15,6 +15,7 @@ from regional_explorer.export.save import save
 from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
 from tests.browser.conftest import ROOT
+from tests.browser.test_graph_view import THEMES
 from tests.render import sessions
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
@@ -93,6 +94,31 @@ def test_pan_and_zoom(open_page: Open) -> None:
     page.mouse.wheel(0, 240)
     page.wait_for_timeout(300)
     assert page.evaluate("scrollY") > 0
+
+
+@pytest.mark.parametrize("transitions", [True, False])
+def test_the_graph_wears_the_colours_of_the_page(open_page: Open, transitions: bool) -> None:
+    page = open_page(session())
+    if not transitions:
+        page.emulate_media(reduced_motion="reduce")
+        page.add_style_tag(content="* { transition: none !important }")
+    drawn = canvas(page).element_handle()
+    for theme, shown in (*THEMES.items(), *THEMES.items()):
+        page.emulate_media(color_scheme=theme)
+        page.wait_for_function(shown, arg=drawn, timeout=10_000)
+
+
+def test_another_screen_gets_its_own_pixels(open_page: Open) -> None:
+    page = open_page(session())
+    drawn = canvas(page)
+    sides = "canvas => [canvas.width, canvas.height]"
+    wide, high = drawn.evaluate(sides)
+    screen = {"width": 1280, "height": 901, "deviceScaleFactor": 2, "mobile": False}
+    page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", screen)
+    page.wait_for_function("devicePixelRatio === 2")
+    page.wait_for_timeout(100)
+    assert drawn.evaluate(sides) == [2 * wide, 2 * high]
+    assert drawn.evaluate("canvas => canvas.toDataURL().length") > 4000
 
 
 def test_folds_open_and_close_by_button_and_key(open_page: Open) -> None:

@@ -33,6 +33,20 @@ export function isDark(element) {
   return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
 }
 
+// Call `changed` when the theme, a style sheet or the pixels of the screen may have changed: no event tells of colours.
+export function followLook(signal, changed) {
+  const observer = new MutationObserver(changed);
+  for (const element of [document.documentElement, document.body]) observer.observe(element, { attributes: true });
+  document.addEventListener("load", changed, { signal, capture: true });
+  signal.addEventListener("abort", () => observer.disconnect());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed, { signal });
+  const followRatio = () => {
+    changed();
+    matchMedia(`(resolution: ${devicePixelRatio}dppx)`).addEventListener("change", followRatio, { signal, once: true });
+  };
+  followRatio();
+}
+
 // Listen to changes of traits, or to messages, until `signal` aborts.
 export function follow(model, signal, handlers) {
   for (const [trait, handler] of Object.entries(handlers)) {

@@ -2,7 +2,7 @@
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
-import { follow, isDark, widget } from "./dom.js";
+import { follow, followLook, isDark, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -35,6 +35,7 @@ export class View extends ElementTree {
   help = false;
   mapOff = false;
   frame = 0;
+  look = ""; // the colours, font and pixel ratio of the last frame
   hoverTimer = 0;
 
   constructor(model, host, signal) {
@@ -58,8 +59,7 @@ export class View extends ElementTree {
       marked: () => this.find(),
       height: () => this.showHeight(),
     });
-    const themed = ({ target }) => target === this.root && this.restyle();
-    for (const name of ["transitionend", "transitioncancel"]) this.root.addEventListener(name, themed, { signal });
+    followLook(signal, () => this.draw());
     const observer = new ResizeObserver(() => this.resize());
     observer.observe(stage);
     signal.addEventListener("abort", () => {
@@ -174,19 +174,23 @@ export class View extends ElementTree {
     this.stage.style.height = `${this.get("height")}px`;
   }
 
+  // The next frame is drawn from the beginning.
   restyle() {
-    const { picture, root } = this;
-    if (!picture || !root.isConnected) return;
-    const style = getComputedStyle(root),
+    this.look = "";
+    this.draw();
+  }
+
+  prepare(style) {
+    const { picture, root, camera } = this,
       theme = isDark(root) ? "dark" : "light",
       heats = this.get("heat");
     root.classList.toggle("rxg-dark", theme === "dark");
+    if (this.painter.ratio !== devicePixelRatio) this.painter.resize(camera.width, camera.height);
     const boxHeats = heats.of === picture.number ? heats : null;
     Object.assign(picture, { labels: boxHeats?.labels ?? [], tooltips: boxHeats?.tooltips ?? [] });
     const heat = (piece, box) => boxHeats?.[theme][boxHeats.steps[box]] ?? heats[piece?.id]?.[theme];
     this.painter.prepare(picture, theme, style.backgroundColor, style.fontFamily, heat);
     this.map.prepare(this.painter);
-    this.draw();
   }
 
   resize() {
@@ -196,7 +200,6 @@ export class View extends ElementTree {
     this.painter.resize(width, height);
     if (this.aim && this.picture) this.aimCamera();
     else this.camera.shift(0, 0);
-    if (this.painter.picture !== this.picture) this.restyle();
     this.paint();
   }
 
@@ -205,10 +208,15 @@ export class View extends ElementTree {
     this.frame = requestAnimationFrame(() => this.paint());
   }
 
+  // Colours and fonts are compared in each frame: whatever changed them, any frame puts the picture right.
   paint() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
-    if (!this.picture || this.painter.picture !== this.picture) return;
+    if (!this.picture || !this.root.isConnected) return;
+    const style = getComputedStyle(this.root),
+      look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
+    if (look !== this.look) this.prepare(style);
+    this.look = look;
     const { counts: selected, found, finding, hovered: hover, cursor, linked, line } = this;
     const hit = this.hits[this.hit] ?? -1,
       selecting = this.selection.size > 0;
