@@ -49,13 +49,15 @@ PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(sty
 <script type="module">
 %(read)s
 const heard_by = {};
-const state = read(JSON.parse(document.getElementById("state").textContent));
+const state = window.state = read(JSON.parse(document.getElementById("state").textContent));
+const sent = window.sent = [];
 const model = { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes() {},
-  off() {}, send() {}, on: (name, heard) => { heard_by[name] = heard; } };
+  off() {}, send: (message) => sent.push(message), on: (name, heard) => { heard_by[name] = heard; } };
+window.tell = (message) => heard_by["msg:custom"](message);
 const code = new Blob([document.getElementById("code").textContent], { type: "text/javascript" });
 const view = await import(URL.createObjectURL(code));
 const begin = performance.now();
-view.default.render({ model, el: document.getElementById("host") });
+window.close_view = view.default.render({ model, el: document.getElementById("host") });
 const canvas = document.querySelector(".rxg-canvas");
 const settled = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
 await settled();

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Dialog, Locator, expect
+from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 
+from benchmarks.page import in_page
+from regional_explorer.ui.views.graph_view import GraphView
 from tests.browser.lab import Lab
+from tests.render import sessions
 
 SHOW = """
 import json
@@ -553,3 +557,83 @@ def test_a_captured_model_and_its_source(lab: Lab, show: Any) -> None:
     graph.root.get_by_role("tab", name="partitions").click()
     lab.page.wait_for_timeout(1500)
     lab.screenshot("graph-captured-partitions", graph.root)
+
+
+FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+SHOT = "document.querySelector('.rxg-canvas').toDataURL()"
+DRAG = """
+(keys) => {
+    const canvas = document.querySelector(".rxg-canvas"), { left, top } = canvas.getBoundingClientRect();
+    for (const [name, by] of [["pointerdown", 0], ["pointermove", 40], ["pointermove", 80]]) {
+        const where = { clientX: left + 100 + by, clientY: top + 100 + by * by / 200, movementX: by, movementY: by };
+        canvas.dispatchEvent(new PointerEvent(name, { ...where, ...keys, buttons: 1, pointerId: 1, bubbles: true }));
+    }
+}
+"""
+POINT_AND_TYPE = """
+(closes) => {
+    const stage = document.querySelector(".rxg-stage"), search = document.querySelector(".rxg input");
+    stage.dispatchEvent(new KeyboardEvent("keydown", { key: "n" }));
+    search.value = "gelu";
+    search.dispatchEvent(new Event("input", { bubbles: true }));
+    if (closes) close_view();
+}
+"""
+PICK = "document.querySelector('.rxg-stage').dispatchEvent(new KeyboardEvent('keydown', { key: ' ' }))"
+
+
+@pytest.fixture
+def alone(browser: Browser) -> Iterator[Callable[[GraphView], Page]]:
+    """Give a function that opens a page with a graph view and nothing else, as a notebook would show it."""
+    with ExitStack() as pages:
+        yield lambda view: pages.enter_context(in_page(view, browser.new_page))
+
+
+def trained() -> GraphView:
+    return GraphView(sessions.trained(3), time_limit_s=0)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_closed_view_sets_nothing_more(alone: Callable[[GraphView], Page], closes: bool) -> None:
+    page = alone(trained())
+    page.evaluate(POINT_AND_TYPE, closes)
+    page.wait_for_timeout(400)
+    expected = [[], ""] if closes else [["0/forward:x"], "gelu"]
+    assert page.evaluate("[state.hover, state.search]") == expected
+
+
+@pytest.mark.parametrize("keys", [{}, {"altKey": True}], ids=["a drag", "a lasso"])
+def test_nothing_is_left_of_a_drag_that_the_browser_ends(
+    alone: Callable[[GraphView], Page], keys: dict[str, bool]
+) -> None:
+    page = alone(trained())
+    still = page.evaluate(f"{FRAMES}.then(() => {SHOT})")
+    page.evaluate(DRAG, keys)
+    assert page.evaluate(f"{FRAMES}.then(() => {SHOT})") != still
+    page.evaluate("document.querySelector('.rxg-canvas').dispatchEvent(new PointerEvent('pointercancel'))")
+    moved = page.evaluate(f"{FRAMES}.then(() => {SHOT})")
+    assert (moved == still) is ("altKey" in keys)
+    assert page.locator(".rxg-moving").count() == 0
+
+
+def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(
+    alone: Callable[[GraphView], Page], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = trained()
+    answers: list[Any] = []
+    monkeypatch.setattr(view, "send", lambda message, *_: answers.append(message))
+    here, there = alone(view), alone(view)
+    for page in (there, there, here):
+        page.evaluate(POINT_AND_TYPE, False)
+        page.evaluate(PICK)
+    for message in there.evaluate("sent"):
+        view.receive(view, message, [])
+    for answer in answers:
+        here.evaluate("(answer) => tell(answer)", answer)
+    here.evaluate("(changes) => answer(changes)", {"selection": ["0/forward:gelu2"]})
+    (chosen,) = here.evaluate("sent")
+    assert here.evaluate("state.selection") == chosen["nodes"] != ["0/forward:gelu2"]
+    view.receive(view, chosen, [])
+    here.evaluate("(answer) => tell(answer)", answers[-1])
+    here.evaluate("(changes) => answer(changes)", {"selection": ["0/forward:gelu2"]})
+    assert here.evaluate("state.selection") == ["0/forward:gelu2"]

@@ -44,8 +44,8 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     contexts, asked, errors = [], [], []
 
     def opened(found: Session, **options: Any) -> Page:
-        other = replace(found, plan=found.plan.changed(found.plan.regions[0].name, enabled=False))
-        path = save(found, tmp_path / "saved.html", (found, other))
+        others = [replace(found, plan=found.plan.changed(one.name, enabled=False)) for one in found.plan.regions[:1]]
+        path = save(found, tmp_path / "saved.html", (found, *others))
         context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, **options)
         contexts.append(context)
         page = context.new_page()
@@ -135,11 +135,36 @@ def test_folds_open_and_close_by_button_and_key(open_page: Open) -> None:
     page.keyboard.press("Enter")
     opened = boxes(page)
     assert few < opened < many
-    page.locator("[data-do=back]").click()
+    page.locator("[data-do=back]").first.click()
     assert boxes(page) == 21
     page.get_by_role("tab", name="backward").click()
     expect(page.get_by_role("tab", name="backward")).to_have_attribute("aria-selected", "true")
     assert boxes(page) != 21
+
+
+def test_the_crumbs_lead_back_one_by_one(open_page: Open) -> None:
+    page = open_page(sessions.session((sessions.layers(30),)))
+    crumbs = page.locator(".rxg-crumbs button")
+    page.locator(".rxg-stage").focus()
+    expect(crumbs).to_have_text(["forward"])
+    for keys, opened in (
+        (["n", "n", "Enter"], ["forward", "layers.0–29"]),
+        (["n", "n", "Enter"], ["forward", "layers.0–29", "layers.0"]),
+        (["n", "n", "n", "Enter"], ["forward", "layers.0–29", "layers.0", "layers.0.mlp"]),
+    ):
+        for key in keys:
+            page.keyboard.press(key)
+        expect(crumbs).to_have_text(opened)
+    most = boxes(page)
+    crumbs.nth(2).click()
+    expect(crumbs).to_have_text(["forward", "layers.0–29", "layers.0"])
+    expect(crumbs.last).to_have_attribute("aria-current", "location")
+    assert boxes(page) == most - 2  # the module inside is closed again
+    crumbs.nth(1).click()
+    expect(crumbs).to_have_text(["forward", "layers.0–29"])
+    crumbs.first.click()
+    expect(crumbs).to_have_text(["forward"])
+    assert boxes(page) == 2
 
 
 def test_search_finds_and_shows(open_page: Open) -> None:
@@ -211,6 +236,17 @@ def test_code_opens_and_its_lines_show_their_nodes(open_page: Open) -> None:
     expect(page.get_by_text("Measured plans")).to_be_visible()
 
 
+def test_code_that_belongs_to_no_node_selects_nothing(open_page: Open) -> None:
+    found = session()
+    (code,) = found.codes
+    page = open_page(replace(found, codes=(replace(code, kernels=(replace(code.kernels[0], nodes=()),)),)))
+    page.get_by_text("Code of mlp").click()
+    page.locator(".rx-code [data-kernels]").first.click()
+    page.locator("[data-do=region]").click()
+    page.locator(".rx-code [data-kernels]").first.click()
+    expect(page.locator(".rxg-selected")).to_contain_text("12 of 25 nodes selected")
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Open, theme: str) -> None:
     if not AXE.exists():
@@ -243,6 +279,22 @@ def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(open_page: Open, t
     target = tmp_path / "page.pdf"
     page.pdf(path=target)
     assert target.read_bytes().startswith(b"%PDF")
+
+
+def test_what_is_closed_is_printed_by_any_browser_and_closed_again(open_page: Open) -> None:
+    page = open_page(session())
+    # A browser that does not know this selector leaves the rule out.
+    sheet = "document.querySelector('style')"
+    page.evaluate(f"{sheet}.textContent = {sheet}.textContent.replace('::details-content', '::unknown')")
+    page.emulate_media(media="print")
+    advice = page.get_by_text("Mark the op between them too.")
+    expect(advice).to_be_hidden()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(advice).to_be_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    expect(advice).to_be_hidden()
+    page.emulate_media(media="screen")
+    expect(page.locator("[data-view=source]")).to_be_visible()
 
 
 def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -> None:

@@ -109,6 +109,16 @@ def test_a_fold_opens_and_closes() -> None:
     assert piece in shut.opens
 
 
+def test_a_fold_opened_by_hand_closes_no_other_one() -> None:
+    session = sessions.trained(60)
+    before, _ = read(session, "0/forward")
+    repeat = before.opens[before.titles.index("layers.1–59 × 59")]
+    after, _ = read(session, "0/forward", Opening(chosen={repeat: True}))
+    assert [title for title in before.titles if title not in after.titles] == ["layers.1–59 × 59"]
+    assert after.titles.count("gelu") == 1
+    assert len(after.boxes) == len(before.boxes) + 58
+
+
 def test_modules_fold_where_no_region_is_marked() -> None:
     session = sessions.session((sessions.layers(2),))
     found, _ = read(session, "0/forward", NOTHING)

@@ -15,7 +15,7 @@ from regional_explorer.render.picture.outline import Fold
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.placement import Placement
 from regional_explorer.render.picture.scene import Badge, Scene, Section
-from regional_explorer.render.style.untrusted import LONG, clean, sendable
+from regional_explorer.render.style.untrusted import LONG, SHORT, clean, sendable
 
 Payload = dict[str, Any]
 UNSET = -1
@@ -51,9 +51,10 @@ class TabGraph:
         """The nodes that are in a box, in the order they run."""
         return tuple(node for node in self.graph.nodes if node.name in self.home)
 
-    def named(self, fold: Fold) -> str:
-        """Return the name of the fold's piece, or of its first op if it is no piece."""
-        return self.piece_names[self.pieces.index(fold.piece)] if fold.piece else fold.nodes[0]
+    def crumb(self, fold: Fold) -> str:
+        """Return what an open fold is called: its title, or the name of its piece or its first op."""
+        name = self.piece_names[self.pieces.index(fold.piece)] if fold.piece else fold.nodes[0]
+        return clean(fold.title or name, SHORT)
 
 
 class Texts:

@@ -26,9 +26,9 @@ Edge = tuple[int, int]
 def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Picture]:
     """Return ``tab`` with a record for each fold, parents before their parts, and the picture that is shown first.
 
-    A record has the number of its parent, its parts, their rows from the top, its key, its turn, how its box is drawn,
-    and for the hull around the parts of a piece the width of its title. ``nodes`` and ``edges`` refer to innermost
-    folds, ``places`` are those of the picture shown first.
+    A record has the number of its parent, its parts, their rows from the top, its key, its turn, its crumb if it can be
+    opened, how its box is drawn, and for the hull around the parts of a piece the width of its title. ``nodes`` and
+    ``edges`` refer to innermost folds, ``places`` are those of the picture shown first.
     """
     opening = tab_opening(tab, Opening())
     texts = Texts()
@@ -107,8 +107,10 @@ def _add_graph(
         if leaf:
             fold, piece = leaf.fold, leaf.fold.piece
             record["key"] = tab_graph.scope + fold.key
-            record["turn"] = turn_of(fold, opening, ops)
+            record["turn"] = turn_of(fold, opening.detail, ops)
             record["parent"] = record_of_fold[leaf.inside[-1].key] if leaf.inside else UNSET
+            if fold.opens:
+                record["crumb"] = tab_graph.crumb(fold)
             if piece and fold.kind is FoldKind.PIECE:
                 record["hull"] = hulls.get(piece.id, 0.0)
             elif piece and not any(outer.piece for outer in leaf.inside):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from itertools import count
@@ -49,7 +49,7 @@ class Detail(StrEnum):
 class Opening:
     """Which folds are open: as ``chosen`` says for their keys, all others as ``detail`` says.
 
-    With ``MODULES`` no fold is opened automatically beyond ``budget`` boxes.
+    With ``MODULES`` no fold is opened automatically beyond ``budget`` boxes, whatever was chosen for others.
     """
 
     detail: Detail = Detail.MODULES
@@ -68,6 +68,12 @@ class ShownFold:
 def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
     """Return the folds that are shown as boxes, in the order they run."""
     folds = tuple(folds)
+    automatic = _opened_automatically(folds, opening)
+    return list(_shown_folds(folds, automatic, opening.chosen, ()))
+
+
+def _opened_automatically(folds: Sequence[Fold], opening: Opening) -> set[str]:
+    """Return the keys of the folds that are opened where the user chooses nothing."""
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []
     open_keys: set[str] = set()
@@ -75,7 +81,7 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = turn_of(part, opening, op_count) if part.parts else Turn.NEVER
+            turn = turn_of(part, opening.detail, op_count) if part.parts else Turn.NEVER
             if turn is not Turn.NEVER:
                 heapq.heappush(queue, (turn, depth, next(tickets), part))
 
@@ -86,17 +92,15 @@ def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
             open_keys.add(fold.key)
             box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)
-    return list(_shown_folds(folds, open_keys, ()))
+    return open_keys
 
 
-def turn_of(fold: Fold, opening: Opening, op_count: int) -> Turn:
-    """Return when a fold of a graph with so many ops is opened."""
-    chosen = opening.chosen.get(fold.key)
-    if chosen is None and opening.detail is not Detail.MODULES:
+def turn_of(fold: Fold, detail: Detail, op_count: int) -> Turn:
+    """Return when a fold of a graph with so many ops is opened automatically."""
+    if detail is not Detail.MODULES:
         has_pieces = bool(fold.pieces) and not fold.piece
-        chosen = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}[opening.detail]
-    if chosen is not None:
-        return Turn.AT_ONCE if chosen else Turn.NEVER
+        opened = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}[detail]
+        return Turn.AT_ONCE if opened else Turn.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
     holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
     turns = (
@@ -108,10 +112,12 @@ def turn_of(fold: Fold, opening: Opening, op_count: int) -> Turn:
     return next((turn for applies, turn in turns if applies), Turn.NEVER)
 
 
-def _shown_folds(folds: Iterable[Fold], open_keys: set[str], around: tuple[Fold, ...]) -> Iterator[ShownFold]:
+def _shown_folds(
+    folds: Iterable[Fold], automatic: set[str], chosen: Mapping[str, bool], around: tuple[Fold, ...]
+) -> Iterator[ShownFold]:
     for fold in folds:
-        if fold.key in open_keys:
-            yield from _shown_folds(fold.parts, open_keys, (*around, fold))
+        if fold.parts and chosen.get(fold.key, fold.key in automatic):
+            yield from _shown_folds(fold.parts, automatic, chosen, (*around, fold))
         else:
             yield ShownFold(fold, around)
 

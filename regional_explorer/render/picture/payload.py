@@ -168,7 +168,7 @@ def _crumbs_by_key(
 ) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
     for fold in folds:
         if fold.opens:
-            path = (*around, (tab_graph.scope + fold.key, clean(fold.title or tab_graph.named(fold), SHORT)))
+            path = (*around, (tab_graph.scope + fold.key, tab_graph.crumb(fold)))
             yield path[-1][0], path
             yield from _crumbs_by_key(tab_graph, fold.parts, path)
 

@@ -80,7 +80,8 @@ def _linked_line(row: str, kernels: Sequence[LinkedKernel], code: PartitionCode,
         return row
     numbers = " ".join(str(linked.number) for linked in kernels)
     nodes = " ".join(named(f"{code.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
-    return f'<span data-kernels="{numbers}" data-nodes="{escape(nodes, quote=True)}">{row}</span>'
+    shown = f' data-nodes="{escape(nodes, quote=True)}"' if nodes else ""
+    return f'<span data-kernels="{numbers}"{shown}>{row}</span>'
 
 
 def highlighted(lines: Sequence[str], language: str) -> list[str]:

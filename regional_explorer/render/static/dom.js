@@ -47,6 +47,16 @@ export function followLook(signal, changed) {
   followRatio();
 }
 
+// Return `work` put off: it is done a moment after the last call, and not any more once `signal` aborts.
+export function debounced(signal, ms, work) {
+  let timer;
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(work, ms, ...values);
+  };
+}
+
 // Listen to changes of traits, or to messages, until `signal` aborts.
 export function follow(model, signal, handlers) {
   for (const [trait, handler] of Object.entries(handlers)) {

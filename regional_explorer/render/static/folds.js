@@ -5,19 +5,13 @@ const FIXED = -2, AT_ONCE = -1, NEVER = 9;
 
 // `chosen` maps keys of folds that the user opened or closed to true or false; `all`, if set, is for all other folds.
 export function unfold({ folds, graphs, budget, chosen, all }) {
-  const turnOf = ({ key, turn }) => {
-    const opened = chosen[key] ?? all;
-    if (turn === FIXED || opened == null) return turn;
-    return opened ? AT_ONCE : NEVER;
-  };
   for (const fold of folds) fold.open = false;
   for (const { tops } of graphs) {
     const queue = [];
     let boxes = tops.length;
     const offer = (parts, depth) => {
       for (const fold of parts.map((i) => folds[i])) {
-        const turn = turnOf(fold);
-        if (fold.parts.length && turn !== NEVER) queue.push({ fold, depth, turn });
+        if (fold.parts.length && fold.turn !== NEVER) queue.push({ fold, depth, turn: fold.turn });
       }
       queue.sort((a, b) => a.turn - b.turn || a.depth - b.depth);
     };
@@ -29,6 +23,11 @@ export function unfold({ folds, graphs, budget, chosen, all }) {
       boxes += added;
       offer(fold.parts, depth + 1);
     }
+  }
+  // What was chosen changes no other fold; what lies in a closed one is not shown.
+  for (const fold of folds) {
+    const opened = fold.turn === FIXED || (chosen[fold.key] ?? all ?? fold.open);
+    fold.open = opened && fold.parts.length > 0 && folds[fold.parent]?.open !== false;
   }
 }
 
@@ -58,6 +57,6 @@ export function shown(tab) {
 export function heat(colours, { kept, number }) {
   if (!colours.light) return colours;
   const [times, labels, tooltips] = [0, 1, 2].map((i) => kept.map(({ time }) => time?.[i]));
-  const scale = (colours.light.length - 1) / Math.max(...times.filter(Boolean));
+  const scale = (colours.light.length - 1) / times.reduce((most, time) => Math.max(most, time ?? 0), 0);
   return { ...colours, of: number, steps: times.map((time) => Math.round(time * scale)), labels, tooltips };
 }

@@ -2,7 +2,7 @@
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
-import { follow, followLook, isDark, widget } from "./dom.js";
+import { debounced, follow, followLook, isDark, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -17,8 +17,7 @@ export class View extends ElementTree {
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {string[]} the last selection made here */ chosen = [];
-  choices = 0;
-  heard = 0; // how many choices the kernel has heard of
+  unheard = 0; // the number of the last selection, until the kernel has heard of it
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
   matched = [];
@@ -36,7 +35,6 @@ export class View extends ElementTree {
   mapOff = false;
   frame = 0;
   look = ""; // the colours, font and pixel ratio of the last frame
-  hoverTimer = 0;
 
   constructor(model, host, signal) {
     super(model, host, signal);
@@ -49,6 +47,9 @@ export class View extends ElementTree {
     this.painter = new Painter(canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
+    this.sendHover = debounced(signal, 60, (ids) => {
+      if (String(ids) !== String(this.get("hover"))) this.setTrait("hover", ids);
+    });
     follow(model, signal, {
       payload: () => this.load(),
       places: () => this.improvePlaces(),
@@ -128,8 +129,8 @@ export class View extends ElementTree {
   readSelection() {
     const { picture } = this;
     if (!picture) return;
-    // What the kernel sends before it has heard of the last choice is older.
-    if (this.heard < this.choices) this.setTrait("selection", this.chosen);
+    // What the kernel sends before it has heard of the last selection is older.
+    if (this.unheard) this.setTrait("selection", this.chosen);
     const ids = this.get("selection");
     this.selection = new Set(picture.numbers(ids));
     this.elsewhere = ids.filter((id) => !picture.byId.has(id));
@@ -244,7 +245,8 @@ export class View extends ElementTree {
   // Sent as a message too: ipywidgets may hold a trait back until the kernel has handled the next button.
   choose(ids) {
     this.setTrait("selection", (this.chosen = ids));
-    this.model.send({ do: "select", nodes: ids, number: (this.choices += 1) });
+    this.unheard = Math.ceil(Math.random() * 2 ** 52); // other pages have other numbers
+    this.model.send({ do: "select", nodes: ids, number: this.unheard });
     this.say(this.bars.selected.textContent);
   }
 
@@ -265,11 +267,7 @@ export class View extends ElementTree {
     this.linked = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
     if (nodes.length) this.bars.showTrail(this.picture.module(nodes[0]));
-    clearTimeout(this.hoverTimer);
-    this.hoverTimer = setTimeout(() => {
-      const ids = nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]);
-      if (String(ids) !== String(this.get("hover"))) this.setTrait("hover", ids);
-    }, 60);
+    this.sendHover(nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]));
     this.draw();
   }
 
@@ -288,11 +286,11 @@ export class View extends ElementTree {
     this.draw();
   }
 
-  // The kernel has heard of a choice, asks to show a node, or to select nodes as if the user had selected them here.
-  onMessage({ heard = 0, show, pick }) {
-    this.heard = Math.max(this.heard, heard);
+  // The kernel has heard of a selection, asks to show a node, or to select nodes as if the user had selected them here.
+  onMessage({ heard = 0, show = [], pick = null }) {
+    if (heard === this.unheard) this.unheard = 0;
     if (pick) this.choose(pick);
-    const node = show && this.picture?.numbers(show)[0];
+    const [node] = this.picture?.numbers(show) ?? [];
     if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
   }
 

@@ -1,5 +1,6 @@
 // Handles pointer, wheel and keys of the graph view.
 
+import { debounced } from "./dom.js";
 import { PLUS } from "./letters.js";
 
 const PAN_STEP = 60; // pixels that an arrow key moves the window
@@ -77,18 +78,19 @@ export function listen(view) {
       Object.assign(drag, { x, y });
     }
   });
-  on(view.canvas, "pointerup", (event) => {
+  const release = () => {
     const press = drag;
-    drag = null;
-    root.classList.remove("rxg-moving");
-    if (!press) return;
-    if (press.line && press.moved > 3) pickInside(press.line, adds(event));
-    else if (press.moved <= 3) click(pointOf(event), event);
-    view.line = null;
-  });
-  on(view.canvas, "pointercancel", () => {
     drag = view.line = null;
+    root.classList.remove("rxg-moving");
+    view.draw();
+    return press;
+  };
+  on(view.canvas, "pointerup", (event) => {
+    const press = release();
+    if (press?.line && press.moved > 3) pickInside(press.line, adds(event));
+    else if (press?.moved <= 3) click(pointOf(event), event);
   });
+  on(view.canvas, "pointercancel", release);
   on(view.canvas, "pointerleave", () => {
     if (!drag) view.hover(-1);
   });
@@ -195,15 +197,10 @@ export function listen(view) {
   });
   on(stage, "blur", leave);
 
-  let typing;
   const search = () => {
-    clearTimeout(typing);
     if (view.get("search") !== bars.search.value) view.setTrait("search", bars.search.value);
   };
-  on(bars.search, "input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(search, 120);
-  });
+  on(bars.search, "input", debounced(signal, 120, search));
   on(bars.search, "change", search); // leaving the field searches at once
   on(bars.search, "keydown", (event) => {
     if (event.key === "Escape" && !bars.search.value) return;

@@ -32,12 +32,33 @@ function draw(changes = {}) {
   unfold(tab);
   const payload = { ...shown(tab), number: ++number };
   graph.set("payload", { ...payload, places: tab.touched ? place(payload) : tab.places });
-  graph.set("tree", tab.bars[overlay]);
+  graph.set("tree", withCrumbs(tab.bars[overlay]));
   graph.set("heat", heat(heats[overlay], payload));
 }
 
-const toggle = (opened) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: opened } });
-const setAll = (all) => () => draw({ touched: all !== null, chosen: {}, all });
+// The fold of this key and the open ones around it, outermost first.
+const around = (key) => {
+  const path = [];
+  for (let fold = key && tab.folds.find((one) => one.key === key); fold; fold = tab.folds[fold.parent]) if (fold.crumb) path.unshift(fold);
+  return path;
+};
+
+// The row of crumbs leads to the fold that was opened last, as the kernel's does.
+function withCrumbs(bars) {
+  const path = [{ key: "", crumb: tab.title }, ...around(tab.focus)];
+  const button = ({ key, crumb }, i) => ["button", { type: "button", title: `Back to ${crumb}`, "data-do": "back", "data-of": key, "aria-current": i === path.length - 1 && "location" }, crumb];
+  return bars.map((bar) => (bar[1].class === "rxg-crumbs" ? [bar[0], bar[1], ...path.map(button)] : bar));
+}
+
+const toggle = (opened) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: opened }, focus: opened ? key : around(key).at(-2)?.key });
+const setAll = (all) => () => draw({ touched: all !== null, chosen: {}, all, focus: "" });
+
+function back(key) {
+  if (!key) return setAll(null)();
+  const inside = (inner) => inner !== key && around(inner).some((fold) => fold.key === key);
+  draw({ chosen: Object.fromEntries(Object.entries(tab.chosen).filter(([inner]) => !inside(inner))), focus: key });
+}
+
 const showTab = (to) => { tab = to; draw(); };
 
 // Select the ancestors or the descendants of the selection too; nodes are in the order they run.
@@ -64,7 +85,7 @@ const actions = {
   close: toggle(false),
   "open all": setAll(true),
   "close all": setAll(false),
-  back: setAll(null),
+  back,
   tab: (id) => showTab(tabs.find((entry) => entry.tab === id)),
   "next tab": () => showTab(tabs[(tabs.indexOf(tab) + 1) % tabs.length]),
   "tab before": () => showTab(tabs.at(tabs.indexOf(tab) - 1)),
@@ -72,6 +93,7 @@ const actions = {
   downstream: reach(false),
   overlay() { overlay = (overlay + 1) % heats.length; draw(); },
   point: (row) => graph.set("hover", namesOf(lines[row]?.[1] ?? [])),
+  select: (_, { number }) => view.onMessage({ heard: number }),
   clear: () => graph.set("selection", []),
   // A click on a line: with Shift a range from the last one, with Ctrl added to the selection or removed.
   pick(of, { shift, ctrl }) {
@@ -87,8 +109,19 @@ draw();
 find(".rx-views").hidden = false;
 const { signal } = new AbortController(), view = new View(graph, find("[data-view=graph]"), signal);
 new ElementTree(source, find("[data-view=source]"), signal);
-view.heard = Infinity; // without a kernel no selection comes late
 for (const trait of ["selection", "hover"]) graph.on(`change:${trait}`, highlight);
+
+// Closed parts are printed too. Of those with a name only one is open: the last.
+let shut = [], open = null;
+addEventListener("beforeprint", () => {
+  open = find("details[name][open]");
+  shut = [...document.querySelectorAll("details:not([open])")];
+  for (const part of shut) part.toggleAttribute("open", true);
+});
+addEventListener("afterprint", () => {
+  for (const part of shut) part.toggleAttribute("open", false);
+  open?.toggleAttribute("open", true);
+});
 
 // A click on a line of code or a diagnostic shows its nodes.
 addEventListener("click", ({ target }) => {

@@ -146,9 +146,12 @@ export class Painter {
       scale = k * ratio;
     const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
     this.pen = this.letters.pen = canvas.getContext("2d");
-    this.pen.setTransform(scale, 0, 0, scale, -x0 * scale, -y0 * scale);
-    this.scene(k, area, lit);
-    this.pen = this.letters.pen = pen;
+    try {
+      this.pen.setTransform(scale, 0, 0, scale, -x0 * scale, -y0 * scale);
+      this.scene(k, area, lit);
+    } finally {
+      this.pen = this.letters.pen = pen;
+    }
     return canvas;
   }
 

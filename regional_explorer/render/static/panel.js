@@ -1,6 +1,6 @@
 // The panel: parts described by the kernel, the views in them, and input fields.
 
-import { el, follow, widget } from "./dom.js";
+import { debounced, el, follow, widget } from "./dom.js";
 import { ElementTree } from "./tree.js";
 
 const TYPING_MS = 200;
@@ -13,13 +13,14 @@ class Panel extends ElementTree {
     super(model, host, signal);
     // Messages are numbered: the kernel handles them in this order, and reports the last one handled.
     Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, models: {} });
-    this.on("input", (item, { target }) => { if (item) this.type(target); });
+    const flush = debounced(signal, TYPING_MS, () => this.flush());
+    this.on("input", (item, { target }) => { if (item) this.type(target); flush(); });
     this.root.addEventListener("keydown", (event) => this.escape(event), { signal });
     this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
     const timer = setInterval(() => this.watch(), 1000);
     follow(model, signal, { change: () => this.show(), comm_live_update: () => this.watch() });
-    signal.addEventListener("abort", () => { clearTimeout(this.typing); clearInterval(timer); this.gone.remove(); });
+    signal.addEventListener("abort", () => { clearInterval(timer); this.gone.remove(); });
     for (const slot of this.all("[data-view]")) this.mount(slot, page);
     this.send({ do: "here", of: "" });
   }
@@ -76,14 +77,11 @@ class Panel extends ElementTree {
   // Live fields are sent while the user types, others on Enter or when the field loses the focus.
   type(field) {
     field.dirty = true;
-    clearTimeout(this.typing);
     this.live = field.dataset.live === undefined ? null : field;
-    if (this.live) this.typing = setTimeout(() => this.flush(), TYPING_MS);
   }
 
   // What was typed is sent before the next press.
   flush() {
-    clearTimeout(this.typing);
     const { live } = this;
     this.live = null;
     if (live) this.press(live, {}, live.value);

@@ -163,11 +163,12 @@ export class Picture {
 
   // All nodes between two boxes in the order they run, both included; within the graph of the second one.
   range(from, to) {
-    const nodes = [...this.nodesIn(from), ...this.nodesIn(to)];
-    if (!nodes.length) return [];
-    const { first, count } = this.graphs.findLast((graph) => graph.first <= nodes.at(-1));
-    const low = Math.max(Math.min(...nodes), first),
-      high = Math.min(Math.max(...nodes), first + count - 1);
+    const held = [this.nodesIn(from), this.nodesIn(to)].filter((nodes) => nodes.length),
+      ends = held.flatMap((nodes) => [nodes[0], nodes.at(-1)]);
+    if (!ends.length) return [];
+    const { first, count } = this.graphs.findLast((graph) => graph.first <= ends.at(-1));
+    const low = Math.max(Math.min(...ends), first),
+      high = Math.min(Math.max(...ends), first + count - 1);
     return this.where((node) => node >= low && node <= high);
   }
 }

@@ -2,7 +2,7 @@
 
 const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_LINE = 1000, TALLEST = 900, ASPECT = 1.8;
 
-const largest = (numbers) => Math.max(0, ...numbers);
+const largest = (numbers) => numbers.reduce((most, number) => Math.max(most, number), 0);
 const rowWidth = (row) => row.reduce((sum, { w }) => sum + w + GAP, -GAP);
 
 // Place the folds inside `outer`, and set its size. An open fold that is alone in its row is replaced by its own rows.

@@ -1,7 +1,7 @@
 // @ts-nocheck
 // Shows the element tree that the kernel describes, changing what differs; announces texts; sends events of its rows.
 
-import { el, follow, setAttributes } from "./dom.js";
+import { debounced, el, follow, setAttributes } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
@@ -24,9 +24,10 @@ export class ElementTree {
     });
     this.on("change", (item, event) => { if (item) this.press(item, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
     this.on("keydown", (item, event) => this.key(item, event));
-    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item) => this.point(item));
     follow(model, signal, { tree: () => this.show(), lit: () => this.highlight(), "msg:custom": (message) => this.onMessage(message) });
-    signal.addEventListener("abort", () => { clearTimeout(this.pointing); this.root.remove(); });
+    signal.addEventListener("abort", () => this.root.remove());
+    const point = debounced(signal, 60, (item) => this.model.send({ do: "point", of: item?.dataset.of ?? "" }));
+    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item) => model.get("lit") && point(item));
     this.show();
   }
 
@@ -86,12 +87,6 @@ export class ElementTree {
     const status = this.root.querySelector("[role=status]");
     if (status.textContent !== lit.say) status.textContent = lit.say;
     if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
-  }
-
-  point(item) {
-    if (!this.model.get("lit")) return;
-    clearTimeout(this.pointing);
-    this.pointing = setTimeout(() => this.model.send({ do: "point", of: item?.dataset.of ?? "" }), 60);
   }
 
   press(item, event, value = null) { this.model.send(this.message(item, event, value)); }

@@ -101,7 +101,7 @@ def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
     outlines, titles, layers = Outlines(session), tabs(session), [None, *overlays(session)]
     shares = TimeShares.of(session)
     tab_payloads = []
-    for tab, _ in titles:
+    for tab, title in titles:
         payload, picture = folded(session, tab, outlines)
         if shares:
             for fold, time in zip(payload["folds"], fold_times(shares, tab, picture.reads, payload), strict=True):
@@ -109,7 +109,7 @@ def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
         bars = [
             graph_bars(titles, tab, (), picture.legend, figures=len(layers) > 1, overlay=overlay) for overlay in layers
         ]
-        tab_payloads.append({**payload, "bars": bars})
+        tab_payloads.append({**payload, "title": title, "bars": bars})
     functions = listing(session)
     lines = [
         ([numbers[name] for name in line.own], [numbers[name] for name in line.passing], index)
