@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from regional_explorer.command.interrupt import Interrupts
 from regional_explorer.command.options import CommandError
+from regional_explorer.compiler.interrupt import Interrupts
 from regional_explorer.errors import MeasureError
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction

@@ -30,6 +30,7 @@ class ExclusiveUse:
 
         Raises:
             BusyError: another thread measures.
+            KeyboardInterrupt: at the end, if one was dropped inside.
         """
 
         def on_wait() -> None:
@@ -40,7 +41,7 @@ class ExclusiveUse:
             self._refuse_while_measuring()
             return run.cancelled()
 
-        with acquired(self._lock, cancelled, on_wait) as may_begin:
+        with run.interrupts.raised_at_the_end(), acquired(self._lock, cancelled, on_wait) as may_begin:
             yield may_begin
 
     @contextmanager

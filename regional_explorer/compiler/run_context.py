@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from regional_explorer.compiler.interrupt import Interrupts
 from regional_explorer.errors import InvalidArgumentError
 from regional_explorer.errors.arguments import check_callable, shown_value
 
@@ -61,15 +62,22 @@ def no_progress(_doing: str, _fraction: float) -> None:
 
 @dataclass(frozen=True)
 class RunContext:
-    """How a long run is cancelled, where it reports its progress, and which threads do its work."""
+    """How a long run is cancelled, where it reports its progress, and which threads do its work.
+
+    ``interrupts`` records those that come while it is entered; made by ``checked``, the run is then cancelled.
+    """
 
     cancelled: Callable[[], bool] = never_cancelled
     progress: ProgressCallback = no_progress
     executor: Executor = SAME_THREAD
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
     @classmethod
     def checked(
-        cls, cancelled: Callable[[], bool], progress: ProgressCallback, executor: Executor = SAME_THREAD
+        cls,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
     ) -> RunContext:
         """Return the context made of a user's arguments.
 
@@ -81,7 +89,8 @@ class RunContext:
         for method in ("run_timed", "run_untimed"):
             if not callable(getattr(executor, method, None)):
                 raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
-        return cls(cancelled, progress, executor)
+        interrupts = Interrupts()
+        return cls(lambda: interrupts.seen() or cancelled(), progress, executor, interrupts)
 
     def waiting(self) -> None:
         """Report that another thread compiles or traces, which torch allows to one thread at a time."""

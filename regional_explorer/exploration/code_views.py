@@ -74,9 +74,10 @@ class CodeViews:
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
             if self._live.is_open:
-                self._live.codes.read(region, run)
+                with run.interrupts.raised_at_the_end():
+                    self._live.codes.read(region, run)
             region_code = self._results.code(name)
-            if not region_code.partitions and not cancelled():
+            if not region_code.partitions and not run.cancelled():
                 raise NotCompiledError(why_no_code(self._live.session, region))
             return region_code
         changes = {} if config is None else config
@@ -161,7 +162,7 @@ class CodeViews:
         with self._live.exclusive_use.measuring("kernel_times", run) as may_begin:
             self._live.require_open()
             if may_begin:
-                self.code(name, cancelled=cancelled, progress=progress)
+                self.code(name, cancelled=run.cancelled, progress=progress)
                 self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
         return self._results.kernel_times(name)
 
@@ -200,7 +201,7 @@ class CodeViews:
             self._live.require_open()
             if not may_begin:
                 return DiagnosticList()
-            self.kernel_times(name, half_s, cancelled=cancelled, progress=progress, executor=executor)
+            self.kernel_times(name, half_s, cancelled=run.cancelled, progress=progress, executor=executor)
             partitions = self._results.code(name).partitions
             times = self._live.kernel_times.found
             return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))

@@ -170,7 +170,7 @@ class Exploration:
         For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
         ``compile()``, with a warning.
         """
-        self._compile_stale(RunContext(never_cancelled, no_progress))
+        self._compile_stale(RunContext.checked())
         return self.live.capture.run
 
     def benchmark(

@@ -9,6 +9,7 @@ from typing import Any
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.call_arguments import check_call, check_options
 from regional_explorer.compiler.config.validate import check_plan
+from regional_explorer.compiler.interrupt import Interrupts
 from regional_explorer.exploration.dropped import collect_dropped
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.live import Live
@@ -57,5 +58,6 @@ def explore(
         check_plan(initial_plan)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    call = Call(fn, args, kwargs, grad=grad)
-    return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))
+    with Interrupts().raised_at_the_end():
+        call = Call(fn, args, kwargs, grad=grad)
+        return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

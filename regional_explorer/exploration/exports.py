@@ -97,10 +97,11 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         saved_keys: set[str] = set()
-        with self._live.exclusive_use.compiling(RunContext()):
+        run = RunContext.checked()
+        with self._live.exclusive_use.compiling(run):
             self._live.require_open()
             folder = folder_at(path)
-            self._live.compiling.compile_stale(RunContext())
+            self._live.compiling.compile_stale(run)
             for switch in self._live.program.switches:
                 artifact, inputs = switch.artifact, switch.inputs
                 if artifact is None or inputs is None or artifact.key in saved_keys:
@@ -134,7 +135,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._live.exclusive_use.compiling(RunContext()):
+        with self._live.exclusive_use.compiling(RunContext.checked()):
             self._live.require_open()
             region = self._live.program.plan[name]
             self._live.program.record_layouts()

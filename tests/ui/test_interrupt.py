@@ -1,12 +1,18 @@
+"""Interrupts that something inside a long run drops, as compilers do: the run ends all the same, and says so."""
+
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 
-from regional_explorer.command.interrupt import Interrupts
+import regional_explorer as rx
+from regional_explorer.compiler.interrupt import Interrupts
 
 
 def test_an_interrupt_is_raised_and_remembered() -> None:
@@ -49,3 +55,79 @@ def test_off_the_main_thread_nothing_is_done() -> None:
     thread.start()
     thread.join()
     assert seen == [False]
+
+
+def test_where_interrupts_are_ignored_they_stay_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+        assert not interrupts.seen()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_handler_that_was_set_inside_stays() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with Interrupts():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def two(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("a"):
+        y = x.sin() * 2
+    y = y.exp()
+    with rx.region("b"):
+        return y.cos() + 1
+
+
+METHODS: dict[str, Callable[[rx.Exploration, Any], object]] = {
+    "profile": lambda ex, progress: ex.profile(0.05, progress=progress),
+    "compile": lambda ex, progress: ex.compile(progress=progress),
+    "benchmark": lambda ex, progress: ex.benchmark(("eager", "regional"), 0.05, progress=progress),
+    "code": lambda ex, progress: ex.code("a", progress=progress),
+    "code under a config": lambda ex, progress: ex.code("a", config={"max_fusion_size": 3}, progress=progress),
+    "stages": lambda ex, progress: ex.stages("b", progress=progress),
+    "kernel times": lambda ex, progress: ex.kernel_times("a", 0.05, progress=progress),
+    "diagnose": lambda ex, progress: ex.diagnose("a", 0.05, progress=progress),
+    "roofline": lambda ex, progress: ex.roofline(progress=progress),
+    "retrace": lambda ex, progress: ex.retrace(progress=progress),
+}
+
+
+@pytest.mark.compiles
+def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
+    ex = rx.explore(two, (torch.ones(8),))
+    came_on: dict[str, list[str]] = {}
+    handler = signal.getsignal(signal.SIGINT)
+    for name, method in METHODS.items():
+        steps = came_on[name] = []
+
+        def drops(doing: str, _fraction: float, steps: list[str] = steps) -> None:
+            steps.append(doing)
+            if len(steps) == 1:
+                with contextlib.suppress(KeyboardInterrupt):  # as a callback of a compiler does
+                    signal.raise_signal(signal.SIGINT)
+
+        with pytest.raises(KeyboardInterrupt):
+            method(ex, drops)
+        assert signal.getsignal(signal.SIGINT) is handler
+        if name == "benchmark":
+            ex.benchmark(("eager", "regional", "full"), 0.05)
+    assert {name: steps for name, steps in came_on.items() if len(steps) > 2} == {}
+
+
+def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
+    def drops(x: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_compiling():
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        return x.sin()
+
+    with pytest.raises(KeyboardInterrupt):
+        rx.explore(drops, (torch.ones(8),))
