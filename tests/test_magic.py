@@ -403,9 +403,12 @@ def test_an_interrupt_while_capturing_is_told(refused: Callable[[str], str], run
 # ------------------------------------------------------------------------------------------------- help and completion
 
 
-@pytest.mark.parametrize("line", ["", "--help"])
+@pytest.mark.parametrize(
+    "line",
+    ["%regional_compile", "%regional_compile --help", "%regional_compile -h f(x)", "%%regional_compile --help\nf(x)"],
+)
 def test_an_empty_line_and_help_tell_every_option(run: Run, capsys: pytest.CaptureFixture[str], line: str) -> None:
-    run(f"%regional_compile {line}")
+    run(line)
     out = capsys.readouterr().out
     for option in OPTIONS:
         assert all(name in out for name in option.names)
@@ -422,6 +425,8 @@ def test_the_docstring_is_the_usage(shell: Any) -> None:
     [
         ("%regional_compile --no-b", {"--no-bench"}),
         ("%%regional_compile --no-w", {"--no-widget"}),
+        ("ex = %regional_compile --no-b", {"--no-bench"}),
+        ("ex: object = %regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
         ("%regional_compile -r act=ops:aten.relu* -c a", {"act:"}),
         ("%regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
         ("%regional_compile -c kno", {"known:", "known.backward:"}),
@@ -436,6 +441,22 @@ def test_completion(run: Run, shell: Any, line: str, expected: set[str]) -> None
     run("%regional_compile --no-bench -r known=ops:aten.relu* -o ex f(x);")
     _, found = shell.complete(None, line, len(line))
     assert expected <= set(found)
+
+
+def test_completion_reads_nothing_of_the_users_objects(run: Run, shell: Any) -> None:
+    run(LAYERS)
+    run(
+        "class Lazy:\n"
+        "    @property\n"
+        "    def plan(self):\n"
+        "        raise RuntimeError('no plan yet')\n"
+        "    __class__ = plan\n"
+        "lazy = Lazy()"
+    )
+    run("%regional_compile --no-bench -r known=ops:aten.relu* -o ex f(x);")
+    for line, expected in (("-c ", "known:"), ("-r a=modules:", "layers")):
+        words = completions(shell.user_ns, f"%regional_compile {line}", f"%regional_compile {line}")
+        assert any(word.startswith(expected) for word in words)
 
 
 LAYERS = """

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from regional_explorer.command.options import MARK_KINDS, OPTIONS
 from regional_explorer.record.graph import over_layers
+from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Direction
 from regional_explorer.record.variant_name import VariantName
+
+T = TypeVar("T")
 
 MAX_MODULE_PATHS = 400
 """The most module paths that are offered."""
@@ -50,9 +54,7 @@ def _path_words(variables: Mapping[str, Any], line: str) -> list[str]:
     """Return the paths below the modules named in ``line``, or else below all; globs over equal modules come first."""
     from torch import nn
 
-    modules = {
-        name: value for name, value in variables.items() if not name.startswith("_") and isinstance(value, nn.Module)
-    }
+    modules = _variables_of(nn.Module, variables)
     roots = [modules[name] for name in dict.fromkeys(re.findall(r"\w+", line)) if name in modules]
     submodules = {path: module for root in roots or modules.values() for path, module in root.named_modules() if path}
     globs = Counter((over_layers(path), type(module)) for path, module in submodules.items())
@@ -67,13 +69,25 @@ def _config_words(variables: Mapping[str, Any], line_before: str, word: str) -> 
         return list(_value_words(key)) if colon else []
     if not colon:
         names_in_line = re.findall(r"(?:-r|--region)[= ]?([^\s=]+)=", line_before)
-        plans = [getattr(value, "plan", None) for name, value in variables.items() if not name.startswith("_")]
-        names_in_plans = [region.name for plan in plans for region in getattr(plan, "regions", ())]
+        names_in_plans = [region.name for plan in _plans(variables) for region in plan.regions]
         names = dict.fromkeys([*names_in_line, *names_in_plans])
         return [*(f"{name}:" for name in names), *(f"{name}.{direction}:" for direction in Direction for name in names)]
     from regional_explorer.compiler.config.catalogue import catalogue
 
     return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
+
+
+def _plans(variables: Mapping[str, Any]) -> list[Plan]:
+    module = sys.modules.get("regional_explorer.exploration.exploration")  # not imported: there is no exploration yet
+    explorations = {} if module is None else _variables_of(module.Exploration, variables)
+    return [exploration.plan for exploration in explorations.values()]
+
+
+def _variables_of(kind: type[T], variables: Mapping[str, Any]) -> dict[str, T]:
+    """Return the variables of a type, without reading an attribute of any other: the user's properties may raise."""
+    return {
+        name: value for name, value in variables.items() if not name.startswith("_") and issubclass(type(value), kind)
+    }
 
 
 def _value_words(key: str) -> Iterator[str]:

@@ -72,7 +72,8 @@ class RegionalMagics(Magics):
         """Replaced by ``USAGE`` below."""
         __tracebackhide__ = True  # IPython leaves this frame out of a traceback of the cell's own lines
         verbose = "--verbose" in line.split()
-        if cell is None and line.strip() in {"", "-h", "--help", "?"}:
+        first_word = next(iter(line.split()), "")
+        if first_word in {"-h", "--help", "?"} or (cell is None and not first_word):
             print(USAGE)  # noqa: T201 - the help that an empty line requests
             return None
         with _as_usage_error(verbose=verbose):
@@ -207,11 +208,12 @@ def _completion_matcher(shell: InteractiveShell) -> Any:
 
     @context_matcher(identifier=MAGIC)
     def match(context: CompletionContext) -> SimpleMatcherResult:
-        line_before = context.text_until_cursor
-        if not re.match(rf"\s*%%?{MAGIC}\s", line_before):
+        # At the start of the line, or assigned: ``ex = %regional_compile``.
+        found = re.search(rf"(?:^|=)\s*(%%?{MAGIC}\s.*)$", context.text_until_cursor)
+        if found is None:
             return {"completions": []}
-        fragment = re.split(r"[\s=:]", line_before)[-1]
-        words = completions(shell.user_ns, line_before, context.line_with_cursor)
+        fragment = re.split(r"[\s=:]", found[1])[-1]
+        words = completions(shell.user_ns, found[1], context.line_with_cursor)
         matching = [SimpleCompletion(word, type="magic") for word in words if word.startswith(fragment)]
         return {"completions": matching, "matched_fragment": fragment, "suppress": bool(matching), "ordered": True}
 
