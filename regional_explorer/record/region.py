@@ -118,10 +118,18 @@ def with_config(region: Region, config: Mapping[str, Any], direction: Direction 
     return replace(region, config=forward, backward_config=None if backward == forward else backward)
 
 
+def is_name(name: str) -> bool:
+    """Return whether ``name`` can be the name of a region: texts and terminals show it on one line, as it is."""
+    return bool(name.strip()) and name.isprintable()  # methods that Dynamo evaluates, for ``rx.region``
+
+
 def require_name(name: object) -> None:
     """Raise PlanError unless ``name`` is a valid name of a region."""
-    if not isinstance(name, str) or not name.strip():
-        raise PlanError(f"A region's name must be a non-blank string, such as 'mlp'; got {shown_value(name)}.")
+    if not isinstance(name, str) or not is_name(name):
+        raise PlanError(
+            "A region's name must be a non-blank string without line breaks and control characters, such as 'mlp'; "
+            f"got {shown_value(name)}."
+        )
 
 
 def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:

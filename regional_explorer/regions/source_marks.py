@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
-from regional_explorer.record.region import Region
+from regional_explorer.record.region import Region, is_name
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.subgraphs import subgraph_regions
 
@@ -29,7 +29,7 @@ def annotation_name(annotation: Any) -> str | None:
     if (marked := marked_region(annotation)) is None:
         return None
     name = str(marked[0])
-    return name if name.strip() else repr(name)  # an id may be empty, a region's name must not be
+    return name if is_name(name) else repr(name)  # an id may be empty or have line breaks, a region's name must not
 
 
 def annotated_config(annotation: Any) -> dict[str, Any]:

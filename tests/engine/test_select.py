@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
@@ -122,12 +123,37 @@ def test_what_is_no_pattern_is_refused(ex, bad):
         ex.mark("x", ops=bad)
 
 
-@pytest.mark.parametrize("bad", [3, "", " "])
+@pytest.mark.parametrize(
+    "bad", [3, "", " ", "a\nb", "a\r", "tab\t", "\x1b[31mred", "line\u2028separator", "left\u202eright"]
+)
 def test_what_is_no_name_is_refused(ex, bad):
-    with pytest.raises(PlanError, match="name must be a non-blank string"):
+    refused = pytest.raises(PlanError, match="name must be a non-blank string")
+    with refused:
         ex.mark(bad, ops="aten.gelu*")
-    with pytest.raises(PlanError, match="name must be a non-blank string"):
+    with refused:
         ex.mark("x", ops="aten.gelu*").rename("x", bad)
+    with refused:
+        ex.mark("y", ops="aten.gelu*").merge("x", "y", name=bad)
+    with refused:
+        rx.region(bad)
+    with refused:
+        rx.Region(bad, ex.plan["x"].selectors)
+
+
+def test_an_id_that_is_no_name_becomes_one():
+    def f(x):
+        with annotate({"compile_with_inductor": {"inductor_region": "a\nb"}}):
+            return x.sin()
+
+    assert [region.name for region in rx.explore(f, (torch.ones(3),)).plan.regions] == [r"'a\nb'"]
+
+
+def test_a_region_is_marked_inside_a_traced_function():
+    def f(x):
+        with rx.region("größer als vorher"):
+            return x.sin()
+
+    assert rx.explore(f, (torch.ones(3),)).plan.regions[0].name == "größer als vorher"
 
 
 def test_lines_count_from_the_def(ex):

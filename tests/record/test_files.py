@@ -279,6 +279,10 @@ BAD_PLANS = {
     ),
     "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: expected an object"),
     "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
+    "a name of two lines": (
+        changed(PLAN_JSON, ("regions", 0, "name"), "a\nb"),
+        r"regions[0]: A region's name must be a non-blank string without line breaks",
+    ),
     "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name must be"),
     "10**400": (
         changed(PLAN_JSON, ("regions", 0, "config"), {"max_fusion_size": 10**400}),

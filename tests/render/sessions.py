@@ -246,7 +246,11 @@ def troubled() -> Session:
 
 
 def hostile(text: str) -> Session:
-    """Return a session that says ``text`` wherever the user's program has a say."""
+    """Return a session that says ``text`` wherever the user's program has a say.
+
+    The name of its region has a space for each character that the name of a region cannot have.
+    """
+    name = "".join(character if character.isprintable() else " " for character in text)
     line = SourceLine(text, 3, text, text)
     spec = TensorSpec(text, (text,), (text,), text)
     nodes = (
@@ -256,26 +260,26 @@ def hostile(text: str) -> Session:
         Node(f"{text}3", Role.OP, text, (f"{text}2",), (spec,), (line,), (ModuleCall(text, text),)),
         Node(f"{text}4", Role.OUTPUT, "output", (f"{text}3",)),
     )
-    cut = Partition(text, text, 0, text, (f"{text}1",), State.FAILED, {text: text}, {text: text * 2}, text, error=text)
+    cut = Partition(text, name, 0, text, (f"{text}1",), State.FAILED, {text: text}, {text: text * 2}, text, error=text)
     base = Session(
         title=text,
         environment=Environment(text, text, text, 2),
         grad=True,
         graphs=(Graph(text, GraphKind.FORWARD, 0, nodes),),
         breaks=(GraphBreak(text, (line,)),),
-        plan=Plan((Region(text, (Selector(SelectorKind.LINES, (text[:LONGEST_PATTERN],)),), {text: text}),)),
-        members={text: {text: (f"{text}1",)}},
+        plan=Plan((Region(name, (Selector(SelectorKind.LINES, (text[:LONGEST_PATTERN],)),), {text: text}),)),
+        members={name: {text: (f"{text}1",)}},
         partitions=(cut,),
         timings=(timing(text, 1.0, 1.5, numerics=NumericsVerdict.NOT_COMPARABLE, warnings=(text,)),),
         conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
         compile_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
-            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, text, text, (text,), (line,), text, text),
+            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, text),
         ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)
     alone = PartitionTiming(
-        text, text, Phase.FORWARD, 1.0, 0.1, 0.5, 0.1, 2.0, 1.9, 2.1, Verdict.FASTER, artifact=text,
+        text, name, Phase.FORWARD, 1.0, 0.1, 0.5, 0.1, 2.0, 1.9, 2.1, Verdict.FASTER, artifact=text,
         numerics=NumericsVerdict.NOT_COMPARABLE, worst_tensor=text, warnings=(text,),
     )  # fmt: skip
     return replace(
@@ -283,7 +287,7 @@ def hostile(text: str) -> Session:
         numerics=(found,),
         partition_timings=(alone,),
         partition_numerics=(replace(found, partition=text),),
-        reconciliation=(Reconciled(Phase.STEP, text, 1.0, 0.9, 1.1, region=text, note=text),),
+        reconciliation=(Reconciled(Phase.STEP, text, 1.0, 0.9, 1.1, region=name, note=text),),
         memory=(MemoryPeak(text, 1 << 21, text),),
     )
 
