@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from regional_explorer.compiler.config.validate import checked_direction, configured
@@ -176,7 +177,7 @@ class Draft:
         self,
         /,
         name: str,
-        config: Mapping[str, Any] | str | None = None,
+        config: Mapping[str, Any] | str = MappingProxyType({}),
         *,
         direction: Direction | str | None = None,
         **keys: Any,
@@ -202,7 +203,7 @@ class Draft:
             config = preset(config)
             if not config:  # "default"
                 self.reset(name, direction=direction)
-        changes: Any = {**config, **keys} if isinstance(config, Mapping) else keys if config is None else config
+        changes: Any = {**config, **keys} if isinstance(config, Mapping) else config
         self.plan = configured(self.plan, name, changes, direction)
         return self
 

@@ -126,6 +126,5 @@ class Session:
             if graph.id == graph_id:
                 return graph
         ids = [graph.id for graph in self.graphs]
-        raise SessionError(
-            f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, ids)} Graphs: {', '.join(ids)}."
-        )
+        listed = f"Graphs: {', '.join(ids)}." if ids else "There is no graph."
+        raise SessionError(f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, ids)} {listed}")

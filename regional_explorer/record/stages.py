@@ -10,12 +10,16 @@ from itertools import pairwise
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.errors.texts import listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.kernels import LoweredGraph
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.region_code import PartitionCode, by_artifact
 from regional_explorer.record.session import Session
 from regional_explorer.record.stage_change import Change, change, computes
+
+MOST_NAMED_NODES = 12
+"""How many nodes an error names at most."""
 
 Sources = Mapping[str, tuple[str, ...]]
 """The nodes of the previous stage that each node comes from, by its name."""
@@ -109,9 +113,9 @@ def check_followed(partitions: Sequence[PartitionStages], names: Sequence[str]) 
     known = {node.name for partition in partitions for stage in partition.stages for node in stage.ops}
     for name in names:
         if name not in known:
+            listed = f"Nodes: {listing(sorted(known), MOST_NAMED_NODES)}." if known else "There is no node."
             raise InvalidArgumentError(
-                f"No stage has a node called {shown_value(name)}.{did_you_mean(name, sorted(known))} "
-                f"Nodes: {', '.join(sorted(known)[:12])}{', …' if len(known) > 12 else ''}."  # noqa: PLR2004 - shown
+                f"No stage has a node called {shown_value(name)}.{did_you_mean(name, sorted(known))} {listed}"
             )
 
 

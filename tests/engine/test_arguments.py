@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import io
 import json
@@ -18,6 +19,7 @@ from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, 
 from regional_explorer.compiler.config.catalogue import catalogue, check_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
+from regional_explorer.insight.region_stages import RegionStages
 from regional_explorer.record.codec import dump_plan, load_plan
 from regional_explorer.record.selector import SelectorKind
 from tests.engine.upstream import BEFORE_2_13
@@ -232,6 +234,16 @@ def test_no_public_method_is_left_out():
         (lambda ex: rx.Plan().changed("act"), "There is no region yet"),
         (lambda ex: ex.plan.changed("act", colour="red"), "A region has no 'colour'"),
         (lambda ex: rx.compare(ex, 3), "3 cannot be compared"),
+        (lambda ex: ex.configure("act", None), r"A config is a dict, such as .* got None"),
+        (lambda ex: ex.configure("act", config=None, max_fusion_size=3), r"A config is a dict, .* got None"),
+        (
+            lambda ex: dataclasses.replace(ex.session, graphs=()).graph("0"),
+            r"No graph is called '0'. There is no graph\.$",
+        ),
+        (
+            lambda ex: RegionStages("act", ex.session, ()).follow("sin"),
+            r"No stage has a node called 'sin'. There is no node\.$",
+        ),
         (lambda ex: marked("", {}), "A region's name must be a non-blank string"),
     ],
 )
@@ -315,6 +327,12 @@ def test_what_surrounds_a_scripted_module_is_explored(jit):
         ("max_autotune_conv_backends", "FOO", "It takes some of ATen, Triton,"),
         ("cpp.enable_floating_point_contract_flag", "of", "takes one of 'off', 'on', 'fast'.*Did you mean 'off'"),
         ("score_fusion_memory_threshold", -1, "it takes no number below 0"),
+        ("cpp.simdlen", 3, "the bits of a vector register, 128, 256 or 512, or 0 for code without SIMD"),
+        ("cpp.simdlen", 17, "the bits of a vector register"),
+        ("cpp.threads", -5, "it takes 1 to 1,024, or -1 for as many as torch has"),
+        ("cpp.threads", 0, "it takes 1 to 1,024"),
+        ("cpp.threads", 10**6, "it takes 1 to 1,024"),
+        ("cpp.min_chunk_size", 0, "it takes no number below 1"),
     ],
 )
 def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said):
@@ -327,6 +345,9 @@ def test_a_config_value_that_torch_does_not_know_is_refused(ex, key, value, said
 def test_what_torch_takes_is_taken():
     assert check_value("max_autotune_gemm_backends", "aten, Triton") == "aten, Triton"
     assert check_value("cpp.threads", -1) == -1
+    assert check_value("cpp.threads", 8) == 8
+    assert [check_value("cpp.simdlen", bits) for bits in (None, 0, 1, 128, 256, 512)] == [None, 0, 1, 128, 256, 512]
+    assert check_value("cpp.min_chunk_size", 1) == 1
     for key, entry in catalogue().items():
         if entry.refused is None:
             assert check_value(key, entry.default) is entry.default

@@ -1,12 +1,14 @@
 """The allowed values of config keys (choices, numbers, words), parsed from the comments in torch's source.
 
-They are read from the running torch; a key without such a comment takes any value of its type.
+They are read from the running torch; a key without such a comment takes any value of its type, but for the few whose
+numbers are listed here.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from regional_explorer.errors import did_you_mean
@@ -17,6 +19,24 @@ _QUOTED_CHOICES = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(
 _NUMBERED_CHOICES = re.compile(r"(?<![\w.])(\d+) - [a-z]")
 _COMBINED_WORDS = re.compile(r"combinations of: (\w+(?:, \w+)+)")
 _BACKENDS_KEY = re.compile(r"max_autotune_\w+_backends")
+MOST_THREADS = 1024
+
+_NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "cpp.simdlen": (
+        lambda bits: bits in (0, 1, 128, 256, 512),
+        "it takes the bits of a vector register, 128, 256 or 512, or 0 for code without SIMD",
+    ),
+    "cpp.threads": (
+        lambda threads: threads == -1 or 1 <= threads <= MOST_THREADS,
+        f"it takes 1 to {MOST_THREADS:,}, or -1 for as many as torch has",
+    ),
+    "cpp.min_chunk_size": (lambda size: size >= 1, "it takes no number below 1"),
+}
+"""Which numbers keys take of which torch takes any, as it means something else by the others.
+
+A ``simdlen`` that no vector register has turns SIMD off (``pick_vec_isa`` in torch's cpu_vec_isa.py), and a number of
+threads below 1 is torch's own.
+"""
 
 
 def choices(key: str) -> tuple[Any, ...]:
@@ -52,6 +72,8 @@ def problem(key: str, value: Any) -> str | None:
         return "it takes no infinity or NaN"
     if not -LARGEST <= value < LARGEST:
         return "that number has more than 64 bits"
+    if key in _NUMBERS and not _NUMBERS[key][0](value):
+        return _NUMBERS[key][1]
     return "it takes no number below 0" if value < 0 and not _may_be_negative(key) else None
 
 
