@@ -25,16 +25,15 @@ def warn_of_trace(frame: Frame, partitions: str) -> None:
     """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
     why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
     warnings.warn(
-        f"The call was traced again ({', '.join(frame_inputs(frame))}){why}. Eager until the next ex.compile(): "
-        f"{partitions}.",
+        f"The call was traced again ({frame_inputs(frame)}){why}. Eager until the next ex.compile(): {partitions}.",
         stacklevel=stacklevel_of_caller(),
     )
 
 
-def frame_inputs(frame: Frame) -> list[str]:
-    """Return the dtypes and shapes of the first few inputs of a frame."""
+def frame_inputs(frame: Frame) -> str:
+    """Return the dtypes and shapes of the first few inputs of a frame, as text."""
     nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
-    return [str(value) for node in nodes[:4] for value in node.values]
+    return ", ".join(str(value) for node in nodes[:4] for value in node.values) or "no tensor as input"
 
 
 def stacklevel_of_caller() -> int:
@@ -75,7 +74,7 @@ def _failed_guards(reason: str) -> frozenset[str]:
 def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | None]]) -> Diagnostic:
     frames = [frame for frame, _ in traces]
     traced = "the call" if region is None else f"region {region!r}"
-    inputs, graphs = ", ".join(frame_inputs(frames[-1])), ", ".join(str(frame.index) for frame in frames)
+    inputs, graphs = frame_inputs(frames[-1]), ", ".join(str(frame.index) for frame in frames)
     if len(frames) == 1:
         text = f"A later call made Dynamo trace {traced} again (graph {graphs}: {inputs})"
     else:

@@ -37,6 +37,8 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
     region = plan[name]
     owners = assign(graphs, plan).owners
     origins = {origin for origin, claim in owners.items() if claim.region == name}
+    if not origins:
+        raise PlanError(f"Region {name!r} has no op in this call: there is nothing to split.")
     instance_ops = [(owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins]
     instances = list(grouped((instance, node) for instance, node in instance_ops if instance is not None).values())
     if at is None:

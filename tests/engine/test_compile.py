@@ -249,6 +249,21 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so():
     torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
 
 
+def test_a_trace_without_tensors_as_inputs_says_so():
+    scale = [2]
+
+    def scaled():
+        with rx.region("r"):
+            return torch.ones(3).sin() * scale[0]
+
+    ex = rx.explore(scaled, ())
+    compiled = ex.compiled
+    scale[0] = 3
+    with pytest.warns(UserWarning, match=r"traced again \(no tensor as input\)"):
+        compiled()
+    assert "trace region 'r' again (graph 1: no tensor as input)" in ex.diagnostics[0].message
+
+
 def test_a_region_that_does_not_compile_runs_eagerly_and_the_rest_goes_on():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     compile_piece = torch_api.compile_piece

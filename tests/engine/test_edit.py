@@ -237,6 +237,15 @@ def test_where_a_region_cannot_be_split(ex):
     assert ex.plan is before
 
 
+def test_a_region_without_ops_cannot_be_split(ex):
+    selector = rx.Selector("modules", ("gone",))
+    for at in (None, "gelu"):
+        draft = ex.draft()
+        draft.plan = rx.Plan((rx.Region("gone", (selector,)),))
+        with pytest.raises(PlanError, match="Region 'gone' has no op in this call: there is nothing to split"):
+            draft.split("gone", at=at)
+
+
 def test_a_name_that_two_graphs_have_is_not_enough():
     ex = rx.explore(programs.with_break, programs.pair(), plan=rx.Plan()).mark("all", lines="with_break:1-9")
     with pytest.raises(SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):

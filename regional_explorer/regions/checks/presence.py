@@ -163,8 +163,8 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
         yield _moved_by_folding(evidence, region, folds, grown=True)
     remaining = set(region_of.values())
     for (loser, winner), origins in evidence.assignment.overruled.items():
-        if loser in remaining:
-            nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
+        nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
+        if loser in remaining and nodes:
             yield Diagnostic(
                 DiagnosticCode.REGION_SHRUNK,
                 f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
