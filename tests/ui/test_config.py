@@ -46,7 +46,7 @@ def directions(panel: Panel) -> str:
     [
         ("max_fusion_size", "input", "number", "4", 4),
         ("epilogue_fusion", "input", "checkbox", True, True),
-        ("cpp.simdlen", "input", "text", "8", 8),
+        ("cpp.simdlen", "input", "text", "512", 512),
         ("cpp.simdlen", "input", "text", "None", None),
         ("cpp.vec_isa_ok", "input", "text", "True", True),
         ("max_autotune_gemm_backends", "input", "text", "ATEN,CPP", "ATEN,CPP"),
@@ -67,18 +67,18 @@ def test_a_field_fits_the_type_of_its_key(
 
 
 def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, exploration: Exploration) -> None:
-    exploration.configure("act", {"cpp.simdlen": 8})
+    exploration.configure("act", {"cpp.simdlen": 512})
     panel.control.refresh()
     panel.press("open", "act")
     fill(panel, "cpp.simdlen", "abc")
     assert "takes an int or None" in wrong(panel)
     shown = field(panel, "cpp.simdlen")[1]
     assert (shown["value"], shown["class"]) == ("abc", "rx-wrong")
-    assert exploration.plan["act"].config == {"cpp.simdlen": 8}
-    fill(panel, "cpp.simdlen", "4")
+    assert exploration.plan["act"].config == {"cpp.simdlen": 512}
+    fill(panel, "cpp.simdlen", "256")
     assert wrong(panel) == ""
     assert "class" not in field(panel, "cpp.simdlen")[1]
-    assert exploration.plan["act"].config == {"cpp.simdlen": 4}
+    assert exploration.plan["act"].config == {"cpp.simdlen": 256}
 
 
 def listed(panel: Panel) -> list[str]:
@@ -178,7 +178,7 @@ def test_the_calls_that_set_a_config_are_shown_line_by_line(panel: Panel, explor
 
 def test_what_is_wrong_in_one_direction_is_told_there(panel: Panel, exploration: Exploration) -> None:
     panel.press("open", "act")
-    exploration.configure("act", {"cpp.simdlen": 8}).configure("act", {"cpp.simdlen": 4}, direction="backward")
+    exploration.configure("act", {"cpp.simdlen": 512}).configure("act", {"cpp.simdlen": 256}, direction="backward")
     panel.control.refresh()
     assert directions(panel) == "forward"
     fill(panel, "cpp.simdlen", "abc")
