@@ -25,6 +25,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
 
+import regional_explorer as rx
 from regional_explorer.command.completion import completions
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
@@ -32,11 +33,12 @@ from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.codec import plan_line
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.style.element import words
 from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel.panel import Panel
 from tests.conftest import ReplaceBenchmark
-from tests.ui.conftest import text
+from tests.ui.conftest import elements, text
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -638,12 +640,28 @@ def test_a_panel_names_the_variable_of_its_exploration_and_no_other(run: Run, ou
     outputs.cell = "second"
     run("%regional_compile --no-bench f(x)")
     unnamed = newest_panel()
+    assert "in Python: import regional_explorer as rx; rx.last()" in text(unnamed, "header")
+    run("import regional_explorer as rx")
     assert "in Python: rx.last()" in text(unnamed, "header")
     outputs.cell = "third"
     run("%regional_compile --no-bench f(x)")
     assert "in Python: rx.last()" in text(newest_panel(), "header")
     assert "in no variable" in text(unnamed, "header")
     assert "in Python: one" in text(named, "header")
+
+
+@pytest.mark.parametrize("imported", ["", "import regional_explorer as rx"])
+def test_what_a_panel_copies_as_python_runs_in_the_next_cell(run: Run, outputs: Outputs, imported: str) -> None:
+    run(imported)
+    run("%regional_compile --no-bench -r act=ops:aten.relu* f(x)")
+    exploration = rx.last()
+    (copied,) = (
+        one for one in elements(newest_panel().part("header"), data_do="copy") if words(one) == "Copy as Python"
+    )
+    exploration.unmark("act")
+    run(copied[1]["data-of"])
+    assert run("ex") is exploration
+    assert "act" in exploration.plan
 
 
 @pytest.mark.parametrize("cell_ids", [("first", "second", "third"), ("", "", "")])

@@ -14,6 +14,7 @@ from IPython.display import DisplayHandle, display
 from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
+import regional_explorer
 from regional_explorer.exploration.viewer import is_last, remember_last
 from regional_explorer.record.session import Session
 from regional_explorer.record.variant_name import checked_variants
@@ -22,7 +23,7 @@ from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from regional_explorer.render.style.untrusted import markup
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.state import IMPORT_RX, PanelState
 from regional_explorer.ui.terminal_display import TerminalDisplay
 from regional_explorer.ui.threads.debounce import Debounce
 from regional_explorer.ui.threads.progress import Throttle
@@ -254,10 +255,14 @@ def _main_loop() -> Any:
 
 
 def _owner_expression(exploration: Exploration) -> str:
-    """Return the variable that holds ``exploration``, or else the call that returns it; empty if there is neither."""
-    user_variables = getattr(get_ipython(), "user_ns", {}).items()
-    names = (name for name, variable in list(user_variables) if variable is exploration and not name.startswith("_"))
-    return next(names, "rx.last()" if is_last(exploration) else "")
+    """Return the variable that holds ``exploration``, or else the call that returns it; empty if there is neither.
+
+    Loading the extension imports nothing for the user, so the call may come with its import.
+    """
+    user_variables = dict(getattr(get_ipython(), "user_ns", {}))
+    names = (name for name, variable in user_variables.items() if variable is exploration and not name.startswith("_"))
+    call = "rx.last()" if user_variables.get("rx") is regional_explorer else f"{IMPORT_RX}; rx.last()"
+    return next(names, call if is_last(exploration) else "")
 
 
 def _running_cell_ids() -> tuple[str, str]:

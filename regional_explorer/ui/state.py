@@ -20,6 +20,9 @@ SOURCE, CODE, CONFIG, TIME, DIAGNOSTICS = PANES = ("source", "code", "config", "
 SELECTION = "selection"
 """The kind of mark that marks the nodes selected in the graph."""
 
+IMPORT_RX = "import regional_explorer as rx"
+"""What Python code of the panel may need: loading the extension imports nothing for the user."""
+
 Setting = tuple[str, Direction | None, str]
 """A region's name, the direction of the config (None for both), and a config key."""
 

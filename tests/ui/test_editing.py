@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.preview import Preview
@@ -74,6 +76,32 @@ def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, explorat
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
     panel.press("redo")
     assert "both" in exploration.plan
+
+
+@pytest.mark.parametrize("do", ["split", "rename", "uncarve", "merge"])
+def test_a_second_click_that_finds_another_selection_is_ignored(
+    do: str, panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    exploration.unmark("act").mark("lin", ops="aten.sum*").mark("lin", ops="aten.mm*")
+    control.refresh()
+    if do == "merge":
+        pick(panel, "mm", "lin")
+    elif do == "uncarve":
+        exploration.carve("lin", ops="aten.sum*")
+        control.refresh()
+        pick(panel, "lin")
+    else:
+        pick(panel, "lin")
+        type_in(panel, "new name", "line")
+    panel.press(do)
+    after = exploration.plan
+    assert control.state.problem is None
+    assert control.state.rename.error == ""
+    if do == "rename":
+        panel.press("clear")
+    panel.press(do)
+    assert exploration.plan == after
+    assert control.state.problem is None
 
 
 def relu_of_merged(panel: Panel, control: Control) -> str:

@@ -13,8 +13,9 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.state import PanelState
 from tests.render import sessions
-from tests.ui.conftest import text
+from tests.ui.conftest import elements, text
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 
@@ -52,6 +53,29 @@ def test_plans_are_compared_as_a_table() -> None:
     assert list(found["speedup_low"]) == [1.9, 3.9]
 
 
+def press_use(panel: Panel, name: str) -> None:
+    (one,) = elements(panel.part("plans"), aria_label=name)
+    panel.press(one[1]["data-do"], one[1]["data-of"])
+
+
+def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(panel: Panel, control: Control) -> None:
+    """The oldest measured plan is dropped, so that all others move up, before the page has the new table."""
+    exploration = control.exploration
+    plans = [exploration.plan.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
+    runs = [run(plan, 1e-3, 2.0) for plan in plans]
+    exploration.live.benchmarks.runs = tuple(runs[:2])
+    control.refresh()
+    first, second = (one[1]["data-of"] for one in elements(panel.part("plans"), data_do="take"))
+    exploration.live.benchmarks.runs = tuple(runs[1:])
+    control.read_exploration()
+    control.update(PanelState.dismissed)
+    before = exploration.plan
+    panel.press("take", first)
+    assert exploration.plan == before
+    panel.press("take", second)
+    assert exploration.plan == plans[1]
+
+
 def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control) -> None:
     exploration = control.exploration
     assert panel.part("plans") == []
@@ -63,7 +87,7 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert "current plan" in shown
     assert "act: max_fusion_size=4" in shown
     assert "▲ 4.00×" in shown
-    panel.press("take", "1")
+    press_use(panel, "Use plan 2")
     assert exploration.plan == second
     assert control.state.plan == second
     panel.press("undo")

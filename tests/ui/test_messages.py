@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.profile import ProfileKind
+from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.panel.events import EVENTS
 from regional_explorer.ui.panel.messages import MAX_WAITING, InOrder
 from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.state import PANES, PanelState
+from tests.render.sessions import HOSTILE
+from tests.ui.conftest import make, text
 
 
 def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:
@@ -48,3 +61,118 @@ def test_other_messages_do_no_harm(panel: Panel) -> None:
     for wrong in ({}, None, {"do": "fly", "of": ""}, {"do": "open", "of": "no region"}, {"do": 3, "of": ""}):
         panel.receive(panel, wrong, [])
     assert panel.control.state == before
+
+
+ODD = ("", "nonsense", "-1", "999", "²", "module -1", "op x", "nan", "constructor", "0/forward", "mm\n", *HOSTILE)
+"""Words that no table has, or that one could be taken in by."""
+VALID = (
+    *("mm", "act", "name", "speedup", "selection", "ops", "lines", "both", "forward", "backward", "dynamic", "h100"),
+    *("full", "eager numerics", "cpp.simdlen", "max_fusion_size", "0.5", "html", "0", "module 0", "op 0", "aten.relu*"),
+    *PANES,
+)
+OTHER_VALUES: tuple[object, ...] = (None, True, False, 0, 1, -1, 1e308, float("nan"), [], ["mm"], {}, {"do": "undo"})
+ofs = st.sampled_from((*ODD, *VALID))
+values = st.sampled_from((*ODD, *VALID, *OTHER_VALUES))
+VIEW_EVENTS = (
+    "open all",
+    "close all",
+    "open",
+    "close",
+    "back",
+    "tab",
+    "next tab",
+    "upstream",
+    "overlay",
+    "point",
+    "pick",
+)
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Exploration]:
+    """An exploration whose jobs end at once: what they would do is not what the page says."""
+    ex = make()
+    ex.profile(0.05)
+    for job in ("benchmark", "compile", "profile", "code", "retrace", "save"):
+        setattr(ex, job, lambda *_, **__: None)
+    yield ex
+    ex.close()
+
+
+def assert_it_works(panel: Panel, control: Control) -> None:
+    """Assert that what people do still does what it says, and that a page can be sent all of it."""
+    assert panel.control.jobs.wait(60)
+    problem = control.state.problem
+    assert problem is None or not problem.details, problem
+    panel.press("dismiss")
+    panel.press("clear")
+    panel.press("kind", value="ops")
+    panel.press("pattern", value="aten.sum*")
+    panel.press("name", value="sum")
+    panel.press("mark")
+    assert "sum" in control.exploration.plan
+    panel.press("sort", "ops")
+    assert "sum" in text(panel, "regions")
+    panel.press("pick", "sum")
+    assert control.state.picked == ("sum",)
+    assert "sum selected" in text(panel, "editing")
+    panel.press("pane", "time")
+    assert "aot_eager took" in text(panel, "time")
+    for view in (panel, panel.graph, panel.source, panel.code):
+        sent = {name: value for name, value in view.get_state().items() if name not in {"_esm", "_css", "layout"}}
+        json.dumps(sent, ensure_ascii=False, default=lambda _: "").encode()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(sorted(EVENTS)), ofs, values, st.booleans(), st.booleans()), max_size=8))
+@example([("sort", "nonsense", None, False, False)])
+@example([("kind", "", "nonsense", False, False)])
+@example([("kind", "", None, False, False)])
+@example([("show", "-1", None, False, False), ("show", "nonsense", None, False, False)])
+@example([("direction", "", "nonsense", False, False)])
+@example([("mark time", "nonsense 0", None, False, False), ("show time", "module -1", None, False, False)])
+@example([("take", "-1", None, False, False)])
+@example([(do, "mm", [], True, True) for do in sorted(EVENTS)])
+def test_no_event_whatever_it_says_breaks_the_panel(idle: Exploration, events: list[tuple[Any, ...]]) -> None:
+    control = control_of(idle)
+    plan, panel = idle.plan, Panel(control)
+    try:
+        for do, of, value, shift, ctrl in events:
+            panel.press(do, of, value=value, shift=shift, ctrl=ctrl, selection=[of])
+        assert_it_works(panel, control)
+    finally:
+        panel.control.jobs.wait(60)
+        idle.plan = plan
+        control.read_exploration()
+        control.state = PanelState(plan)
+        panel.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(VIEW_EVENTS), ofs, st.booleans(), st.booleans()), max_size=8))
+@example([("tab", "nonsense", False, False)])
+@example([("open", "nonsense", False, False), ("back", "nonsense", False, False)])
+def test_no_event_of_a_view_breaks_it(idle: Exploration, events: list[tuple[Any, ...]]) -> None:
+    control = control_of(idle)
+    plan, panel = idle.plan, Panel(control)
+    try:
+        for do, of, shift, ctrl in events:
+            for view in (panel.graph, panel.source, panel.code):
+                view.press(do, of, shift=shift, ctrl=ctrl)
+            panel.graph.receive(panel.graph, {"do": "select", "nodes": [of], "number": 1}, None)
+        assert panel.graph.problem == ""
+        assert panel.graph.tab in dict(panel.graph.tabs)
+        assert_it_works(panel, control)
+    finally:
+        idle.plan = plan
+        control.read_exploration()
+        control.state = PanelState(plan)
+        panel.close()
+
+
+def test_every_row_of_the_time_table_has_a_key_that_is_understood(idle: Exploration) -> None:
+    panel = Panel(control_of(idle))
+    for kind in ProfileKind:
+        panel.press("show time", f"{kind} 0")
+        assert panel.control.state.problem is None
+    panel.close()

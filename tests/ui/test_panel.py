@@ -532,7 +532,7 @@ def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control
     control.owner = lambda: "rx.last()"
     panel.press("remove", "act")
     copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
-    assert copied["Copy as Python"].startswith("ex = rx.last()\n")
+    assert copied["Copy as Python"].startswith("import regional_explorer as rx\nex = rx.last()\n")
     assert "act" not in copied["Copy plan"]
     assert "rx.last()" in text(panel, "header")
     control.owner = lambda: ""

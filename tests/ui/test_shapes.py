@@ -175,7 +175,8 @@ def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control,
     assert "shapes: static" in text(panel, "plans")
     assert "shapes: dynamic" in text(panel, "plans")
     assert text(panel, "plans").count("current plan") == 1
-    panel.press("take", "0")
+    (other,) = elements(panel.part("plans"), data_do="take")
+    panel.press("take", other[1]["data-of"])
     assert control.jobs.wait(60)
     assert shown(panel) == "static"
     assert text(panel, "plans").count("current plan") == 1

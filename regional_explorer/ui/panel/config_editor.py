@@ -11,7 +11,7 @@ from regional_explorer.record.region import Direction, Region, config_of
 from regional_explorer.render.report.plan_source import configure_calls
 from regional_explorer.render.style.element import Node, node, verbatim
 from regional_explorer.render.style.untrusted import SHORT, clean, clean_page
-from regional_explorer.ui.panel.controls import alert, button, choice, copy_button, field
+from regional_explorer.ui.panel.controls import alert, button, choice, copy_python_button, field
 from regional_explorer.ui.panel.key_list import key_facts, key_list, no_effect
 from regional_explorer.ui.state import InvalidInput, Setting
 
@@ -108,4 +108,4 @@ def _python_code(region: Region) -> list[Node]:
     text = "\n".join(configure_calls(region))
     if not text:
         return []
-    return [node("div", verbatim("code", clean_page(text)), copy_button("Copy as Python", text), class_="rx-python")]
+    return [node("div", verbatim("code", clean_page(text)), copy_python_button(text), class_="rx-python")]

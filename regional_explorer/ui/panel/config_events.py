@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from regional_explorer.compiler.config.catalogue import check_key
+from regional_explorer.compiler.config.catalogue import catalogue, check_key
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.presets import PRESETS
 from regional_explorer.record.region import Direction, config_of
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.config_editor import BOTH_WAYS, first_value
-from regional_explorer.ui.panel.event import Event, Handler
+from regional_explorer.ui.panel.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
+from regional_explorer.ui.panel.event import Event, EventKind, is_choice, is_switch, is_text
 from regional_explorer.ui.state import PanelState, Setting
 
 
@@ -47,8 +47,7 @@ def _choose_direction(control: Control, event: Event) -> None:
 
 
 def _apply_preset(control: Control, event: Event) -> None:
-    if event.text in PRESETS:
-        _configure_opened(control, PRESETS[event.text])
+    _configure_opened(control, PRESETS[event.text])
 
 
 def _add_key(control: Control, event: Event) -> None:
@@ -64,11 +63,18 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
     )
 
 
-CONFIG_EVENTS: Mapping[str, Handler] = {
-    "direction": _choose_direction,
-    "set": _set_value,
-    "unset": lambda control, event: control.remove_config(_event_setting(control, event)),
-    "preset": _apply_preset,
-    "key query": lambda control, event: control.update(lambda state: replace(state, key_query=event.text)),
-    "add": _add_key,
+def _known_key(_control: Control, of: str) -> str | None:
+    return of if of in catalogue() else None
+
+
+CONFIG_EVENTS: Mapping[str, EventKind] = {
+    "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS])),
+    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_switch(value)),
+    "unset": EventKind(lambda control, event: control.remove_config(_event_setting(control, event)), _known_key),
+    "preset": EventKind(_apply_preset, value=is_choice(PRESETS)),
+    "key query": EventKind(
+        lambda control, event: control.update(lambda state: replace(state, key_query=event.text)), value=is_text
+    ),
+    "add": EventKind(_add_key),  # an unknown key is told with those that resemble it
 }
+"""Events of the config editor."""

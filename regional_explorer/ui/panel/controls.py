@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.tones import toned
+from regional_explorer.ui.state import IMPORT_RX
 
 
 def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool = False, **attributes: object) -> Node:
@@ -18,6 +19,11 @@ def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool 
 def copy_button(text: str, what: str, *, title: str = "") -> Node:
     """Return a button that copies ``what`` to the clipboard; the page does this without the kernel."""
     return node("button", text, type="button", data_do="copy", data_of=what, title=title or None)
+
+
+def copy_python_button(code: str, *, title: str = "") -> Node:
+    """Return a button that copies Python code, with the import that it needs."""
+    return copy_button("Copy as Python", f"{IMPORT_RX}\n{code}" if "rx." in code else code, title=title)
 
 
 def field(label: str, do: str, value: object, *, of: str = "", kind: str = "text", **attributes: object) -> Node:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from regional_explorer.errors.texts import listing
 from regional_explorer.record.node_names import nodes_of_region
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Region
 from regional_explorer.record.session import Session
 from regional_explorer.render.style.element import Node, node
 from regional_explorer.render.style.untrusted import SHORT, clean
@@ -15,6 +17,37 @@ from regional_explorer.ui.state import NameForm
 
 MIN_MERGED = 2
 MOST_NAMED_REGIONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A button of the bar: ``applies`` says whether it does for the selected regions, and the carvable nodes."""
+
+    text: str
+    title: str
+    applies: Callable[[Sequence[Region], Mapping[str, Sequence[str]]], bool]
+
+
+EDITS: Mapping[str, Edit] = {
+    "rename": Edit("Rename", "Give the selected region this name", lambda regions, _: len(regions) == 1),
+    "merge": Edit(
+        "Merge",
+        "Merge the selected regions into one, with the first's config",
+        lambda regions, _: len(regions) >= MIN_MERGED,
+    ),
+    "split": Edit(
+        "Split",
+        "Split at the first node selected in the graph, or else by instance",
+        lambda regions, _: len(regions) == 1,
+    ),
+    "carve": Edit("Carve out", "Run the ops selected in the graph eagerly", lambda _, carvable: bool(carvable)),
+    "uncarve": Edit(
+        "Take back",
+        "Return carved ops to the selected region",
+        lambda regions, _: len(regions) == 1 and bool(regions[0].carved),
+    ),
+}
+"""The buttons by the event they send."""
 
 
 def edit_bar(
@@ -32,7 +65,6 @@ def edit_bar(
     regions = [plan[name] for name in picked if name in plan]
     if not regions and not carvable:
         return []
-    single = len(regions) == 1
     selected = (
         [node("b", listing([clean(name, SHORT) for name in picked], MOST_NAMED_REGIONS)), " selected"]
         if regions
@@ -49,14 +81,10 @@ def edit_bar(
         data_live=True,
         disabled=busy,
     )
-    edits = {
-        "Rename": (single, "rename", "Give the selected region this name"),
-        "Merge": (len(regions) >= MIN_MERGED, "merge", "Merge the selected regions into one, with the first's config"),
-        "Split": (single, "split", "Split at the first node selected in the graph, or else by instance"),
-        "Carve out": (bool(carvable), "carve", "Run the ops selected in the graph eagerly"),
-        "Take back": (single and bool(regions[0].carved), "uncarve", "Return carved ops to the selected region"),
-    }
-    buttons = (button(text, do, title=title, disabled=busy or not can) for text, (can, do, title) in edits.items())
+    buttons = (
+        button(edit.text, do, title=edit.title, disabled=busy or not edit.applies(regions, carvable))
+        for do, edit in EDITS.items()
+    )
     return [
         node("div", node("span", *selected, class_="rx-quiet"), name_field, *buttons, class_="rx-line"),
         *alert(form.error),

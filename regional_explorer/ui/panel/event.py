@@ -1,8 +1,8 @@
-"""An event that the panel's page sends, and the type of its handlers."""
+"""An event that the panel's page sends, and the kinds of events: what handles one, and which ones are handled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.ui.control import Control
@@ -14,7 +14,7 @@ class Event:
 
     do: str
     of: str = ""
-    value: str | bool | None = None
+    value: object = None
     shift: bool = False
     ctrl: bool = False
 
@@ -24,5 +24,56 @@ class Event:
         return self.value if isinstance(self.value, str) else ""
 
 
-Handler = Callable[[Control, Event], object]
-"""Handles one kind of event: changes the state or the plan of the control, or starts a job."""
+Handler = Callable[[Control, Event], Sequence[str] | None]
+"""Changes the state or the plan of the control, or starts a job; may return nodes, which the panel then shows."""
+
+
+def as_sent(_control: Control, of: str) -> str:
+    """Return ``of`` itself: nothing depends on it."""
+    return of
+
+
+def among(names: Container[str]) -> Callable[[Control, str], str | None]:
+    """Return a function that returns what an event is about, None unless it is one of ``names``."""
+    return lambda _control, of: of if of in names else None
+
+
+def anything(_value: object) -> bool:
+    """Return True: a button sends no value."""
+    return True
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is that of a text field."""
+    return isinstance(value, str)
+
+
+def is_switch(value: object) -> bool:
+    """Return whether a value is that of a checkbox."""
+    return isinstance(value, bool)
+
+
+def is_choice(names: Container[str]) -> Callable[[object], bool]:
+    """Return a function that returns whether a value is one of a menu with ``names``."""
+    return lambda value: isinstance(value, str) and value in names
+
+
+def always(_control: Control) -> bool:
+    """Return True."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class EventKind:
+    """One kind of event.
+
+    A page may show an earlier state, or send what no page of ours does. So an event is ignored, before anything
+    changes, if ``about`` returns None for its ``of``, because there is no such region, column or row, or no more; if
+    ``value`` does not accept what was typed or chosen; or if it does not apply ``when`` it comes. ``handle`` gets the
+    event with what ``about`` returned as its ``of``.
+    """
+
+    handle: Handler
+    about: Callable[[Control, str], str | None] = as_sent
+    value: Callable[[object], bool] = anything
+    when: Callable[[Control], bool] = always

@@ -10,7 +10,7 @@ from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.event import Event, Handler
+from regional_explorer.ui.panel.event import Event, EventKind, among, is_choice, is_switch, is_text
 from regional_explorer.ui.panel.tools import MAX_BUDGET_S
 from regional_explorer.ui.state import TIME
 from regional_explorer.ui.threads.progress import Throttle
@@ -81,26 +81,21 @@ def retrace(control: Control, shapes: str) -> None:
         control.update(lambda state: replace(state, retracing=shapes))
 
 
-def _choose_shapes(control: Control, event: Event) -> None:
-    if event.text in SHAPES:
-        retrace(control, event.text)
-
-
 def _choose_target(control: Control, event: Event) -> None:
-    if not event.text or event.text in GPU_TARGETS:
-        control.update(lambda state: replace(state, target=event.text))
-        control.read_code()
+    control.update(lambda state: replace(state, target=event.text))
+    control.read_code()
 
 
-JOB_EVENTS: Mapping[str, Handler] = {
-    "measure": _start_benchmark,
-    "compile": _start_compile,
-    "profile": _start_profile,
-    "code": lambda control, _: control.read_code(),
-    "compile code": _start_compile_and_read,
-    "cancel": lambda control, _: control.jobs.cancel(),
-    "budget": _set_budget,
-    "variant": _toggle_variant,
-    "shapes": _choose_shapes,
-    "target": _choose_target,
+JOB_EVENTS: Mapping[str, EventKind] = {
+    "measure": EventKind(_start_benchmark),
+    "compile": EventKind(_start_compile),
+    "profile": EventKind(_start_profile),
+    "code": EventKind(lambda control, _: control.read_code()),
+    "compile code": EventKind(_start_compile_and_read),
+    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
+    "budget": EventKind(_set_budget, value=is_text),
+    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
+    "shapes": EventKind(lambda control, event: retrace(control, event.text), value=is_choice(SHAPES)),
+    "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
 }
+"""Events that start or cancel jobs, or set their options."""

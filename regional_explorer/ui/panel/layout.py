@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regional_explorer.record.codec import plan_line
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
@@ -196,9 +198,14 @@ def _runs_table(runs: Sequence[Session], current: Session, *, busy: bool) -> lis
     def use_button(number: int) -> Node:
         title = f"Switch to plan {number + 1}; Undo switches back"
         name = f"Use plan {number + 1}"
-        return button("Use this plan", "take", str(number), disabled=busy, title=title, aria_label=name)
+        return button("Use this plan", "take", run_key(runs[number]), disabled=busy, title=title, aria_label=name)
 
     return measured_plans(runs, current, use_button)
+
+
+def run_key(run: Session) -> str:
+    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
+    return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 
 PARTS: Mapping[str, Part] = {

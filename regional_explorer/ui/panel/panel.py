@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import traitlets
 
 from regional_explorer.record.codec import plan_line
-from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Session
@@ -22,7 +21,6 @@ from regional_explorer.ui.panel.layout import PARTS, Shown, frame
 from regional_explorer.ui.panel.mark_preview import previewed_nodes
 from regional_explorer.ui.panel.marking import suggestions
 from regional_explorer.ui.panel.messages import InOrder
-from regional_explorer.ui.panel.time_table import time_share
 from regional_explorer.ui.state import CODE, SOURCE
 from regional_explorer.ui.views.code_view import CodeView
 from regional_explorer.ui.views.element_tree import ElementTree
@@ -164,26 +162,18 @@ class Panel(ElementTree):
             match message.get("selection"):
                 case [*nodes] if all(isinstance(node, str) for node in nodes):
                     self.graph.set_state({"selection": nodes})
-            fields = {name: message.get(name) for name in ("do", "of", "value")}
-            event = Event(**fields, shift=bool(message.get("shift")), ctrl=bool(message.get("ctrl")))  # type: ignore[arg-type]
-            if event.do == "show":
-                self._show_diagnostic(int(event.of))
-            elif event.do == "show time" and (share := time_share(self.control.session, event.of)) is not None:
-                self._show_nodes(share[0].nodes_of(share[1]))
-            else:
-                handle(self.control, event)
+            held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
+            shown = handle(self.control, Event(message["do"], message["of"], message.get("value"), **held))
+            if shown:
+                self._show_nodes(shown)
 
     def _on_selection(self, _change: Any) -> None:
         nodes = tuple(self.graph.selection)
         if nodes != self.control.state.selection:
             self.control.update(lambda state: state.with_nodes_picked(nodes))
 
-    def _show_diagnostic(self, number: int) -> None:
-        """Select the nodes of a diagnostic, and scroll to them."""
-        session = self.control.session
-        self._show_nodes(nodes_of_diagnostic(session.diagnostics[number], session))
-
-    def _show_nodes(self, nodes: list[str]) -> None:
+    def _show_nodes(self, nodes: Sequence[str]) -> None:
+        """Select nodes, and scroll to them."""
         graphs = {node.partition(":")[0] for node in nodes}
         if graphs and self.graph.tab not in graphs:
             self.graph.tab = min(graphs)

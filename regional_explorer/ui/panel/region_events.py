@@ -9,11 +9,12 @@ from typing import Any
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.editing import partly_selected
-from regional_explorer.ui.panel.event import Event, Handler
+from regional_explorer.ui.panel.editing import EDITS, partly_selected
+from regional_explorer.ui.panel.event import Event, EventKind, Handler, among, is_choice, is_switch, is_text
 from regional_explorer.ui.panel.marking import PATTERN_HINTS
-from regional_explorer.ui.panel.region_table import ordered
+from regional_explorer.ui.panel.region_table import REGION_COLUMNS, ordered
 from regional_explorer.ui.panel.time_table import time_share
 from regional_explorer.ui.proposed_name import proposed_name
 from regional_explorer.ui.state import CODE, NameForm
@@ -107,26 +108,61 @@ def _mark_time_row(control: Control, event: Event) -> None:
         control.update(lambda state: state.with_rows_selected([name]))
 
 
-ROW_EVENTS: Mapping[str, Handler] = {
-    "switch": _switch_region,
-    "remove": lambda control, event: control.edit(lambda ex: ex.unmark(event.of)),
-    "open": lambda control, event: control.update(lambda state: state.with_config_toggled(event.of)),
-    "pick": _pick_row,
-}
-"""Events of a row of the region table: their ``of`` is the region's name."""
+def _region(control: Control, of: str) -> str | None:
+    """Return the name of the region whose row sent ``of``."""
+    return next((region.name for region in control.state.plan.regions if sendable(region.name) == of), None)
 
-REGION_EVENTS: Mapping[str, Handler] = {
-    "sort": lambda control, event: control.update(lambda state: state.sorted_by(event.of)),
-    "new name": lambda control, event: control.update(lambda state: replace(state, rename=NameForm(event.text))),
-    "rename": _rename_region,
-    "merge": _merge_regions,
-    "split": _split_region,
-    "carve": _carve_nodes,
-    "uncarve": _uncarve_region,
-    "kind": lambda control, event: control.update(lambda state: state.with_mark(kind=event.text, pattern="")),
-    "pattern": lambda control, event: control.update(lambda state: state.with_mark(pattern=event.text)),
-    "name": lambda control, event: control.update(lambda state: state.with_mark(name=event.text)),
-    "mark": _mark_region,
-    "mark time": _mark_time_row,
+
+def time_row(control: Control, of: str) -> str | None:
+    """Return the key of a row of the time table, None if there is no such row."""
+    return None if time_share(control.session, of) is None else of
+
+
+def _edit(do: str, handle: Handler) -> EventKind:
+    """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
+
+    def applies(control: Control) -> bool:
+        state = control.state
+        regions = [state.plan[name] for name in state.picked if name in state.plan]
+        return EDITS[do].applies(regions, partly_selected(control.session, state.selection))
+
+    return EventKind(handle, when=applies)
+
+
+ROW_EVENTS: Mapping[str, EventKind] = {
+    "switch": EventKind(_switch_region, _region, is_switch),
+    "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), _region),
+    "open": EventKind(
+        lambda control, event: control.update(lambda state: state.with_config_toggled(event.of)), _region
+    ),
+    "pick": EventKind(_pick_row, _region),
+}
+"""Events of a row of the region table."""
+
+REGION_EVENTS: Mapping[str, EventKind] = {
+    "sort": EventKind(
+        lambda control, event: control.update(lambda state: state.sorted_by(event.of)),
+        among([column.key for column in REGION_COLUMNS]),
+    ),
+    "new name": EventKind(
+        lambda control, event: control.update(lambda state: replace(state, rename=NameForm(event.text))), value=is_text
+    ),
+    "rename": _edit("rename", _rename_region),
+    "merge": _edit("merge", _merge_regions),
+    "split": _edit("split", _split_region),
+    "carve": _edit("carve", _carve_nodes),
+    "uncarve": _edit("uncarve", _uncarve_region),
+    "kind": EventKind(
+        lambda control, event: control.update(lambda state: state.with_mark(kind=event.text, pattern="")),
+        value=is_choice(PATTERN_HINTS),
+    ),
+    "pattern": EventKind(
+        lambda control, event: control.update(lambda state: state.with_mark(pattern=event.text)), value=is_text
+    ),
+    "name": EventKind(
+        lambda control, event: control.update(lambda state: state.with_mark(name=event.text)), value=is_text
+    ),
+    "mark": EventKind(_mark_region),
+    "mark time": EventKind(_mark_time_row, time_row),
 }
 """Events of the buttons and forms that edit and mark regions."""

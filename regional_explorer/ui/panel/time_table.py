@@ -46,9 +46,14 @@ def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
 def time_share(session: Session, key: str) -> tuple[TimeShares, TimeShare] | None:
     """Return the row of the profile with the key ``kind number``; None if the profile no longer has it."""
     shares = TimeShares.of(session)
-    kind, _, number = key.partition(" ")
-    rows = rows_of(shares, ProfileKind(kind)) if shares is not None else ()
-    return (shares, rows[int(number)]) if shares is not None and int(number) < len(rows) else None
+    if shares is None:
+        return None
+    rows = {_row_key(kind, number): row for kind in ProfileKind for number, row in enumerate(rows_of(shares, kind))}
+    return (shares, rows[key]) if key in rows else None
+
+
+def _row_key(kind: ProfileKind, number: int) -> str:
+    return f"{kind} {number}"
 
 
 def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool) -> Iterable[Node]:
@@ -68,7 +73,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
 
 
 def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_interval: bool) -> Node:
-    row, key = share.row, f"{share.row.kind} {number}"
+    row, key = share.row, _row_key(share.row.kind, number)
     name = clean(row.name)
     times = f" × {share.times}" if share.times > 1 else ""
     marked = share.selector is not None and is_marked(share.selector, plan)

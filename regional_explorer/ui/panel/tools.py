@@ -10,8 +10,8 @@ from regional_explorer.render.report.plan_source import plan_source
 from regional_explorer.render.style.element import Node, node, verbatim
 from regional_explorer.render.style.tones import toned
 from regional_explorer.render.style.untrusted import LONG_TEXT, clean_page
-from regional_explorer.ui.panel.controls import button, checkbox, choice, copy_button, field
-from regional_explorer.ui.state import CODE, Job, PanelState, Problem
+from regional_explorer.ui.panel.controls import button, checkbox, choice, copy_button, copy_python_button, field
+from regional_explorer.ui.state import CODE, IMPORT_RX, Job, PanelState, Problem
 
 MAX_BUDGET_S = 3600.0
 NO_OWNER = "...  # Put your exploration here: no variable holds the one that was shown."
@@ -61,7 +61,7 @@ def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
     """
     python = plan_source(plan)
     if owner != "ex":
-        python = f"ex = {owner or NO_OWNER}\n{python}"
+        python = f"ex = {owner.removeprefix(f'{IMPORT_RX}; ') or NO_OWNER}\n{python}"
     return node(
         "div",
         button(
@@ -69,7 +69,7 @@ def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
         ),
         button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=busy),
         copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
-        copy_button("Copy as Python", python, title="Copy the calls that make this plan"),
+        copy_python_button(python, title="Copy the calls that make this plan"),
         button("Code", "pane", CODE, title="Show the generated code of a region"),
         class_="rx-exports",
         role="group",

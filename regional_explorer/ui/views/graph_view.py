@@ -190,17 +190,18 @@ class GraphView(ElementTree):
             self._show_error(error)
 
     def _on_view_message(self, message: Mapping[str, Any]) -> None:
+        """Do what the page asks for; what is about a tab or a fold that is not there, or no more, is ignored."""
         do, of = message["do"], message["of"]
         match do:
             case "open all":
                 self.expand_all()
             case "close all":
                 self.collapse_all()
-            case "open" | "close":
+            case "open" | "close" if self._fold_crumbs(of):
                 self.fold(of, opened=do == "open")
-            case "back":
+            case "back" if not of or self._fold_crumbs(of):
                 self.back_to(of)
-            case "tab":
+            case "tab" if of in dict(self.tabs):
                 self.tab = of
             case "next tab" | "tab before":
                 self._go_to_tab(1 if do == "next tab" else -1)
