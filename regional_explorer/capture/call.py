@@ -30,7 +30,7 @@ from regional_explorer.capture.source_lines import at_line, user_line
 from regional_explorer.capture.tensor_names import tensor_names
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
-from regional_explorer.torch_api import compile_lock_for_user_code, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api import TorchFlags, compile_lock_for_user_code, is_marked_dynamic, unmark_dynamic
 
 
 class Call:
@@ -69,7 +69,7 @@ class Call:
         modes = Modes.current()
         self.modes = modes if grad is None else replace(modes, grad=grad)
         reachable = self._reach()
-        self._random = RandomState(reachable.generators)
+        self._random, self._flags = RandomState(reachable.generators), TorchFlags()
         self._undo = UndoLog(reachable.tensors)
         self._state = AssignedState(reachable)
         self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
@@ -77,7 +77,7 @@ class Call:
         self._cotangents: dict[str, torch.Tensor] = {}
         self._written_names: list[str] = []
         self._first_run(storages_of(reachable.tensors))
-        self.stateful = self._undo.wrote or self._state.changes or self.draws
+        self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
         self.not_restored = self._state.not_restored
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
@@ -112,7 +112,7 @@ class Call:
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
-                self.draws = not self._random.is_unchanged()
+                self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
             self._undo.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run()
@@ -152,9 +152,12 @@ class Call:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Context manager: note what the call writes in the block, and restore the random generators afterwards."""
-        with self._random, refuse_training(), torch.set_grad_enabled(self.modes.grad), self._undo:
-            yield
+        """Context manager: note what the call writes in the block; restore random generators and flags afterwards."""
+        try:
+            with self._random, refuse_training(), torch.set_grad_enabled(self.modes.grad), self._undo:
+                yield
+        finally:
+            self._flags.restore()
 
     def forward(self, fn: Callable[..., Any] | None = None) -> Any:
         """Run the call, with ``fn`` in place of the user's function if it is given, and return its outputs."""
@@ -199,6 +202,7 @@ class Call:
         # In this order: reading a flag of a view attaches the view to the graph that its base is attached to, for good.
         self._undo.restore()
         self._state.restore()
+        self._flags.restore()
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
@@ -215,6 +219,7 @@ class Call:
         outer_random, outer_state = RandomState(reachable.generators), (self._undo, self._state)
         self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
+        self._flags = TorchFlags()
         try:
             with silent(), self.modes.active():
                 yield

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regional_explorer.capture.slots import slot_names
+from regional_explorer.capture.slots import LRU_CACHE, is_readable, slot_names
 from regional_explorer.record.grouping import grouped
 
 MODULE_SEARCH_DEPTH = 8
@@ -34,7 +34,9 @@ def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, An
         new: list[nn.Module] = []
         next_level: list[Any] = []
         for value in level:
-            if id(value) in seen or len(seen) > MODULE_SEARCH_OBJECTS or isinstance(value, _DEAD_ENDS):
+            if id(value) in seen or len(seen) > MODULE_SEARCH_OBJECTS or not is_readable(value):
+                continue
+            if isinstance(value, _DEAD_ENDS):
                 continue
             seen[id(value)] = value
             if isinstance(value, nn.Module):
@@ -73,6 +75,8 @@ def _contents(value: Any) -> Iterator[Any]:
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, types.MethodType):
         yield from (value.__self__, value.__func__)
+    elif isinstance(value, LRU_CACHE):
+        yield value.__wrapped__
     elif isinstance(value, types.FunctionType):
         for cell in value.__closure__ or ():
             with contextlib.suppress(ValueError):  # an empty cell
@@ -100,7 +104,8 @@ def _attribute_values(value: Any) -> Iterator[Any]:
         yield from getattr(value, "__dict__", {}).values()
         yield from (getattr(value, name, None) for name in slot_names(type(value)))
     for cls in value.__mro__ if isinstance(value, type) else type(value).__mro__:
-        yield from (item for item in vars(cls).values() if isinstance(item, (nn.Module, list, tuple, dict)))
+        items = filter(is_readable, vars(cls).values())
+        yield from (item for item in items if isinstance(item, (nn.Module, list, tuple, dict)))
 
 
 def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:

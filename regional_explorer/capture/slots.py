@@ -1,8 +1,20 @@
-"""Finds the slots of classes, private ones under the names that Python gives them."""
+"""What the searches through objects share: the slots of classes, and which objects cannot be looked at."""
 
 from __future__ import annotations
 
+import functools
 import types
+
+LRU_CACHE = type(functools.lru_cache(lambda: None))
+"""The class of functions under ``functools.lru_cache``."""
+
+
+def is_readable(value: object) -> bool:
+    """Return whether a value says what it is; the proxy of an object that is gone raises, and some lazy objects do."""
+    try:
+        return value.__class__ is not None
+    except Exception:  # noqa: BLE001 - whatever a property of the user's raises
+        return False
 
 
 def has_slots(cls: type) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regional_explorer.capture.slots import has_slots, slot_names
+from regional_explorer.capture.slots import has_slots, is_readable, slot_names
 
 TENSOR_SEARCH_DEPTH = 16
 TENSOR_SEARCH_OBJECTS = 20_000
@@ -42,6 +42,8 @@ def opaque_in(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _leaves(value: Any, name: str, seen: set[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if not is_readable(value):
+        return
     if isinstance(value, torch.Tensor):
         yield name, value
         return

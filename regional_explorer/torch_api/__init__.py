@@ -69,7 +69,7 @@ from regional_explorer.torch_api.lock import acquired, compile_lock, compile_loc
 from regional_explorer.torch_api.machine import Machine
 from regional_explorer.torch_api.marks import OpenMark, noting_marks
 from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
-from regional_explorer.torch_api.settings import Settings
+from regional_explorer.torch_api.settings import Settings, TorchFlags
 from regional_explorer.torch_api.shapes import (
     Guard,
     fake_mode_with_symbols,
@@ -129,6 +129,7 @@ __all__ = [
     "Settings",
     "Shipment",
     "ShipmentError",
+    "TorchFlags",
     "TracedCall",
     "acquired",
     "all_graphs",

@@ -57,6 +57,43 @@ _KNOBS = {
 }
 
 
+def _default_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+_sdp, _cudnn = torch.backends.cuda, torch.backends.cudnn
+_FLAGS = {
+    **_MATMUL_KNOBS,
+    **_KNOBS,
+    "default device": _Knob(torch.get_default_device, _default_device),
+    "anomaly mode": _Knob(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+    ),
+    **{f"cuDNN {name}": _attribute_knob(_cudnn, name) for name in ("enabled", "benchmark", "deterministic")},
+    "flash attention": _Knob(_sdp.flash_sdp_enabled, _sdp.enable_flash_sdp),
+    "efficient attention": _Knob(_sdp.mem_efficient_sdp_enabled, _sdp.enable_mem_efficient_sdp),
+    "math attention": _Knob(_sdp.math_sdp_enabled, _sdp.enable_math_sdp),
+}
+
+
+class TorchFlags:
+    """The flags of torch that hold for the whole process, as they are now: a call that sets one is undone."""
+
+    def __init__(self) -> None:
+        self._values = {name: knob.read() for name, knob in _FLAGS.items()}
+
+    def is_unchanged(self) -> bool:
+        """Return whether all flags are as they were."""
+        return all(knob.read() == self._values[name] for name, knob in _FLAGS.items())
+
+    def restore(self) -> None:
+        """Set what differs."""
+        for name, knob in _FLAGS.items():
+            if knob.read() != self._values[name]:
+                knob.write(self._values[name])
+
+
 @dataclass(frozen=True)
 class Settings:
     """All settings besides a piece and its region's config that affect the generated code.

@@ -1,7 +1,11 @@
 """What a call writes into Python and into the data of tensors is put back, or named."""
 
+import argparse
+import functools
 import random
+import weakref
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -421,3 +425,170 @@ def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     assert (model.calls, model.log) == (0, [])
     assert len(ex.live.capture.frames) == 1
     assert set(ex.numerics.verdict) == {"ok"}
+
+
+@pytest.mark.parametrize("kind", [SimpleNamespace, argparse.Namespace])
+@pytest.mark.parametrize("where", ["argument", "closure"])
+def test_attributes_of_namespaces_are_put_back(kind, where):
+    state = kind(n=1, inner=kind(log=[]))
+
+    def step(x, given):
+        held = given or state
+        held.n += 1
+        held.new = True
+        held.inner.log.append(held.n)
+        return x * held.n
+
+    repeated(step, X, state if where == "argument" else None)
+    if where == "closure":  # what the first call makes stays, and is named
+        assert vars(state).pop("new")
+    assert vars(state) == {"n": 1, "inner": kind(log=[])}
+
+
+CACHED = 0
+
+
+@functools.lru_cache
+def cached(n):
+    global CACHED  # noqa: PLW0603 - what is tested
+    CACHED += 1
+    return n + CACHED
+
+
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
+def test_a_function_under_lru_cache_is_looked_into_and_its_cache_is_named():
+    cached.cache_clear()
+    ex = repeated(lambda x: x * cached(2), X)
+    (found,) = (item for item in ex.diagnostics if item.code == "state-kept")
+    assert "cached.cache" in found.message
+    assert cached.cache_info().currsize == 1
+    assert CACHED == 1
+    cached.cache_clear()
+
+
+@pytest.mark.parametrize("layout", ["sparse", "sparse_csr", "nested", "sparse in an error"])
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_a_tensor_without_a_storage_of_its_own_is_put_back(layout):
+    tensor = {
+        "sparse": lambda: torch.eye(3).to_sparse(),
+        "sparse_csr": lambda: torch.eye(3).to_sparse_csr(),
+        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        "sparse in an error": lambda: torch.eye(3).to_sparse(),
+    }[layout]()
+    content = (lambda: tensor.values().clone()) if layout == "nested" else tensor.to_dense
+    before, version = content(), version_of(tensor)
+
+    def step(x):
+        with torch.no_grad():
+            tensor.mul_(2)
+        if layout == "sparse in an error":
+            raise ValueError
+        return x * 2
+
+    if layout == "nested":
+        Call(step, (X,))
+    else:
+        with pytest.raises(CaptureError):
+            rx.explore(step, (X,))
+    assert torch.equal(content(), before)
+    assert version_of(tensor) == version
+
+
+@pytest.mark.parametrize("before", [None, "zeros"])
+def test_a_gradient_that_the_call_assigns_is_put_back(before):
+    weight = torch.ones(4, requires_grad=True)
+    weight.grad = None if before is None else torch.zeros(4)
+    own = weight.grad
+
+    def step(x):
+        weight.grad = x.detach().clone()[0]
+        return x * 2
+
+    ex = repeated(step, X)
+    assert weight.grad is own
+    ex.close()
+    assert weight.grad is own
+
+
+def test_hooks_that_the_call_registers_are_removed_or_named():
+    model, weight = nn.Linear(4, 4), torch.ones(4, requires_grad=True)
+
+    def each(x):
+        weight.register_hook(lambda grad: grad * 2)
+        model.register_forward_hook(lambda *_: None)
+        return model(x) * weight
+
+    Call(each, (X,)).close()
+    call = Call(each, (X,))
+    kept = len(model._forward_hooks), len(weight._backward_hooks or {})
+    assert kept <= (2, 2)
+    assert call.not_restored == ("hooks of model", "hooks of weight")
+    with call.restoring():
+        for _ in range(CALLS):
+            call.forward()
+            call.restore()
+    assert (len(model._forward_hooks), len(weight._backward_hooks or {})) == kept
+
+
+class Gone:
+    pass
+
+
+class Unreadable:
+    @property
+    def __class__(self):  # type: ignore[misc]
+        raise RuntimeError
+
+
+GONE, UNREADABLE = weakref.proxy(Gone()), Unreadable()
+
+
+def test_what_is_gone_or_cannot_be_looked_at_is_left_out():
+    def step(x):
+        return x * 2 if x.dim() else (GONE, UNREADABLE)
+
+    assert rx.explore(step, (X,)).session.graphs
+    Call(lambda x, given: (x, given), (X, GONE))
+
+
+def flags():
+    """Flags of torch: each with a function that reads it, and one that sets it to another value."""
+    return {
+        "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
+        "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
+        "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled,
+            lambda: torch.use_deterministic_algorithms(mode=True),
+        ),
+        "precision": (torch.get_float32_matmul_precision, lambda: torch.set_float32_matmul_precision("medium")),
+        "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(mode=True)),
+        "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(mode=False)),
+        "cudnn": (lambda: torch.backends.cudnn.benchmark, lambda: setattr(torch.backends.cudnn, "benchmark", True)),
+    }
+
+
+@pytest.mark.parametrize("flag", flags())
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_flag_of_torch_that_the_call_sets_is_put_back(flag, fails):
+    read, change = flags()[flag]
+    before = read()
+
+    @torch._dynamo.disable
+    def set_it():
+        change()
+        assert read() != before
+
+    def step(x):
+        y = x * 2
+        set_it()
+        if fails:
+            raise KeyboardInterrupt
+        return y + 1
+
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            rx.explore(step, (X,))
+    else:
+        repeated(step, X)
+    assert read() == before

@@ -20,7 +20,7 @@ class AssignedState:
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
     ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
     first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``not_restored`` names it.
-    Whether a tensor requires grad is restored, too.
+    Whether a leaf requires grad, and its ``grad``, are restored, too.
     """
 
     def __init__(self, reach: Reach) -> None:
@@ -28,13 +28,13 @@ class AssignedState:
         self._before: list[tuple[Variables, ValuesByKey]] = [(scope, scope.read()) for scope in reach.variables]
         self._after: list[ValuesByKey] = []
         self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
-        self._grad_flags = [(tensor, tensor.requires_grad) for tensor in reach.tensors if tensor.is_leaf]
+        self._leaves = [(tensor, tensor.requires_grad, tensor.grad) for tensor in reach.tensors if tensor.is_leaf]
         self._known_tensors = reach.tensors
 
     @property
     def changes(self) -> bool:
         """Whether there is anything to restore."""
-        return bool(self._before or self._tensor_data or self._grad_flags)
+        return bool(self._before or self._tensor_data or self._leaves)
 
     def first_run_ended(self) -> bool:
         """Watch from now on only what the first run changed; return whether a second run is needed to learn the rest.
@@ -42,7 +42,7 @@ class AssignedState:
         Changes of containers among the arguments are restored in any case.
         """
         self._tensor_data = [pair for pair in self._tensor_data if _data_moved(*pair)]
-        self._grad_flags = [(tensor, flag) for tensor, flag in self._grad_flags if _flag_changed(tensor, flag)]
+        self._leaves = [leaf for leaf in self._leaves if _leaf_changed(*leaf)]
         changed = [(scope, before) for scope, before in self._before if _any_changed(before, scope.read())]
         if any(not scope.whole for scope, _ in changed):
             return True
@@ -64,7 +64,8 @@ class AssignedState:
             now = scope.read()
             if not _any_changed(before, after) and not _any_changed(before, now):
                 continue
-            added = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            added = stay if scope.restorable else list(before)
             labels += [scope.label(key) for key in added]
             values = {key: value for key, value in before.items() if key not in added}
             watched.append((scope, values | {key: after[key] for key in added if key in after}))
@@ -72,7 +73,7 @@ class AssignedState:
 
     def as_now(self) -> AssignedState:
         """Return the current state of the same variables and tensors."""
-        tensors = [tensor for tensor, _ in (*self._tensor_data, *self._grad_flags)]
+        tensors = [*(tensor for tensor, _ in self._tensor_data), *(tensor for tensor, _, _ in self._leaves)]
         state = AssignedState(Reach([scope for scope, _ in self._before], tensors))
         state.not_restored = self.not_restored
         return state
@@ -95,17 +96,18 @@ class AssignedState:
         self._restore_data()
 
     def _restore_data(self) -> None:
-        for tensor, flag in self._grad_flags:
-            if _flag_changed(tensor, flag):
+        for tensor, flag, grad in self._leaves:
+            if _leaf_changed(tensor, flag, grad):
                 tensor.requires_grad_(flag)
+                tensor.grad = grad
         for tensor, data in self._tensor_data:
             if _data_moved(tensor, data):
                 tensor.data = data
 
 
-def _flag_changed(tensor: torch.Tensor, flag: bool) -> bool:  # noqa: FBT001 - what ``requires_grad`` was
-    """Return whether the call set ``requires_grad``; a tensor that requires grad after a write in place is no leaf."""
-    return tensor.is_leaf and tensor.requires_grad is not flag
+def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -> bool:  # noqa: FBT001 - a value
+    """Return whether the call set ``requires_grad`` or ``grad``; a tensor that a write in place attached is no leaf."""
+    return tensor.is_leaf and (tensor.requires_grad is not flag or tensor.grad is not grad)
 
 
 def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:

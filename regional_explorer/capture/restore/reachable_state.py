@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dis
 import functools
 import itertools
@@ -18,12 +19,15 @@ from torch import nn
 from regional_explorer.capture.restore.random_state import Generator
 from regional_explorer.capture.restore.variables import (
     Attributes,
+    CallCache,
     ClassAttributes,
     ClosureVariable,
+    Hooks,
     Items,
     Keys,
     Variables,
 )
+from regional_explorer.capture.slots import LRU_CACHE, is_readable
 
 STATE_SEARCH_DEPTH = 12
 STATE_SEARCH_OBJECTS = 50_000
@@ -34,8 +38,11 @@ _ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), 
 _DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
 _LIST_TYPES = (list, deque, set)
 _FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
-_HIDDEN_ATTRIBUTES = frozenset(vars(nn.Module())) - {"training"}
-"""The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
+"""The containers in which a module keeps its parameters, children and hooks: all other attributes are the user's."""
+_MODULE_HOOKS = tuple(sorted(name for name in _HIDDEN_ATTRIBUTES if "_hooks" in name))
+_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 @dataclass
@@ -72,7 +79,9 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
     for _ in range(STATE_SEARCH_DEPTH):
         next_level: list[_Reached] = []
         for item in level:
-            if isinstance(item.value, _ATOMIC_TYPES) or id(item.value) in seen or len(seen) > STATE_SEARCH_OBJECTS:
+            if id(item.value) in seen or len(seen) > STATE_SEARCH_OBJECTS or not is_readable(item.value):
+                continue
+            if isinstance(item.value, _ATOMIC_TYPES):
                 continue
             seen[id(item.value)] = item.value
             next_level += _values_below(item, reachable)
@@ -87,6 +96,8 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
         case torch.Tensor():
             reachable.tensors.append(value)
             reachable.names.append(name)
+            if value.is_leaf and value.requires_grad:
+                reachable.variables.append(Hooks(name, value, stores=_TENSOR_HOOKS))
         case nn.Module():
             yield from _module_values(value, name, reachable)
         case types.FunctionType():
@@ -95,6 +106,9 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
             yield from (_Reached(name, value.__self__), _Reached(name, value.__func__))
         case types.BuiltinMethodType():
             yield _Reached(name, value.__self__)
+        case _ if isinstance(value, LRU_CACHE):
+            reachable.variables.append(CallCache(value.__wrapped__.__name__, value))
+            yield _Reached(name, value.__wrapped__)
         case functools.partial():
             yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
             yield from (_Reached(key, arg, argument=True) for key, arg in value.keywords.items())
@@ -124,6 +138,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
     reachable.variables.append(Attributes(name, module, hidden=_HIDDEN_ATTRIBUTES))
+    reachable.variables.append(Hooks(name, module, stores=_MODULE_HOOKS))
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module)[store]
         reachable.variables.append(Keys(name, entries, attributes=True))
@@ -134,9 +149,9 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
 
 
 def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read an object of a class that is not torch's, NumPy's or the standard library's."""
+    """Read a namespace, or an object of a class that is not torch's, NumPy's or the standard library's."""
     cls = type(item.value)
-    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES:
+    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES and cls not in _NAMESPACES:
         return
     attributes = Attributes(item.name, item.value, whole=item.argument)
     reachable.variables.append(attributes)

@@ -1,14 +1,16 @@
-"""The undo log: copies the storage of each tensor before an op writes to it in place, and restores it afterwards."""
+"""The undo log: copies the content of each tensor before an op writes to it in place, and restores it afterwards."""
 
 from __future__ import annotations
 
 import traceback
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.source_lines import at_line, innermost_user_line
@@ -38,7 +40,11 @@ class UndoLog(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         # Weak references keep the address of a freed storage from being reused.
         self._made_storages: dict[int, StorageWeakRef] = {}
+        self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._tensor_copies: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # of those without a storage: sparse ones
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}
         tensors = list(tensors)
@@ -68,7 +74,11 @@ class UndoLog(TorchDispatchMode):
 
     def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
         storage = _storage_of(tensor)
-        if storage is None or storage._cdata in self._made_storages:
+        if storage is None:
+            made = self._made_tensors.get(id(tensor))
+            if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or (made is not None and made() is tensor):
+                return
+        elif storage._cdata in self._made_storages:
             return
         if not tensor.is_inference():
             base = base_of(tensor)
@@ -76,9 +86,12 @@ class UndoLog(TorchDispatchMode):
                 self._refuse_if_undetachable(base)
             if base.is_leaf:
                 self._leaves[id(base)] = base
-            for sharing in (tensor, *self._by_storage.get(storage._cdata, ())):
+            for sharing in (tensor, *(self._by_storage.get(storage._cdata, ()) if storage is not None else ())):
                 self._versions.setdefault(id(sharing), (sharing, sharing._version))
-        if storage._cdata not in self._copies:
+        if storage is None:
+            if id(tensor) not in self._tensor_copies:
+                self._tensor_copies[id(tensor)] = (tensor, tensor.detach().clone())
+        elif storage._cdata not in self._copies:
             self._copies[storage._cdata] = (storage, storage.clone())
 
     def _refuse_if_undetachable(self, base: torch.Tensor) -> None:
@@ -100,7 +113,10 @@ class UndoLog(TorchDispatchMode):
         argument_ids = {storage._cdata for storage in map(_storage_of, args) if storage is not None}
         for tensor in result if isinstance(result, (list, tuple)) else (result,):
             storage = _storage_of(tensor)
-            if storage is not None and storage._cdata not in argument_ids and storage._cdata not in self._copies:
+            if storage is None:
+                if isinstance(tensor, torch.Tensor) and not any(tensor is argument for argument in args):
+                    self._made_tensors[id(tensor)] = weakref.ref(tensor)
+            elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
                 self._made_storages[storage._cdata] = StorageWeakRef(storage)
 
     def __exit__(
@@ -109,21 +125,24 @@ class UndoLog(TorchDispatchMode):
         """Stop watching."""
         super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._made_storages.clear()
+        self._made_tensors.clear()
 
     @property
     def wrote(self) -> bool:
         """Whether the call changed a tensor of the user's in place."""
-        return bool(self._copies)
+        return bool(self._copies or self._tensor_copies)
 
     def has(self, tensor: torch.Tensor) -> bool:
-        """Return whether the storage of a tensor was saved: the call wrote to it, or may write to it."""
+        """Return whether the content of a tensor was saved: the call wrote to it, or may write to it."""
         storage = _storage_of(tensor)
-        return storage is not None and storage._cdata in self._copies
+        return id(tensor) in self._tensor_copies if storage is None else storage._cdata in self._copies
 
     def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return what a tensor held before the call, None if its storage was not saved or has another size now."""
+        """Return what a tensor held before the call, None if that was not saved or has another size now."""
         if not self.has(tensor):
             return None
+        if id(tensor) in self._tensor_copies:
+            return self._tensor_copies[id(tensor)][1]
         storage, copy = self._copies[tensor.untyped_storage()._cdata]
         if storage.nbytes() != copy.nbytes():
             return None
@@ -138,6 +157,9 @@ class UndoLog(TorchDispatchMode):
         """
         log = UndoLog()
         log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
+        log._tensor_copies = {
+            key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()
+        }
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
         log._leaves = dict(self._leaves)
         for leaf in log._leaves.values():
@@ -158,6 +180,9 @@ class UndoLog(TorchDispatchMode):
             if storage.nbytes() != copy.nbytes():
                 storage.resize_(copy.nbytes())
             storage.copy_(copy)
+        with torch.no_grad():
+            for tensor, content in self._tensor_copies.values():
+                tensor.copy_(content)
         for leaf in self._leaves.values():
             if not leaf.is_leaf:
                 leaf.detach_()

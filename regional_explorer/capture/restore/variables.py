@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,6 +25,9 @@ class Variables(ABC):
     name: str
     owner: Any
     whole: bool = False
+
+    restorable: ClassVar[bool] = True
+    """Whether values can be assigned; else what a call changes is named."""
 
     @abstractmethod
     def read(self) -> dict[Any, Any]:
@@ -163,6 +166,46 @@ class ClosureVariable(Variables):
     def label(self, key: Any) -> str:
         """Return the name of the variable."""
         return str(key)
+
+
+@dataclass
+class CallCache(Variables):
+    """What ``functools.lru_cache`` keeps for a function: single entries can be neither read nor removed."""
+
+    restorable: ClassVar[bool] = False
+
+    def read(self) -> dict[Any, Any]:
+        """Return how many entries were made and are kept."""
+        info = self.owner.cache_info()
+        return {"cache": (info.misses, info.currsize)}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Hooks(Variables):
+    """The hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
+
+    stores: Collection[str] = ()
+
+    def read(self) -> dict[Any, Any]:
+        """Return the hooks now."""
+        return {(store, key): hook for store in self.stores for key, hook in self._hooks(store).items()}
+
+    def _hooks(self, store: str) -> dict[int, Any]:
+        return getattr(self.owner, store, None) or {}  # a tensor has no dict before its first hook
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Replace all hooks by these."""
+        for store in self.stores:
+            hooks, kept = self._hooks(store), {key: hook for (name, key), hook in values.items() if name == store}
+            hooks.clear()
+            hooks.update(kept)
+
+    def label(self, key: Any) -> str:  # noqa: ARG002 - hooks have no names
+        """Return a name for all the hooks."""
+        return f"hooks of {self.name or 'the module'}"
 
 
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
