@@ -535,8 +535,8 @@ class Gone:
 
 
 class Unreadable:
-    @property
-    def __class__(self):  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self):
         raise RuntimeError
 
 
