@@ -18,7 +18,7 @@ from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.render.report.code_html import code_html, highlighted
 from regional_explorer.render.report.code_sections import sections
 from regional_explorer.render.report.code_text import code_text
-from regional_explorer.render.style.element import words
+from regional_explorer.render.style.element import to_html, words
 from regional_explorer.render.viewer.code_tree import code_rows
 
 TEXT = """# AOT ID: ['0_inference']
@@ -98,6 +98,20 @@ def test_a_long_kernel_is_folded() -> None:
     long = TEXT.replace("    if", "    a;\n" * 100 + "    if")
     kernel = Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, defined=(4, 110))
     assert sections(ArtifactCode("a", long, (kernel,)))[1].folded
+
+
+@pytest.mark.parametrize("lines", [0, 100, 2000, 30_000])
+def test_the_panel_colours_what_a_cell_colours(lines: int) -> None:
+    text = TEXT.replace("    if", "    int a;\n" * lines + "    if")
+    code = shown(text, (Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), defined=(4, 10 + lines)),))
+
+    def coloured(page: str) -> dict[str, str]:
+        tokens = re.findall(r'<span class="([ckms])">([^<]*)</span>', page)
+        return {kind: unescape("".join(text for found, text in tokens if found == kind)) for kind in "ckms"}
+
+    panel = coloured(to_html(*code_rows((code,)).tree))
+    assert panel == coloured(code_html("r", (code,)))
+    assert bool(panel["k"]) is (lines <= 2000)
 
 
 @pytest.mark.parametrize("pygments", [True, False])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import pytest
+
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.render.picture.compose import ending
+from regional_explorer.render.picture.compose import compose, ending
 from regional_explorer.render.picture.opening import Detail, Opening, shown
 from regional_explorer.render.picture.outline import Fold, FoldKind, outline
 from regional_explorer.render.picture.pieces import RegionPiece
@@ -175,6 +177,19 @@ def test_the_budget_bounds_what_opens_by_itself_and_not_what_is_chosen() -> None
     few = opened(graph(*nodes), *pieces, opening=Opening(budget=0, chosen={key: True}))
     assert few[:8] == [f"m{m}" for m in range(8)]
     assert few[8:] == ["8_0", "add"]  # the others repeat
+
+
+@pytest.mark.parametrize("kind", ["functions", "modules"])
+def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
+    nodes = [
+        op(f"n{depth}", stack=[line(level, f"f{level}") for level in range(depth + 1)])
+        if kind == "functions"
+        else op(f"n{depth}", modules=[".".join(["m"] * (level + 1)) for level in range(depth)])
+        for depth in range(500)
+    ]
+    session = sessions.session((graph(*nodes),))
+    assert len(compose(session, detail=Detail.OPS).boxes) == 500
+    assert len(compose(session).boxes) <= 60
 
 
 def test_a_long_path_keeps_its_end() -> None:

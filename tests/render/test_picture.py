@@ -352,6 +352,24 @@ def test_ten_thousand_single_boxes_fall_back_on_layers() -> None:
     assert time.monotonic() - start < 10
 
 
+def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
+    nodes = (
+        Node("x", Role.INPUT, "x", values=(sessions.SPEC,)),
+        Node("w", Role.PARAMETER, "w"),
+        sessions.op("t", "aten.t.default", "w"),  # runs first, and belongs to the region
+        sessions.op("add", "aten.add.Tensor", "x"),
+        sessions.op("mm", "aten.mm.default", "add", "t"),
+    )
+    graph = Graph("0", GraphKind.INFERENCE, 0, nodes)
+    session = sessions.session((graph,), (sessions.region("r"),), {"r": {"0": ("t", "mm")}})
+    scene = compose(session, detail="ops")
+    placed = layers(scene)
+    (hull,) = placed.groups.values()
+    x, add = (placed.boxes[box_of(scene, name).id] for name in ("x", "add"))
+    assert x.y + x.height <= add.y
+    assert add.y + add.height <= hull.y
+
+
 def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
     a, b = sessions.op("a", "aten.mul.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
     session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))

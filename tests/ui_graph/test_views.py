@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.region_code import region_code
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.placement import arranged
 from regional_explorer.render.style.formats import duration
 from regional_explorer.render.viewer.overlay import Overlay, partition_heat
 from regional_explorer.ui.views import graph_view
+from regional_explorer.ui.views.code_view import CodeView
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
 from tests.render import sessions
@@ -368,6 +371,19 @@ def test_a_session_without_lines_has_a_message() -> None:
     nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
     shown = SourceView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
     assert texts_in(["", {}, *shown.tree]) == ["The nodes of this session have no source lines."]
+
+
+def test_what_is_picked_in_the_code_is_selected_in_the_order_it_runs() -> None:
+    kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
+    session = replace(sessions.trained(12), codes=(ArtifactCode("artifact-0/forward", "code", kernels=(kernel,)),))
+    graph, code = GraphView(session, time_limit_s=0), CodeView()
+    code.link(graph)
+    code.set_code(region_code(session, "mlp"))
+    press(code, "pick", "k0.1")
+    assert graph.selection == [f"0/forward:mm{n}" for n in range(12)]
+    press(graph, "select", nodes=["0/backward:tanh3", "0/forward:gelu11"], number=1)
+    press(code, "pick", "k0.1", ctrl=True)
+    assert graph.selection == [*(f"0/forward:mm{n}" for n in range(12)), "0/forward:gelu11", "0/backward:tanh3"]
 
 
 def test_linked_views_share_selection_and_hover_until_they_are_not() -> None:

@@ -177,22 +177,34 @@ def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tu
 
 
 def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each."""
-    order = {name: number for number, name in enumerate(names)}
-    feeds: dict[str, list[str]] = {name: [] for name in order}
-    users: dict[str, list[str]] = {name: [] for name in order}
+    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each.
+
+    A group may have inputs that run after its first box. In a cycle the first to run begins.
+    """
+    feeds: dict[str, list[str]] = {name: [] for name in names}
+    users: dict[str, list[str]] = {name: [] for name in feeds}
     for tail, head in edges:
-        if order[tail] < order[head]:  # no cycle is left
-            feeds[head].append(tail)
-            users[tail].append(head)
+        feeds[head].append(tail)
+        users[tail].append(head)
+    missing = {name: len(tails) for name, tails in feeds.items()}
+    ready = [name for name in feeds if not missing[name]]
+    unplaced = iter(feeds)
     level: dict[str, int] = {}
-    rows: dict[int, list[str]] = {}
-    for name in order:
+    top_user: dict[str, int] = {}
+    while len(level) < len(feeds):
+        name = ready.pop() if ready else next(name for name in unplaced if name not in level)
+        feeds[name] = [tail for tail in feeds[name] if tail in level]  # no cycle is left
         level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
-    for name in order:
+        for tail in feeds[name]:
+            top_user[tail] = min(level[name], top_user.get(tail, level[name]))
+        for head in users[name]:
+            missing[head] -= 1
+            if not missing[head] and head not in level:
+                ready.append(head)
+    rows: dict[int, list[str]] = {}
+    for name, tails in feeds.items():
         # A box without inputs is placed right above its first user, not at the top.
-        row_number = level[name] if feeds[name] else max(min((level[head] for head in users[name]), default=1) - 1, 0)
-        rows.setdefault(row_number, []).append(name)
+        rows.setdefault(level[name] if tails else top_user.get(name, 1) - 1, []).append(name)
     return [rows[number] for number in sorted(rows)], feeds
 
 

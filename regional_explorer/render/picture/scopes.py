@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 
 from regional_explorer.record.graph import Graph, Node, SourceLine
 from regional_explorer.render.picture.drawn import drawn, sources
+
+MOST_LEVELS = 100
+"""Modules or functions nested deeper are left out: nobody opens as many folds, and folds are built recursively."""
 
 
 class ScopeKind(StrEnum):
@@ -62,12 +65,12 @@ def _wrapper_depth(stacks: Sequence[Sequence[SourceLine]]) -> int:
 
 
 def _node_chain(node: Node, wrapper_depth: int) -> Iterator[Scope]:
-    modules = [call for call in node.modules if call.path]
+    modules = [call for call in node.modules if call.path][:MOST_LEVELS]
     for call in modules:
         call_number = f" (call {call.call + 1})" if call.call else ""
         yield Scope(ScopeKind.MODULE, call.path + call_number, call.class_name)
     if not modules:
-        yield from _function_scopes(node.stack[wrapper_depth:])
+        yield from islice(_function_scopes(node.stack[wrapper_depth:]), MOST_LEVELS)
     if (line := node.source) is not None:
         yield Scope(ScopeKind.LINE, line.text.strip() or line.numbered, line.numbered)
 

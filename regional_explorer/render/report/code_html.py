@@ -14,13 +14,10 @@ from regional_explorer.render.report.code_sections import sections, shown_lines
 from regional_explorer.render.report.code_tables import kernels_table
 from regional_explorer.render.report.code_text import MOST_TEXT, cut_note, equal_code, not_compiled
 from regional_explorer.render.report.table_node import table_nodes
-from regional_explorer.render.report.tokens import TOKEN_CSS, tokens_by_line
+from regional_explorer.render.report.tokens import MOST_COLOURED, TOKEN_CSS, tokens_by_line
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
 from regional_explorer.render.style.untrusted import LONG_TEXT, markup, sendable
-
-MOST_HIGHLIGHTED = 100_000
-"""Longer code is shown without colours."""
 
 CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
@@ -49,7 +46,7 @@ def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sen
 def partition_html(code: PartitionCode, named: Callable[[str], str] = sendable) -> str:
     """Return the code of one partition, section by section."""
     lines = shown_lines(code.text[:MOST_TEXT].splitlines())
-    coloured = len(code.text) <= MOST_HIGHLIGHTED
+    coloured = len(code.text) <= MOST_COLOURED
     kernels = code.kernels
     called_at = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
     fragments = []

@@ -9,6 +9,8 @@ from regional_explorer.render.style.css import PAGE
 
 Tokens = list[tuple[str, str]]
 """The tokens of one line, each a letter (``c`` comment, ``k`` keyword, ``s`` string, ``m`` number) and a text."""
+MOST_COLOURED = 100_000
+"""How many characters of one partition's code are coloured at most; longer code is shown without colours."""
 TOKEN_CSS = (
     f".{PAGE}.{PAGE} :is(code,.rx-code)"
     "{.c{color:var(--rx-quiet)}.k{font-weight:600}.s{color:var(--rx-good)}.m{color:var(--rx-warn)}}"

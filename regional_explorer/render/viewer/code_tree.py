@@ -11,7 +11,7 @@ from regional_explorer.record.graph import SourceLine
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
 from regional_explorer.render.report.code_sections import CodeSection, sections, shown_lines
 from regional_explorer.render.report.gpu_figures import bound_text, resource_texts
-from regional_explorer.render.report.tokens import TOKEN_CSS, Tokens, tokens_by_line
+from regional_explorer.render.report.tokens import MOST_COLOURED, TOKEN_CSS, Tokens, tokens_by_line
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
 from regional_explorer.render.style.formats import NONE, size
@@ -21,8 +21,6 @@ from regional_explorer.render.viewer.source_tree import LIVE_REGION
 
 CODE_LIMIT = 3_000
 """How many lines of one partition's code are shown at most; ``ex.code`` has all."""
-MOST_COLOURED = 1_500
-"""Longer code is shown without colours."""
 MOST_LISTED = 6
 
 
@@ -117,7 +115,7 @@ def _section_folds(number: int, code: PartitionCode) -> Iterator[Node]:
         section_lines = lines[section.first - 1 : section.last]
         if not section_lines:
             break
-        coloured = not section.folded and len(all_lines) <= MOST_COLOURED
+        coloured = len(code.text) <= MOST_COLOURED
         rows = tokens_by_line(section_lines, section.language) if coloured else [[("", line)] for line in section_lines]
         kind = f" · {code.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
         summary = node("summary", node("b", section.title), node("span", f"{kind} · {count(section.lines, 'line')}"))

@@ -42,7 +42,7 @@ class CodeView(LinkedView):
                 self._point_at(nodes)
             case "pick" if nodes:
                 picked = self._picked(nodes, ctrl=bool(message.get("ctrl")))
-                self._select_nodes(sorted(picked))
+                self._select_nodes(picked)
                 self._highlight_rows(f"{count(len(picked), 'node')} selected")
             case "clear":
                 self._select_nodes([])

@@ -23,7 +23,7 @@ from regional_explorer.render.picture.payload import Picture, first_tab, picture
 from regional_explorer.render.picture.placement import Placement, arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.static import script, style
-from regional_explorer.render.style.untrusted import clean_page
+from regional_explorer.render.style.untrusted import clean_page, sendable
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import Overlay, heat, next_title, titled
 from regional_explorer.ui.views.background_layout import LAYOUT_TIME_LIMIT_S, BackgroundLayout
@@ -84,6 +84,7 @@ class GraphView(ElementTree):
         self._outlines: Outlines | None = None
         self._picture: Picture | None = None
         self._overlay_title = ""
+        self._node_order: dict[str, int] = {}
         self._openings: dict[str, Opening] = {}
         self._focus: dict[str, str] = {}
         self._picture_number = 0
@@ -103,6 +104,8 @@ class GraphView(ElementTree):
     def set_session(self, session: Session) -> None:
         """Show ``session``; keep tab, folds and selection as far as they exist in it."""
         with self._lock:
+            if self._session is None or session.graphs != self._session.graphs:
+                self._node_order = {name: at for at, name in enumerate(map(sendable, qualified_names(session.graphs)))}
             self._session = session
             self._outlines = Outlines(session, self._outlines)
             self.tabs = tabs(session)
@@ -120,8 +123,11 @@ class GraphView(ElementTree):
         self.selection = list(nodes)
 
     def select_on_page(self, nodes: Iterable[str]) -> None:
-        """Select nodes, and have the page send the selection back: it may be about to send an older one."""
-        self.select(nodes)
+        """Select nodes, in the order they run, and have the page send the selection back.
+
+        The page may be about to send an older one.
+        """
+        self.select(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
         self.send({"pick": self.selection})
 
     def show_nodes(self, nodes: Iterable[str]) -> None:

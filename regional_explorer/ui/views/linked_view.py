@@ -55,12 +55,13 @@ class LinkedView(ElementTree):
         self._links = ()
         self._select_nodes = self.select
 
-    def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> set[str]:
+    def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> list[str]:
         """Return what is selected after a click on ``nodes``; with Ctrl it adds them, or removes them if all are."""
-        picked, selected = set(nodes), set(self.selection)
+        picked = dict.fromkeys(nodes)
         if not ctrl:
-            return picked
-        return selected - picked if picked <= selected else selected | picked
+            return list(picked)
+        others = [name for name in self.selection if name not in picked]
+        return others if picked.keys() <= set(self.selection) else [*others, *picked]
 
     def _point_at(self, nodes: Iterable[str]) -> None:
         """Show that the pointer is on ``nodes``."""

@@ -9,10 +9,8 @@ import traitlets
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.node_names import qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line, listing
-from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.render.viewer.source_tree import LIVE_REGION, source_tree
 from regional_explorer.ui.views.linked_view import LinkedView
 
@@ -37,7 +35,6 @@ class SourceView(LinkedView):
         self._lines: dict[str, tuple[Function, Line]] = {}
         self._own_lines: dict[str, list[str]] = {}
         self._passing_lines: dict[str, list[str]] = {}
-        self._node_order: dict[str, int] = {}
         self._anchor_line = ""
         self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
         if session is not None:
@@ -62,9 +59,6 @@ class SourceView(LinkedView):
                 self._own_lines.setdefault(name, []).append(key)
             for name in line.passing:
                 self._passing_lines.setdefault(name, []).append(key)
-        self._node_order = {
-            name: position for position, name in enumerate(map(sendable, qualified_names(session.graphs)))
-        }
 
     def _on_line_message(self, message: Mapping[str, Any]) -> None:
         key = message["of"]
@@ -74,7 +68,7 @@ class SourceView(LinkedView):
             case "pick" if key in self._lines:
                 lines = self._lines_to(key, shift=bool(message.get("shift")))
                 nodes = self._picked((name for line in lines for name in line.passing), ctrl=bool(message.get("ctrl")))
-                self._select_nodes(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
+                self._select_nodes(nodes)
                 self._highlight_lines(f"{count(len(nodes), 'node')} selected")
             case "clear":
                 self._select_nodes([])
