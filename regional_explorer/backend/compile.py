@@ -26,8 +26,8 @@ def compile(  # noqa: A001 - named like torch.compile
 ) -> Callable[..., Any]:
     """Return ``fn`` compiled under a plan: each region by Inductor under its own config, the rest eager.
 
-    It is ``torch.compile`` with a backend that cuts the plan's regions out of each graph. The first run of a graph is
-    eager and ends with the compile of its regions; the backward has a first run of its own.
+    It is ``torch.compile`` with a backend that cuts the plan's regions out of each graph. The regions of a graph are
+    compiled when it first runs, and give its results already; the backward has a first run of its own.
 
     Args:
         fn: the function or module.

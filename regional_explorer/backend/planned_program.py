@@ -1,4 +1,4 @@
-"""The graphs of a compiled function, cut along its plan; compiled in their first run, or eager without a compiler."""
+"""The graphs of a compiled function, cut along its plan; compiled when they first run, or eager without a compiler."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.capture.restore.random_state import RandomState
+from regional_explorer.compiler.artifacts.artifact import Artifact
+from regional_explorer.compiler.artifacts.fingerprint import surroundings
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.config.validate import source_plan
 from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
 from regional_explorer.compiler.partition_records import compile_failures, partitions
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.errors import CaptureError, NoCompilerError
+from regional_explorer.errors import CaptureError, NoCompilerError, RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
-from regional_explorer.torch_api import BoxedCall
+from regional_explorer.regions.cutting.dependencies import written_inputs
+from regional_explorer.torch_api import NO_COMPILER, BoxedCall, only_computes
+
+if TYPE_CHECKING:
+    from torch import fx
 
 
 @dataclass
@@ -46,7 +52,14 @@ class PlannedProgram(CutProgram):
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Compile the partitions of a graph in its first run."""
+        self._compile_when_first_run(cut)
         cut.live.implementation = self._compiling_first_run(frame, cut) if cut.switches else cut.run
+
+    def _compile_when_first_run(self, cut: SwitchedGraph) -> None:
+        settings = functools.cache(surroundings)  # as they are when the graph first runs
+        for switch in cut.switches:
+            switch.on_eager = functools.partial(self._report_eager, switch)
+            switch.choose(functools.partial(self._artifact_for_layouts, switch, settings))
 
     def keys(self) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
@@ -58,26 +71,48 @@ class PlannedProgram(CutProgram):
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             args_copy, random_state = list(args), RandomState()
-            for switch in cut.switches:
-                self._first_keys.pop(switch, None)
-                switch.on_eager = functools.partial(self._report_eager, switch)
-                switch.record()
+            self._compile_ahead(cut.switches)
             try:
                 results = cut.run(args)
+            except RegionalExplorerError:
+                raise
             except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
                 random_state.restore()
                 try:
-                    return self._run_repaired(frame, cut, args_copy, error)
+                    results = self._run_repaired(frame, cut, list(args_copy), error)
                 finally:
                     cut.live.implementation = first_run
-            args_copy.clear()
-            for switch in cut.switches:
-                switch.assume_if_unreached()
-            self._compile_and_report(cut.switches)
+                if not cut.live.failed_ops or not _may_run_again(cut.live.gm):
+                    return results
+                random_state.restore()
+                return first_run(args_copy)
             cut.live.implementation = cut.run
             return results
 
         return first_run
+
+    def _compile_ahead(self, switches: Sequence[Switch]) -> None:
+        """Compile partitions for the layouts of the trace, before they run: several at a time, if there are the cores.
+
+        The first call of a partition knows the real layouts, which sometimes differ. Where there are saved artifacts
+        nothing is compiled ahead, as those of the real layouts are probably among them.
+        """
+        folder = self.store.folder
+        if folder is None or not folder.has_artifacts:
+            for switch in switches:
+                switch.assume_if_unreached()
+            self._compile_and_report(switches)
+
+    def _artifact_for_layouts(self, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
+        """Return the artifact for the layouts that a partition has recorded; compile it unless it exists."""
+        key = self.key_of(switch, settings())
+        self._first_keys.pop(switch, None)
+        if key is None:
+            return None
+        self._first_keys[switch] = key
+        if key not in self.store.artifacts:
+            self._compile_and_report([switch])
+        return self.store.artifacts.get(key)
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
@@ -89,18 +124,16 @@ class PlannedProgram(CutProgram):
             raise error from None
         frame.record(self.capture.names)
         self.cut_again(cut)
+        self._compile_when_first_run(cut)
         return results
 
     def _compile_and_report(self, switches: Sequence[Switch]) -> None:
-        with self._compiling:
+        with self._compiling, RandomState():
             try:
                 for _ in compile_stale(self):
                     pass
             except NoCompilerError as error:
                 self.store.failures |= dict.fromkeys(self.stale(), str(error))
-                message = f"What is not compiled yet runs eagerly: {error}"
-                self.report(Diagnostic(DiagnosticCode.NO_COMPILER, message, Severity.ERROR))
-                return
             finally:
                 self._report_artifacts()
         self._report_failures(switches)
@@ -116,7 +149,10 @@ class PlannedProgram(CutProgram):
             return
         graphs = {switch.piece.graph_id for switch in switches}
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
-        for diagnostic in compile_failures(self, failed):
+        if any(record.error == NO_COMPILER for record in failed):
+            message = f"What is not compiled yet runs eagerly: {NO_COMPILER}"
+            self.report(Diagnostic(DiagnosticCode.NO_COMPILER, message, Severity.ERROR))
+        for diagnostic in compile_failures(self, [record for record in failed if record.error != NO_COMPILER]):
             self.report(diagnostic)
 
     def _report_eager(self, switch: Switch, why: str) -> None:
@@ -125,3 +161,8 @@ class PlannedProgram(CutProgram):
         self.report(
             Diagnostic(DiagnosticCode.REGION_FAILED, message, Severity.ERROR, region=region, graph=graph, nodes=nodes)
         )
+
+
+def _may_run_again(gm: fx.GraphModule) -> bool:
+    """Return whether a second run of a graph on the same inputs gives the same results, and has no other effect."""
+    return only_computes(gm) and not any(map(written_inputs, gm.graph.nodes))

@@ -182,12 +182,14 @@ class CutProgram:
         Partitions of disabled regions, and those whose layouts are not known yet, need none.
         """
         settings = surroundings()
-        enabled = {region.name for region in self.plan.regions if region.enabled}
-        return {
-            switch: artifact_key(switch.fingerprint(), self.config_for(switch), settings)
-            for switch in self.switches
-            if switch.inputs is not None and switch.piece.claim.region in enabled
-        }
+        keys = {switch: self.key_of(switch, settings) for switch in self.switches}
+        return {switch: key for switch, key in keys.items() if key is not None}
+
+    def key_of(self, switch: Switch, settings: str) -> str | None:
+        """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
+        if switch.inputs is None or not self.plan[switch.piece.claim.region].enabled:
+            return None
+        return artifact_key(switch.fingerprint(), self.config_for(switch), settings)
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
         """Return the config that the plan requests for a partition."""
@@ -199,6 +201,8 @@ class CutProgram:
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
+            if switch.chooses:
+                continue
             if switch.inputs is None and switch.failure is None:
                 # A graph that a call on other shapes traced: its layouts are recorded in its next call.
                 switch.record()

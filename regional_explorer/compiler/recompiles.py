@@ -41,7 +41,9 @@ def stacklevel_of_caller() -> int:
     inner = tuple(
         f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent, contextlib.__file__)
     )
-    return next((level for level, frame in enumerate(inspect.stack(0)) if not frame.filename.startswith(inner)), 1)
+    files = [frame.filename for frame in inspect.stack(0)]
+    generated = "<eval_with_key>"  # the code of an fx graph
+    return next((level for level, file in enumerate(files) if not file.startswith((*inner, generated))), 1)
 
 
 def recompiles(program: CutProgram) -> list[Diagnostic]:

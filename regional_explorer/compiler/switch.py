@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
 from regional_explorer.compiler.artifacts.tensor_layout import (
@@ -22,7 +24,7 @@ from regional_explorer.record.graph import Node
 from regional_explorer.record.presets import ASSERTS
 from regional_explorer.regions.cutting.cut import Piece
 from regional_explorer.regions.cutting.partition_ids import PartitionId
-from regional_explorer.torch_api import BoxedCall, draws_random, is_effect_token
+from regional_explorer.torch_api import BoxedCall, draws_random, is_effect_token, only_computes
 
 if TYPE_CHECKING:
     from torch import fx
@@ -67,6 +69,7 @@ class Switch:
         self.refusal: str | None = None
         self.failure: str | None = None
         self.on_eager: Callable[[str], None] = lambda _why: None
+        self._artifact_for_layouts: Callable[[], Artifact | None] = lambda: None
         graph = piece.gm.graph
         self._input_tokens = _effect_tokens(graph.find_nodes(op="placeholder"))
         self.output_tokens = _effect_tokens(graph.output_node().all_input_nodes)
@@ -106,10 +109,21 @@ class Switch:
         self.artifact = self.failure = None
         self.implementation = self._run_recording
 
+    def choose(self, artifact_for_layouts: Callable[[], Artifact | None]) -> None:
+        """Record the layouts of the next call, and run it already by the artifact that is returned for them, if any."""
+        self.artifact = self.failure = None
+        self._artifact_for_layouts = artifact_for_layouts
+        self.implementation = self._run_first
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the next call chooses what it and later ones run."""
+        return self.implementation == self._run_first
+
     def use(self, artifact: Artifact) -> None:
         """Send calls to ``artifact``; the first call checks what it returns."""
         self.artifact = artifact
-        self.implementation = self._run_checked
+        self.implementation = functools.partial(self._run_checked, artifact)
 
     def _run_recording(self, args: list[Any]) -> Any:
         inputs = self._try_describe(lambda: layouts_of(args, self._input_tokens))
@@ -118,6 +132,28 @@ class Switch:
         self._set_layouts(inputs, outputs)
         self.implementation = self.eager
         return results
+
+    def _run_first(self, args: list[Any]) -> Any:
+        """Run the eager piece to learn the layouts of its outputs, then the artifact for the results.
+
+        A piece that does more than compute, such as one with a collective or an op of a library, runs once: the layouts
+        of its outputs are those of the trace.
+        """
+        results, random_state = None, RandomState()
+        if only_computes(self.piece.gm):
+            results = self._run_recording(list(args))
+        else:
+            inputs = self._try_describe(lambda: layouts_of(args, self._input_tokens))
+            self._set_layouts(inputs, traced_layouts(self.piece.gm.graph.output_node().all_input_nodes) or ())
+        self.implementation = self._run_first  # until it is chosen: choosing may raise
+        artifact = self._artifact_for_layouts()
+        if artifact is None:
+            self.use_eager()
+            return self.eager(args) if results is None else results
+        results = None  # not needed in memory beside the same ones of the artifact
+        random_state.restore()
+        self.use(artifact)
+        return self._run_checked(artifact, args)
 
     def _set_layouts(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
         are_known = inputs is not None and outputs is not None
@@ -160,10 +196,8 @@ class Switch:
         assert self._fingerprint is not None  # noqa: S101 - it is known if ``inputs`` are
         return self._fingerprint
 
-    def _run_checked(self, args: list[Any]) -> Any:
+    def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        artifact = self.artifact
-        assert artifact is not None  # noqa: S101 - set together with this implementation
         if why := misread(args, self.inputs or ()):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results = self._run_or_eager(artifact, args)
@@ -187,7 +221,7 @@ class Switch:
                 # The inputs are gone, so this call cannot be repeated. The next one is checked again, and running eager
                 # code then shows whether the artifact or the inputs are the cause.
                 if self.artifact is artifact:
-                    self.implementation = self._run_checked
+                    self.use(artifact)
                 region = self.piece.claim.region
                 error.add_note(f"Raised in the compiled code of region {region!r}, graph {self.piece.graph_id}.")
                 raise

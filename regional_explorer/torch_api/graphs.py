@@ -140,6 +140,21 @@ def _written_places(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], .
     )
 
 
+def only_computes(gm: fx.GraphModule) -> bool:
+    """Return whether a graph may run twice on the same inputs, and nobody but a random generator notices.
+
+    Ops of libraries may count or send something, collectives wait for their peers, and what has an effect token has an
+    effect. A higher-order op does what its bodies do; one without bodies may call any op.
+    """
+    return all(map(_only_computes, gm.graph.nodes)) and all(only_computes(body) for _, body in bodies(gm))
+
+
+def _only_computes(node: fx.Node) -> bool:
+    if isinstance(node.target, torch._ops.HigherOrderOperator):
+        return node.target is not with_effects and any(source.op == "get_attr" for source in node.all_input_nodes)
+    return not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace in ("aten", "prims")
+
+
 def is_elementwise(node: fx.Node) -> bool:
     """Return whether each element of an operator's result depends on one element of each of its inputs."""
     return torch.Tag.pointwise in getattr(node.target, "tags", ())

@@ -325,8 +325,11 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
     broken = rx.Plan((rx.Region("norm", PLAN["norm"].selectors, {"max_fusion_size": 7}),))
     compiled = rx.compile(net, broken)
     with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
-        with pytest.warns(UserWarning, match=r"\[no-compiler\]"):
+        with pytest.warns(UserWarning, match=r"\[no-compiler\]") as caught:
             torch.testing.assert_close(compiled(x), net(x))
+        (told,) = [one for one in caught if str(one.message).startswith("[")]
+        assert "[no-compiler]" in str(told.message)
+        assert Path(told.filename).name == "test_backend.py"
         assert {str(part.state) for part in rx.status(compiled).partitions if "forward" in part.graph} == {"failed"}
         with pytest.raises(PlanError, match="no-compiler"):
             rx.compile(net, broken, strict=True)(x)
@@ -485,3 +488,131 @@ def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
     for rows in (4, 6):
         compiled(torch.randn(rows, 8))
     assert "plan-differs" not in str(rx.status(compiled))
+
+
+# ------------------------------------------------------------------------------------------- a run stopped and resumed
+
+
+class Dropping(nn.Module):
+    """A model with dropout inside and outside of its regions, and layer norms: in bfloat16 other than traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(programs.Layer() for _ in range(2))
+        self.drop, self.last = nn.Dropout(0.2), nn.Linear(16, 4)
+
+    def forward(self, x, target):
+        for layer in self.layers:
+            x = self.drop(F.gelu(layer(x)))
+        return F.cross_entropy(self.last(F.dropout(x, 0.1)), target)
+
+
+DROPPING_PLAN = rx.Plan(
+    (
+        rx.Region("layer", (rx.Selector(SelectorKind.MODULES, ("layers.*",)),)),
+        rx.Region("drop", (rx.Selector(SelectorKind.MODULES, ("drop",)),)),
+    )
+)
+
+
+class Run:
+    """A training loop that draws its batches from torch's generator; its state can be saved and loaded."""
+
+    def __init__(self, autocast: bool, state=None, **options) -> None:
+        torch.manual_seed(0)
+        self.model, self.autocast = Dropping(), autocast
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.step = rx.compile(self.model, DROPPING_PLAN, strict=True, **options)
+        if state is not None:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            torch.set_rng_state(state["random"])
+        self.random = torch.get_rng_state()
+
+    def train(self, steps):
+        torch.set_rng_state(self.random)  # other runs have drawn meanwhile
+        for _ in range(steps):
+            x, target = torch.randn(8, 16), torch.randint(0, 4, (8,))
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.autocast):
+                loss = self.step(x, target)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.random = torch.get_rng_state()
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "random": self.random}
+        return copy.deepcopy(state)
+
+
+@pytest.mark.parametrize(("autocast", "shipped"), [(False, True), (True, False)])
+def test_a_run_stopped_and_resumed_is_equal_to_one_that_was_not(autocast, shipped, tmp_path):
+    options = {"artifacts": tmp_path / "artifacts"} if shipped else {}
+    run = Run(autocast, **options)
+    saved = run.train(2)
+    torch.save(saved, tmp_path / "saved.pt")
+    resumed = Run(autocast, torch.load(tmp_path / "saved.pt"), **options)
+    for _ in range(2):
+        torch.testing.assert_close(resumed.train(1), run.train(1), rtol=0, atol=0)
+    assert states(resumed.step) == states(run.step) == {"compiled"}
+
+
+def test_the_first_call_runs_what_later_calls_run(net, x):
+    compiled = rx.compile(net, PLAN)
+    first, again = gradients(net, compiled, x), gradients(net, compiled, x)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), compiled(x))
+
+
+def test_a_repaired_graph_gives_the_same_results_in_its_first_call():
+    linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
+
+    def program(x):
+        with rx.region("r"):
+            z = torch.softmax(linear(x).sin().exp(), -1)
+        z = F.dropout(linear(z), 0.5)
+        return (z.transpose(1, 2) @ weight).sum()
+
+    x, compiled, found = torch.randn(2, 4, 8, requires_grad=True), rx.compile(program), []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append((*torch.autograd.grad(compiled(x), x), torch.rand(1)))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    assert "aot-eager-failed" in str(rx.status(compiled))
+
+
+COUNTED: list[int] = []
+
+
+@torch.library.custom_op("production::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    COUNTED.append(1)
+    return x + 1
+
+
+counted.register_fake(torch.empty_like)
+
+
+def test_an_op_of_a_library_runs_once_in_the_first_call():
+    def program(x):
+        with rx.region("r"):
+            return counted(x.sin()).cos() * 2
+
+    COUNTED.clear()
+    compiled, x = rx.compile(program), torch.randn(4)
+    first = compiled(x)
+    assert len(COUNTED) == 1
+    assert torch.equal(first, compiled(x))
+    assert states(compiled) == {"compiled"}
+
+
+def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_path):
+    """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
+    net, x = Net(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
+    ex = rx.explore(net, (x,), plan=PLAN)
+    ex.compile()
+    ex.save_artifacts(tmp_path / "artifacts")
+    compiled = rx.compile(net, PLAN, artifacts=tmp_path / "artifacts", strict=True)
+    compiled(x).backward()
+    partitions = rx.status(compiled).partitions
+    assert {part.cache for part in partitions} == {"shipped"}
+    assert {part.artifact for part in partitions} == set(ex.partitions["artifact"])

@@ -116,6 +116,11 @@ class ArtifactFolder:
             not _CONTENT_NAME.fullmatch(path.stem) for path in self.path.glob(f"*{ARTIFACT_SUFFIX}")
         )
 
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether there were artifacts when this object was made."""
+        return bool(self._initial)
+
     def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
         """Return what ``assemble`` makes of the saved artifact of ``wanted``.
 
