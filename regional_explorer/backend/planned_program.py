@@ -59,7 +59,7 @@ class PlannedProgram(CutProgram):
         settings = functools.cache(surroundings)  # as they are when the graph first runs
         for switch in cut.switches:
             switch.on_eager = functools.partial(self._report_eager, switch)
-            switch.choose(functools.partial(self._artifact_for_layouts, switch, settings))
+            switch.choose(functools.partial(self._artifact_for_layouts, cut, switch, settings))
 
     def keys(self) -> dict[Switch, str]:
         """Return the keys of the artifacts of partitions that have run.
@@ -86,6 +86,8 @@ class PlannedProgram(CutProgram):
                     return results
                 random_state.restore()
                 return first_run(args_copy)
+            cut.has_run = True
+            self._list_saved_artifacts()
             cut.live.implementation = cut.run
             return results
 
@@ -103,7 +105,7 @@ class PlannedProgram(CutProgram):
                 switch.assume_if_unreached()
             self._compile_and_report(switches)
 
-    def _artifact_for_layouts(self, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
+    def _artifact_for_layouts(self, cut: SwitchedGraph, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
         """Return the artifact for the layouts that a partition has recorded; compile it unless it exists."""
         key = self.key_of(switch, settings())
         self._first_keys.pop(switch, None)
@@ -112,6 +114,8 @@ class PlannedProgram(CutProgram):
         self._first_keys[switch] = key
         if key not in self.store.artifacts:
             self._compile_and_report([switch])
+            if cut.has_run:  # in a branch that no earlier run took
+                self._list_saved_artifacts()
         return self.store.artifacts.get(key)
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
@@ -137,6 +141,13 @@ class PlannedProgram(CutProgram):
             finally:
                 self._report_artifacts()
         self._report_failures(switches)
+
+    def _list_saved_artifacts(self) -> None:
+        """Let other processes see the artifacts of a graph, now that all are saved."""
+        if self.store.folder is not None:
+            with self._compiling:
+                self.store.folder.finish()
+            self._report_artifacts()
 
     def _report_artifacts(self) -> None:
         """Report which saved artifacts did not fit, were damaged, or could not be written."""

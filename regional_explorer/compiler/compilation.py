@@ -78,8 +78,6 @@ def compile_stale(
                 artifact = compile_pool.with_cold_cost(artifact, helper_made)
                 store.artifacts[key] = replace(artifact, made=replace(artifact.made, cold=cold))
                 program.tried.setdefault(switch.fingerprint(), {})[key] = configs[key]
-        if store.folder is not None:
-            store.folder.finish()
     except (KeyboardInterrupt, GeneratorExit):
         # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures

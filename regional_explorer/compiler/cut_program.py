@@ -27,11 +27,13 @@ class SwitchedGraph:
     """A live graph, the switches of its partitions, and the function that runs it with calls of them.
 
     ``build`` returns that function; it is built in its first run, so that an edit of the plan need not wait for it.
+    ``has_run`` says, in production, whether the first run is over.
     """
 
     live: LiveGraph
     switches: list[Switch]
     build: Callable[[], BoxedCall]
+    has_run: bool = False
 
     def run(self, args: list[Any]) -> Any:
         """Run the cut graph; later calls go to it directly."""
