@@ -507,7 +507,7 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
 
 
 def test_files_of_the_older_format_are_made_again_and_told_in_one_line(net, x, folder):
-    folder.mkdir()
+    folder.mkdir(0o755)
     for name in ("ee7910f2a8fbf7d1d5c2-0f3c9f55", "b3cf045d3e26a4b2f3a1-0f3c9f55"):
         (folder / f"{name}.artifact").write_bytes(b"PK")
     compiled = rx.compile(net, PLAN, artifacts=folder)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
+from regional_explorer.compiler.artifacts import known_keys
 from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS, KnownKeys, changes
 from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.render.report.html import session_html
@@ -144,6 +147,38 @@ def test_a_miss_under_a_known_key_says_that_the_entry_is_gone():
     known.compared(made("one"), key)
     assert "gone" in known.compared(made("one"), key).why
     assert known.compared(made("one", CacheAnswer.HIT), key).why == ""
+
+
+def big_key(number: int, ops: int = 3000) -> CacheKey:
+    """Return the key of a graph as large as that of a whole model; one of its ops differs from that of the others."""
+    texts = [f"aten.add.Tensor(op_{index}, in_{index * 7 % 50})" for index in range(ops)]
+    texts[number] = f"aten.mul.Tensor(op_{number}, {number})"
+    parts = {f"input {index}": f"float32 [{index}, 8] strides [8, 1] on cpu" for index in range(50)}
+    return CacheKey(f"{number:064x}", parts, tuple(texts))
+
+
+def test_known_keys_take_little_memory_and_still_say_which_op_has_changed():
+    known = KnownKeys()
+    for number in range(10):
+        known.compared(made(f"artifact {number}"), big_key(number))
+    assert len(pickle.dumps(known)) < 10 * 2**15
+    changed = replace(big_key(7), whole="another", ops=("sin(x)", *big_key(7).ops[1:]))
+    found = known.compared(made("new"), changed)
+    assert found.nearest == "artifact 7"
+    assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
+
+
+def test_of_too_many_or_too_large_keys_the_oldest_are_forgotten(monkeypatch):
+    known = KnownKeys()
+    for number in range(known_keys.MOST_KNOWN_KEYS + 5):
+        known.compared(made(str(number)), CacheKey(str(number), {"x": str(number)}, ("add(x)",)))
+    assert [artifact for artifact, *_ in known.keys.values()] == list(map(str, range(5, 205)))
+    known.compared(made("again"), CacheKey("5", {"x": "5"}, ("add(x)",)))
+    assert len(known.keys) == known_keys.MOST_KNOWN_KEYS, "a key that is known takes no more room"
+    monkeypatch.setattr(known_keys, "MOST_KNOWN_BYTES", 100)
+    known.compared(made("last"), CacheKey("last", {"x": "1"}, ("add(x)",)))
+    assert 1 <= len(known.keys) < 5
+    assert known.keys["last"][0] == "last"
 
 
 def test_keys_that_differ_in_nothing_known_say_so():

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from regional_explorer.record.compiles import ArtifactCompile, KeyChange
 from regional_explorer.torch_api import CacheKey, config_entries
 
 MOST_KNOWN_KEYS = 200
+MOST_KNOWN_BYTES = 4 * 2**20
+"""Beyond these the oldest are forgotten: keys stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
+
 HASH_CHARS = 12
 LEAST_SHARED_OPS = 0.5
 """Keys are compared if at least this share of their ops is the same."""
@@ -17,25 +23,44 @@ LEAST_SHARED_OPS = 0.5
 
 @dataclass
 class KnownKeys:
-    """The keys of the last compiles, each with the resulting artifact."""
+    """The keys of the last compiles by torch's hash: each one's artifact, parts and ops, the latter two compressed."""
 
-    keys: deque[tuple[str, CacheKey]] = field(default_factory=lambda: deque(maxlen=MOST_KNOWN_KEYS))
+    keys: dict[str, tuple[str, bytes, bytes]] = field(default_factory=dict)
 
     def compared(self, made: ArtifactCompile, key: CacheKey | None) -> ArtifactCompile:
         """Return the record of a compile with the differences from the nearest known key, and remember its key."""
         if key is None:
             return made
-        candidates = [
-            (distance, artifact, known_key)
-            for artifact, known_key in self.keys
-            if (distance := _key_distance(known_key, key)) is not None
-        ]
-        self.keys.append((made.artifact, key))
-        if not candidates:
+        same = self.keys.pop(key.whole, None)
+        nearest = (same[0], key) if same is not None else self._nearest(key)
+        self.keys[key.whole] = made.artifact, _compressed(key.parts), _compressed(key.ops)
+        while len(self.keys) > MOST_KNOWN_KEYS or self._bytes() > MOST_KNOWN_BYTES:
+            del self.keys[next(iter(self.keys))]
+        if nearest is None:
             return made
-        # Of several equally near ones, the last.
-        _, nearest, known_key = min(reversed(candidates), key=lambda candidate: candidate[0])
-        return replace(made, nearest=nearest, changes=tuple(changes(known_key, key)))
+        artifact, known_key = nearest
+        return replace(made, nearest=artifact, changes=tuple(changes(known_key, key)))
+
+    def _nearest(self, key: CacheKey) -> tuple[str, CacheKey] | None:
+        """Return the known key with the fewest changes and its artifact; of several equally near ones the last."""
+        nearest, least, same_ops = None, None, _compressed(key.ops)
+        for whole, (artifact, parts, ops) in reversed(self.keys.items()):
+            known_key = CacheKey(whole, _decompressed(parts), key.ops if ops == same_ops else tuple(_decompressed(ops)))
+            distance = _key_distance(known_key, key)
+            if distance is not None and (least is None or distance < least):
+                nearest, least = (artifact, known_key), distance
+        return nearest
+
+    def _bytes(self) -> int:
+        return sum(len(parts) + len(ops) for _, parts, ops in self.keys.values())
+
+
+def _compressed(value: Mapping[str, str] | Sequence[str]) -> bytes:
+    return zlib.compress(json.dumps(value).encode())
+
+
+def _decompressed(content: bytes) -> Any:
+    return json.loads(zlib.decompress(content))
 
 
 KNOWN_KEYS = KnownKeys()
@@ -44,14 +69,13 @@ KNOWN_KEYS = KnownKeys()
 
 def _key_distance(known_key: CacheKey, key: CacheKey) -> int | None:
     """Return how many parts and ops differ; None if the graphs have little in common."""
-    if known_key.whole == key.whole:
-        return 0
-    shared, most = (known_key.op_counts & key.op_counts).total(), max(len(known_key.ops), len(key.ops))
-    shared_targets = (known_key.target_counts & key.target_counts).total()
-    if most and max(shared, shared_targets) < LEAST_SHARED_OPS * most:
-        return None
     changed_parts = sum(known_key.parts.get(part) != key.parts.get(part) for part in {*known_key.parts, *key.parts})
-    return 1 + changed_parts + most - shared
+    if known_key.ops == key.ops:
+        return 1 + changed_parts
+    most = max(len(known_key.ops), len(key.ops))
+    if (known_key.target_counts & key.target_counts).total() < LEAST_SHARED_OPS * most:
+        return None
+    return 1 + changed_parts + most - (known_key.op_counts & key.op_counts).total()
 
 
 def changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
