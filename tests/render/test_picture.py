@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -27,12 +26,13 @@ from regional_explorer.render.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.render.picture.svg import draw, session_svg
 from tests.render import sessions
 from tests.render.parsing import parse
+from tests.work import calls
 
 SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {SVG + name for name in ("svg", "style", "g", "title", "rect", "text", "tspan", "path")}
 ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "style"}
 
-SLEEP = (sys.executable, "-c", "import time; time.sleep(60)")
+SLOW = (sys.executable, "-c", "import time; time.sleep(60); print('laid out')")
 
 needs_graphviz = pytest.mark.skipif(graphviz_process.layout_command("svg") is None, reason="no Graphviz")
 
@@ -297,17 +297,13 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_layout_that_takes_too_long_is_ended() -> None:
-    start = time.monotonic()
-    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2, command=SLEEP) is None
-    assert time.monotonic() - start < 10
+    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2, command=SLOW) is None
 
 
 def test_a_layout_is_ended_by_another_thread() -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
-    start = time.monotonic()
-    assert graphviz_process.graphviz("digraph { stopped }", stop=stop, command=SLEEP) is None
-    assert time.monotonic() - start < 8
+    assert graphviz_process.graphviz("digraph { stopped }", stop=stop, command=SLOW) is None
 
 
 def test_broken_dot_gives_no_layout() -> None:
@@ -334,22 +330,30 @@ def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() ->
             assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
 
 
-def test_ten_thousand_ops_are_drawn_in_seconds() -> None:
-    session = sessions.huge(10_000)
-    start = time.monotonic()
-    svg = session_svg(session)
-    assert time.monotonic() - start < 5
+def test_ten_thousand_ops_are_drawn_short() -> None:
+    svg = session_svg(sessions.huge(10_000))
     assert len(svg) < 60_000
     assert "add, mul, mul × 3333" in texts(svg)
 
 
 def test_ten_thousand_single_boxes_fall_back_on_layers() -> None:
     scene = compose(sessions.huge(10_000), detail="ops")
-    start = time.monotonic()
     placed = place(scene, lay_out=lambda *_args, **_kwargs: None)
     assert len(placed.boxes) == 10_001
     assert draw(scene, placed).count("<rect") == 10_001
-    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("detail", ["short", "ops"])
+def test_the_work_of_a_picture_grows_with_its_ops_not_faster(detail: str) -> None:
+    def work(number: int) -> int:
+        session = sessions.huge(number)
+        if detail == "short":
+            return calls(lambda: session_svg(session))
+        scene = compose(session, detail="ops")
+        return calls(lambda: draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: None)))
+
+    work(10)  # what is done once per process
+    assert work(4000) < 5 * work(1000)
 
 
 def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
