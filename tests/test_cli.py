@@ -59,6 +59,15 @@ def test_a_call_of_a_file_is_explored(model: str, capsys: pytest.CaptureFixture[
     assert "capturing" not in out
 
 
+def test_a_quiet_run_says_no_progress(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", model, "step(x)", "--no-bench", "--quiet", "--save", str(tmp_path / "x.json")]) == EXIT_DONE
+    out, err = capsys.readouterr()
+    assert out.startswith("step\n")
+    assert err == ""
+    assert main(["run", model, "step('text')", "--quiet"]) == EXIT_FAILED
+    assert capsys.readouterr().err.startswith("regional-explorer: [call-raises]")
+
+
 def test_lines_of_the_file_can_be_marked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", model, "step(x)", "--no-bench", "-r", "a=lines:step:2", "-r", "b=lines:model_of_mine.py:13"]
     assert main(arguments) == EXIT_DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,15 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, main
+from regional_explorer.command.plan_check import PlanCheck, plan_check
 from regional_explorer.command.speed_comparison import compare_speed, read_limit
 from regional_explorer.errors import RegionalExplorerError, SessionError
-from regional_explorer.record.codec import dump_session, load_session
+from regional_explorer.record.codec import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase
+from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from tests.render import sessions
 
+ROOT = Path(__file__).resolve().parent.parent
 Output = pytest.CaptureFixture[str]
 
 
@@ -132,6 +135,82 @@ def test_a_limit_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     assert main(["compare", path, path, f"--fail-if-slower={text}"]) == EXIT_MISUSED
 
 
+def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") -> PlanCheck:
+    """Return the check of a plan with this speedup over eager; ``full`` is that of torch.compile."""
+    session = measured(speedup, 1)
+    eager, regional = session.timings
+    timings = [eager, replace(regional, verdict=Verdict.SLOWER if speedup < 1 else Verdict.FASTER)]
+    if full is not None:
+        whole = measured(full, 2).timings[1]
+        timings.append(replace(whole, variant="full", numerics=NumericsVerdict(numerics)))
+    return plan_check(replace(session, timings=tuple(timings)), "eager" if full is None else "torch.compile")
+
+
+def test_a_check_says_what_the_plan_is_slower_than() -> None:
+    assert str(checked(1.5)).splitlines()[::3] == ["The plan holds.", "against eager: 1.50× (1.47–1.53), faster"]
+    slower = checked(0.8)
+    assert str(slower).startswith("The plan holds, but is slower than eager.\n")
+    assert "against eager: 0.80× (0.77–0.83), slower" in str(slower)
+    assert (slower.holds, slower.slower_than) == (True, ("eager",))
+    assert checked(1.5, full=1.2).slower_than == ()
+    behind = checked(1.5, full=1.9)
+    assert behind.slower_than == ("torch.compile",)
+    assert "against torch.compile: 0.7" in str(behind)
+    assert behind.as_json()["speeds"][1]["verdict"] == "slower"
+    assert checked(0.8, full=1.1).slower_than == ("eager", "torch.compile")
+
+
+def test_a_speed_that_cannot_be_compared_says_why() -> None:
+    wrong = checked(1.5, full=1.9, numerics="failed")
+    assert str(wrong.speeds[1]) == "against torch.compile: not comparable: a numerics check failed"
+    assert wrong.slower_than == ()
+    unmeasured = plan_check(measured(1.5, 1), "torch.compile")
+    assert str(unmeasured.speeds[1]) == "against torch.compile: not measured"
+
+
+@pytest.mark.usefixtures("own_path")
+def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, float]] = []
+
+    def check_saved_plan(*_: object, against: str, budget_s: float, **__: object) -> PlanCheck:
+        asked.append((against, budget_s))
+        return checked(0.8)
+
+    monkeypatch.setattr("regional_explorer.command.plan_check.check_saved_plan", check_saved_plan)
+    file, plan = tmp_path / "f_of_mine.py", tmp_path / "plan.json"
+    file.write_text("def f(x):\n    return x\n", encoding="utf-8")
+    plan.write_text(dump_plan(rx.Plan()), encoding="utf-8")
+    check = ["check", str(plan), str(file), "f(3)"]
+    assert main(check) == EXIT_NO
+    out, err = capsys.readouterr()
+    assert out.startswith("The plan holds, but is slower than eager.\n")
+    assert err == "regional-explorer: the plan is slower than eager; --allow-slower accepts that.\n"
+    assert main([*check, "--allow-slower", "--against", "torch.compile", "--budget", "9"]) == EXIT_DONE
+    out, err = capsys.readouterr()
+    assert out.startswith("The plan holds, but is slower than eager.\n")
+    assert err == ""
+    assert asked == [("eager", 5.0), ("torch.compile", 9.0)]
+
+
+def test_a_full_device_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    path = save(measured(1.5, 1), tmp_path / "a.json")
+    for arguments in (["show", path], ["compare", path, path, "--json"]):
+        with Path("/dev/full").open("w") as full:
+            command = [sys.executable, "-m", "regional_explorer.command.cli", *arguments]
+            done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == EXIT_FAILED
+        assert done.stderr == "regional-explorer: Cannot write the output: No space left on device.\n"
+
+
+def test_the_version_is_told(capsys: Output) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == EXIT_DONE
+    assert capsys.readouterr().out == f"regional-explorer {rx.__version__}\n"
+
+
 def test_show_as_json(tmp_path: Path, capsys: Output) -> None:
     session = sessions.measured()
     assert main(["show", save(session, tmp_path / "a.json"), "--json"]) == EXIT_DONE
@@ -211,13 +290,19 @@ def test_a_plan_is_checked(tmp_path: Path, capsys: Output) -> None:
     names: dict[str, object] = {}
     exec(file.read_text(encoding="utf-8"), names)  # noqa: S102 - the text above
     rx.explore(names["net"], (names["x"],)).mark("norm", modules="norm").save_plan(plan)  # type: ignore[arg-type]
-    assert main(["check", str(plan), str(file), "net(x)"]) == EXIT_DONE
+    check = ["check", str(plan), str(file), "net(x)", "--budget", "0.05"]
+    assert main([*check, "--allow-slower"]) == EXIT_DONE
     out, err = capsys.readouterr()
-    assert out == "The plan holds.\ncompiled: 2 of 2 partitions\nnumerics: ok\n"
+    first, *lines = out.splitlines()
+    assert first.startswith("The plan holds")
+    assert lines[:2] == ["compiled: 2 of 2 partitions", "numerics: ok"]
+    assert [line.partition(":")[0] for line in lines[2:]] == ["against eager"]
     assert "compiling" in err
     file.write_text(MODEL.format(name="renamed"), encoding="utf-8")
-    assert main(["check", str(plan), str(file), "net(x)", "--json"]) == EXIT_NO
-    found = json.loads(capsys.readouterr().out)
+    assert main([*check, "--json", "--quiet"]) == EXIT_NO
+    out, err = capsys.readouterr()
+    assert err == "", "no progress"
+    found = json.loads(out)
     assert found["holds"] is False
     assert "[region-empty] Region 'norm'" in found["problems"][0]
     assert main(["check", str(tmp_path / "no.json"), str(file), "net(x)"]) == EXIT_FAILED

@@ -7,11 +7,12 @@ import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from regional_explorer import __version__
 from regional_explorer.command.command import Command
 from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
@@ -46,14 +47,20 @@ INVALID_COMMAND_ERRORS = (
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
-    "invalid; 3 the answer is no: slower than allowed (compare), the plan does not hold (check), something needed is "
-    "missing (doctor)."
+    "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), something "
+    "needed is missing (doctor)."
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    options = _argument_parser().parse_args(arguments)
+    try:
+        return _run(_argument_parser().parse_args(arguments))
+    finally:
+        _drop_unwritable_streams()
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         code: int = options.run(options)
     except RegionalExplorerError as error:
@@ -65,8 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return EXIT_FAILED
-    finally:
-        _drop_closed_pipes()
     return code
 
 
@@ -76,6 +81,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         description="See, compile and measure regions of a PyTorch function.",
         epilog=EXIT_CODES_HELP,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run_parser = commands.add_parser(
         "run",
@@ -87,6 +93,7 @@ def _argument_parser() -> argparse.ArgumentParser:
     )
     _add_call_arguments(run_parser)
     add_options(run_parser, leave_out=NOTEBOOK_ONLY)
+    _add_quiet(run_parser)
     run_parser.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
     run_parser.set_defaults(run=_explore_call)
     show_parser = commands.add_parser(
@@ -111,6 +118,10 @@ def _argument_parser() -> argparse.ArgumentParser:
 def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
     parser.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
+
+
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr; for logs")
 
 
 def _add_plan_and_call_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,11 +155,21 @@ def _add_check_command(commands: Any) -> None:
     check_parser = commands.add_parser(
         "check",
         help="check whether a saved plan still holds for a call",
-        description="Explore CALL under PLAN, compile its regions and check the numerics.",
-        epilog=f'Example: regional-explorer check plan.json model.py "step(x)". {EXIT_CODES_HELP}',
+        description="Explore CALL under PLAN, compile its regions, check the numerics and measure the plan.",
+        epilog='Example: regional-explorer check plan.json model.py "step(x)" --against torch.compile. '
+        f"{EXIT_CODES_HELP}",
         allow_abbrev=False,
     )
     _add_plan_and_call_arguments(check_parser)
+    check_parser.add_argument(
+        "--against",
+        choices=("eager", "torch.compile"),
+        default="eager",
+        help="what the plan must not be slower than: eager, or torch.compile too",
+    )
+    check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan is slower")
+    add_options(check_parser, only=frozenset({"budget"}))
+    _add_quiet(check_parser)
     check_parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     check_parser.set_defaults(run=_check_saved_plan)
 
@@ -174,8 +195,7 @@ def _explore_call(options: argparse.Namespace) -> int:
     source = read_source(options.file)
     command.check()
     fn, args, kwargs = call.evaluate(execute(options.file, source))
-    with contextlib.closing(StreamProgress(sys.stderr)) as stream:
-        progress = Throttle(stream)
+    with _progress(options) as progress:
         progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, progress=progress)
@@ -185,7 +205,7 @@ def _explore_call(options: argparse.Namespace) -> int:
         _print_session(exploration.session, options)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
-    if saved_path is not None:
+    if saved_path is not None and not options.quiet:
         _print_error(f"Saved to {saved_path}.")
     return EXIT_DONE if complete else EXIT_FAILED
 
@@ -210,13 +230,23 @@ def _compare_sessions(options: argparse.Namespace) -> int:
 def _check_saved_plan(options: argparse.Namespace) -> int:
     from regional_explorer.command.plan_check import check_saved_plan
 
-    fn, args, kwargs = _call_under_plan(options)
-    with contextlib.closing(StreamProgress(sys.stderr)) as stream:
-        plan_check = check_saved_plan(
-            options.plan, fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, progress=Throttle(stream)
+    call = _call_under_plan(options)
+    with _progress(options) as progress:
+        found = check_saved_plan(
+            options.plan,
+            call,
+            grad=options.grad,
+            dynamic=options.dynamic,
+            against=options.against,
+            budget_s=options.budget,
+            progress=progress,
         )
-    _print((json.dumps(plan_check.as_json()) if options.json else str(plan_check)) + "\n")
-    return EXIT_DONE if plan_check.holds else EXIT_NO
+    _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
+    too_slow = bool(found.slower_than) and not options.allow_slower
+    if found.holds and too_slow:
+        slower_than = " and ".join(found.slower_than)
+        _print_error(f"regional-explorer: the plan is slower than {slower_than}; --allow-slower accepts that.")
+    return EXIT_NO if too_slow or not found.holds else EXIT_DONE
 
 
 def _print_source_diff(options: argparse.Namespace) -> int:
@@ -247,28 +277,46 @@ def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], M
     return call.evaluate(execute(options.file, source))
 
 
+@contextlib.contextmanager
+def _progress(options: argparse.Namespace) -> Iterator[Callable[[str, float], None]]:
+    """Context manager: give a progress callback that prints to stderr, unless ``--quiet``."""
+    if options.quiet:
+        yield lambda _doing, _fraction: None
+    else:
+        with contextlib.closing(StreamProgress(sys.stderr)) as stream:
+            yield Throttle(stream)
+
+
 def _print_session(session: Session, options: argparse.Namespace) -> None:
     _print(dump_session(session) + "\n" if options.json else session_text(session))
 
 
 def _print(text: str) -> None:
-    """Print to stdout, replacing characters that its encoding lacks."""
+    """Print to stdout, replacing characters that its encoding lacks.
+
+    Raises:
+        RegionalExplorerError: the device is full, say.
+    """
     coding = sys.stdout.encoding or "utf-8"
-    with contextlib.suppress(BrokenPipeError):  # a reader that leaves early, such as head, changes no exit code
+    try:
         print(text.encode(coding, "replace").decode(coding), end="", flush=True)  # noqa: T201 - the output
+    except BrokenPipeError:
+        pass  # a reader that leaves early, such as head, changes no exit code
+    except OSError as error:
+        raise RegionalExplorerError(f"Cannot write the output: {error.strerror or error}.") from error
 
 
 def _print_error(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):
         print(sendable(text), file=sys.stderr)  # noqa: T201 - messages of a command
 
 
-def _drop_closed_pipes() -> None:
-    """Drop the streams that nobody reads: Python flushes them at exit, and replaces the exit code if that fails."""
+def _drop_unwritable_streams() -> None:
+    """Drop the streams that nobody reads, or that are full: Python flushes them at exit, and would exit with 120."""
     for name in ("stdout", "stderr"):
         try:
             getattr(sys, name).flush()
-        except BrokenPipeError:
+        except OSError:
             setattr(sys, name, None)
 
 

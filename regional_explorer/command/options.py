@@ -182,14 +182,17 @@ OPTIONS = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser, *, leave_out: frozenset[str] = frozenset()) -> None:
-    """Add the options to ``parser``, except those whose destination is in ``leave_out``."""
+def add_options(
+    parser: argparse.ArgumentParser, *, only: frozenset[str] | None = None, leave_out: frozenset[str] = frozenset()
+) -> None:
+    """Add the options to ``parser``, or ``only`` those of these destinations; never those in ``leave_out``."""
     for option in OPTIONS:
         arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
         arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
         names = option.names[:1] if arguments.get("action") is _BOOLEAN_ACTION else option.names
-        if arguments.get("dest", option.names[-1].lstrip("-")) not in leave_out:
+        destination = arguments.get("dest", option.names[-1].lstrip("-"))
+        if destination not in leave_out and (only is None or destination in only):
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
 
 

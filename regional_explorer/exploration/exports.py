@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regional_explorer.compiler.artifacts.artifact import label_of, save_artifact
 from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
+from regional_explorer.compiler.recompiles import stacklevel_of_caller
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import ArtifactError, MissingPackageError, ReproError
 from regional_explorer.errors.arguments import check_argument, check_flag
@@ -16,6 +18,8 @@ from regional_explorer.export.save import save_plan
 from regional_explorer.insight.repro import repro_script
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.timing import Verdict
+from regional_explorer.render.style.formats import bounds
 
 if TYPE_CHECKING:
     from regional_explorer.export.patch.source_patch import SourcePatch
@@ -70,7 +74,8 @@ class Exports:
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
-        The file also says what the plan was explored and measured on, and lists the SHA-256 of its artifacts that
+        The file also says what the plan was explored and measured on; a warning says so if it was slower than eager. It
+        lists the SHA-256 of its artifacts that
         ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
 
         Raises:
@@ -81,7 +86,15 @@ class Exports:
         explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs)
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
-        return save_plan(live.program.plan, path, explored, tuple(artifacts))
+        saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
+        if explored.verdict is Verdict.SLOWER and explored.speedup is not None:
+            warnings.warn(
+                f"The plan is slower than eager: {explored.speedup:.2f}× "
+                f"({bounds(explored.speedup_low, explored.speedup_high)}). It was saved all the same; "
+                "ex.region_timings says which regions to disable, ex.reconciliation where the time goes.",
+                stacklevel=stacklevel_of_caller(),
+            )
+        return saved
 
     def save_artifacts(self, path: str | Path) -> Path:
         """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.

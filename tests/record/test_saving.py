@@ -9,16 +9,21 @@ import os
 import resource
 import signal
 import stat
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+import regional_explorer as rx
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.timing import Verdict
 from tests.render import sessions
 
 SAVES: list[Callable[[Path], Path]] = [
@@ -165,3 +170,17 @@ def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
     assert float(row["median_us"]) == -1.5
     assert float(row["iqr_us"]) == pytest.approx(-0.002)
     assert (row["speedup"], row["samples"]) == ("", "40")
+
+
+def test_a_saved_plan_that_is_slower_than_eager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(torch.sin, (torch.ones(3),))
+    recorded = Explored.of(ex.session, "default")
+    for verdict, speedup, told in ((Verdict.FASTER, 1.2, False), (Verdict.SLOWER, 0.8, True), (None, None, False)):
+        explored = replace(recorded, verdict=verdict, speedup=speedup, speedup_low=speedup, speedup_high=speedup)
+        monkeypatch.setattr(Explored, "of", lambda *_, explored=explored: explored)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            ex.save_plan(tmp_path / "plan.json")
+        assert ["slower than eager: 0.80× (0.80–0.80)." in str(one.message) for one in found] == [True] * told
+        assert all(one.filename == __file__ for one in found)
+        assert (tmp_path / "plan.json").exists()

@@ -55,6 +55,6 @@ class StreamProgress:
             self._write("\r\x1b[K")
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads it any more; the work goes on
+        with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
             self._stream.write(text)
             self._stream.flush()
