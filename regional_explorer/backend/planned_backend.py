@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.backend.backend_options import BackendOptions
@@ -30,6 +32,22 @@ NOTHING_MARKED = Diagnostic(
     "All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region.",
 )
+
+
+_EDIT = re.compile(r"\bex\.\w")
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
+
+CHANGE_THE_PLAN = (
+    "Explore the call under this plan, with rx.explore(fn, args, plan=…): it says which change of the plan or of the "
+    "source helps. Then save the plan again."
+)
+
+
+def in_production(diagnostic: Diagnostic) -> Diagnostic:
+    """Return a diagnostic as it is said here, where there is no exploration ``ex`` and no upstream to compare with."""
+    sentences = [text for text in _SENTENCE_END.split(diagnostic.remedy) if "upstream" not in text]
+    remedy = CHANGE_THE_PLAN if _EDIT.search(diagnostic.remedy) else " ".join(sentences)
+    return replace(diagnostic, upstream="", remedy=remedy)
 
 
 class PlannedBackend:
@@ -100,6 +118,7 @@ class PlannedBackend:
         Raises:
             PlanError: the option ``strict`` is set.
         """
+        diagnostic = in_production(diagnostic)
         is_reported = any((other.code, other.region) == (diagnostic.code, diagnostic.region) for other in self.findings)
         if not is_reported:
             self.findings.append(diagnostic)

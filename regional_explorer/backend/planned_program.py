@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -29,17 +31,32 @@ if TYPE_CHECKING:
     from torch import fx
 
 
+@dataclass(frozen=True)
+class GraphCompile:
+    """The compile of a graph's partitions: when it began, in seconds since the epoch, and how long calls waited for it.
+
+    ``artifacts`` is how many were compiled or loaded for it; the others were there already.
+    """
+
+    graph: str
+    began: float
+    seconds: float
+    artifacts: int
+
+
 @dataclass
 class PlannedProgram(CutProgram):
     """The cut graphs of a compiled function.
 
     ``report`` is called with a diagnostic of whatever does not run as planned. With ``from_source`` the plan is made of
     the marks in the source, and grows with the graphs. ``_compiling`` is held by the one thread that compiles.
+    ``compiles`` has the compile of each graph that has run, by its id.
     """
 
     report: Callable[[Diagnostic], None] = lambda _diagnostic: None
     from_source: bool = False
     source_diagnostics: Sequence[Diagnostic] = ()
+    compiles: dict[str, GraphCompile] = field(default_factory=dict)
     _first_keys: WeakKeyDictionary[Switch, str] = field(default_factory=WeakKeyDictionary)
     _compiling: threading.RLock = field(default_factory=threading.RLock)
 
@@ -71,7 +88,7 @@ class PlannedProgram(CutProgram):
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
             args_copy, random_state = list(args), RandomState()
-            self._compile_ahead(cut.switches)
+            self._compile_ahead(cut)
             try:
                 results = cut.run(args)
             except RegionalExplorerError:
@@ -93,7 +110,7 @@ class PlannedProgram(CutProgram):
 
         return first_run
 
-    def _compile_ahead(self, switches: Sequence[Switch]) -> None:
+    def _compile_ahead(self, cut: SwitchedGraph) -> None:
         """Compile partitions for the layouts of the trace, before they run: several at a time, if there are the cores.
 
         The first call of a partition knows the real layouts, which sometimes differ. Where there are saved artifacts
@@ -101,9 +118,9 @@ class PlannedProgram(CutProgram):
         """
         folder = self.store.folder
         if folder is None or not folder.has_artifacts:
-            for switch in switches:
+            for switch in cut.switches:
                 switch.assume_if_unreached()
-            self._compile_and_report(switches)
+            self._compile_and_report(cut, cut.switches)
 
     def _artifact_for_layouts(self, cut: SwitchedGraph, switch: Switch, settings: Callable[[], str]) -> Artifact | None:
         """Return the artifact for the layouts that a partition has recorded; compile it unless it exists."""
@@ -113,7 +130,7 @@ class PlannedProgram(CutProgram):
             return None
         self._first_keys[switch] = key
         if key not in self.store.artifacts:
-            self._compile_and_report([switch])
+            self._compile_and_report(cut, [switch])
             if cut.has_run:  # in a branch that no earlier run took
                 self._list_saved_artifacts()
         return self.store.artifacts.get(key)
@@ -131,8 +148,8 @@ class PlannedProgram(CutProgram):
         self._compile_when_first_run(cut)
         return results
 
-    def _compile_and_report(self, switches: Sequence[Switch]) -> None:
-        with self._compiling, RandomState():
+    def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
+        with self._compiling, RandomState(), self._noting_cost(cut.live.id):
             try:
                 for _ in compile_stale(self):
                     pass
@@ -141,6 +158,18 @@ class PlannedProgram(CutProgram):
             finally:
                 self._report_artifacts()
         self._report_failures(switches)
+
+    @contextlib.contextmanager
+    def _noting_cost(self, graph: str) -> Iterator[None]:
+        before, known = self.compiles.get(graph), len(self.store.artifacts)
+        began, start = time.time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds, artifacts = time.perf_counter() - start, len(self.store.artifacts) - known
+            if before is not None:
+                began, seconds, artifacts = before.began, before.seconds + seconds, before.artifacts + artifacts
+            self.compiles[graph] = GraphCompile(graph, began, seconds, artifacts)
 
     def _list_saved_artifacts(self) -> None:
         """Let other processes see the artifacts of a graph, now that all are saved."""

@@ -11,7 +11,6 @@ import torch
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.config.catalogue import catalogue, inert_reason
 from regional_explorer.compiler.cut_program import CutProgram
-from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
@@ -95,9 +94,9 @@ def compile_failures(program: CutProgram, records: Sequence[Partition]) -> list[
 
 
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
-    """Return the diagnostics of cutting, of compiling and of later calls."""
+    """Return the diagnostics of cutting and of compiling."""
     evidence = replace(_evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, records, device_type), *recompiles(program)]
+    return [*check(evidence), *inert_configs(program, records, device_type)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:

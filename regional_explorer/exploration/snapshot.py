@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from regional_explorer.compiler.partition_records import diagnostics, partitions
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.recompiles import recompiles
 from regional_explorer.exploration.advice import numerics_diagnostics, region_diagnostics
 from regional_explorer.exploration.benchmarks import Benchmarks, reconciled
 from regional_explorer.measure.benchmark import Outcome
@@ -74,6 +75,7 @@ def take_snapshot(
     all_diagnostics = [
         *plan_diagnostics,
         *diagnostics(program, plan_partitions, environment.device_type),
+        *recompiles(program),
         *outcome.diagnostics,
         *outcome.partition_results.diagnostics,
         *numerics_diagnostics(session, figures.cures),

@@ -113,8 +113,8 @@ def _load_record(
     path = "The text" if is_json_text(path) else path
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(
-            f"{path} is not a saved {what}. rx.load opens what ex.save('x.json') wrote; give what ex.save_plan wrote "
-            "to rx.explore(fn, args, plan=path) or rx.compile(fn, path)."
+            f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
+            "rx.compile(fn, path) take a saved plan."
         )
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:

@@ -220,7 +220,7 @@ def _compile_error(error: Exception) -> RegionCompileError:
         return CompileEnvironmentError(
             f"Inductor could not work on this machine: {type(cause).__name__}: {cause}. Its cache directory is "
             f"{os.environ.get('TORCHINDUCTOR_CACHE_DIR') or 'below ' + tempfile.gettempdir()}: make room, or set "
-            "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; ex.compile() then tries again."
+            "TORCHINDUCTOR_CACHE_DIR to a directory that can be written; the next compile then tries again."
         )
     lines = [line for line in str(error).splitlines() if line.strip()]
     excerpt = "\n".join(lines[:12]) + ("\n…" if len(lines) > 12 else "")  # noqa: PLR2004 - lines shown

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import re
 import subprocess
 import sys
 import tomllib
@@ -616,3 +617,34 @@ def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_
     partitions = rx.status(compiled).partitions
     assert {part.cache for part in partitions} == {"shipped"}
     assert {part.artifact for part in partitions} == set(ex.partitions["artifact"])
+
+
+# ---------------------------------------------------------------------------------------- what is said has no ex in it
+
+OF_AN_EXPLORATION = re.compile(r"\bex\.\w|[Uu]pstream")
+
+
+def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, x):
+    compiled = rx.compile(net, PLAN)
+    for size in (4, 6):
+        compiled(torch.randn(size, 16)).backward()
+    status = rx.status(compiled)
+    (told,) = [found for found in status.diagnostics if found.code == "recompiled"]
+    assert re.search(
+        r"as graph 1 \(.+\), since a guard failed: .*size mismatch.* compiled in that call, at "
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: \d+ new artifacts in \d+\.\d s\.",
+        told.message,
+    )
+    assert not OF_AN_EXPLORATION.search(repr(status))
+    assert [one.graph for one in status.compiles] == ["0/forward", "0/backward", "1/forward", "1/backward"]
+    assert all(one.seconds > 0 for one in status.compiles)
+    assert sum(one.artifacts for one in status.compiles) == len({part.artifact for part in status.partitions})
+    assert "compiled in: 0/forward" in repr(status)
+
+
+def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net, x, tmp_path):
+    path = tmp_path / "session.json"
+    rx.explore(net, (x,)).save(path)
+    with pytest.raises(PlanError, match="is not a saved plan") as caught:
+        rx.compile(net, path)
+    assert not OF_AN_EXPLORATION.search(str(caught.value))

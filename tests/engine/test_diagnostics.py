@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 import regional_explorer as rx
+from regional_explorer.backend.planned_backend import in_production
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -81,6 +82,7 @@ def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> No
         assert item.message
         assert item.upstream
         assert item.remedy
+        assert not re.search(r"\bex\.\w|[Uu]pstream torch", str(in_production(item)))
         assert bool(item.where) is (code not in WITHOUT_LINE)
         assert f"*{item.severity}" in diagnostics_programs.page_sections()[code]
         if item.graph is not None:
