@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.body_callers import BodyContext, with_callers
-from regional_explorer.capture.source_lines import parse_stack_trace
+from regional_explorer.capture.source_lines import parse_stack_trace, source_line
 from regional_explorer.record.graph import (
     Chain,
     Graph,
@@ -118,6 +119,7 @@ class _NodeConverter:
         self._origins = origins
         self._inputs = list(inputs)
         self._callers = callers
+        self._source_line = functools.cache(source_line)  # files may change before the next trace
 
     def convert(self, node: fx.Node, gm: fx.GraphModule) -> Node:
         """Return the record of a node."""
@@ -135,9 +137,10 @@ class _NodeConverter:
             # Placeholders that are first read inside an annotated block carry its mark, which means nothing there.
             return record
         origin = self._origins.get(custom.get(ORIGIN, -1))
+        frames = parse_stack_trace(node.meta.get("stack_trace")) if origin is None else ()
         return replace(
             record,
-            stack=origin.stack if origin else parse_stack_trace(node.meta.get("stack_trace")),
+            stack=origin.stack if origin else tuple(self._source_line(*frame) for frame in frames),
             modules=origin.modules if origin else self._module_calls(node.meta.get("nn_module_stack")),
             annotated=ANNOTATION in custom,
             annotation=json_safe(custom.get(ANNOTATION)),

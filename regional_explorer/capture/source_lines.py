@@ -52,15 +52,18 @@ def _function_spans_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int,
 
 
 @functools.lru_cache(maxsize=4096)
-def parse_stack_trace(trace: str | None) -> tuple[SourceLine, ...]:
-    """Return the lines of a node's ``stack_trace``; torch's own frames are left out unless there are no others."""
+def parse_stack_trace(trace: str | None) -> tuple[tuple[str, int, str, str], ...]:
+    """Return the arguments of ``source_line`` for each line of a node's ``stack_trace``.
+
+    Torch's own frames are left out unless there are no others.
+    """
     frames = [
-        source_line(file, int(line), original_function(function), text)
+        (file, int(line), original_function(function), text)
         for file, line, function, text in re.findall(
             r'^\s*File "(.*?)", line (\d+), in (.*?)\n((?:(?!\s*File ").*)?)', trace or "", re.MULTILINE
         )
     ]
-    user_frames = [frame for frame in frames if not is_internal(frame.file)]
+    user_frames = [frame for frame in frames if not is_internal(frame[0])]
     return tuple(user_frames or frames)
 
 

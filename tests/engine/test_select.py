@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import importlib
 
 import pytest
 import torch
@@ -175,6 +176,19 @@ def test_lines_of_a_file(ex):
     line = next(n.source.line for n in ex.session.graphs[0].ops if "square" in n.source.text)
     ex.mark("loss", lines=f"programs.py:{line}")
     assert names(ex, "loss") == ["pow_1", "mean"]
+
+
+def test_lines_count_from_the_def_of_the_file_as_it_was_reloaded(tmp_path, monkeypatch):
+    file = tmp_path / "reloaded_step.py"
+    file.write_text("def step(x):\n    y = 1\n    return x.sin()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("reloaded_step")
+    rx.explore(module.step, (torch.ones(3),)).mark("r", lines="step:3")
+    # The line of the op stays what it was, its function begins one line further down.
+    file.write_text("# one line more\ndef step(x):\n    return x.sin()\n")
+    importlib.reload(module)
+    ex = rx.explore(module.step, (torch.ones(3),)).mark("r", lines="step:2")
+    assert names(ex, "r", "0/inference") == ["sin"]
 
 
 def test_line_numbers_alone_are_those_beside_the_source(ex):
