@@ -111,6 +111,13 @@ def config_texts(config: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value!r}" for key, value in config.items()]
 
 
+def configs_text(region: Region) -> str:
+    """Return a region's config as text, or both where its backward has one of its own: ``forward …; backward …``."""
+    return "; ".join(
+        f"{f'{direction} ' if direction else ''}{dict(config) or 'no config'}" for direction, config in region.configs
+    )
+
+
 def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
     """Return the region with ``config`` for one direction, or for both with None."""
     forward = config if direction is not Direction.BACKWARD else config_of(region, Direction.FORWARD)

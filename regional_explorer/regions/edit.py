@@ -8,7 +8,7 @@ from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.errors.arguments import shown_value
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.region import Region, require_name
+from regional_explorer.record.region import Region, configs_text, require_name
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.required_match import require_match
 from regional_explorer.regions.select import assign, node_names, picks
@@ -97,8 +97,8 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     first = regions[0]
     if other := next((region for region in regions if region.configs != first.configs), None):
         raise PlanError(
-            f"Regions {first.name!r} and {other.name!r} have different configs ({_configs(first)}, {_configs(other)}). "
-            "Say which one counts: config={…}."
+            f"Regions {first.name!r} and {other.name!r} have different configs ({configs_text(first)}, "
+            f"{configs_text(other)}). Say which one counts: config={{…}}."
         )
     merged_region = Region(
         name or names[0],
@@ -110,12 +110,6 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
         backward_config=first.backward_config,
     )
     return plan.replaced(to_merge, merged_region)
-
-
-def _configs(region: Region) -> str:
-    return "; ".join(
-        f"{f'{direction} ' if direction else ''}{dict(config) or 'none'}" for direction, config in region.configs
-    )
 
 
 def _carved_selectors(plan: Plan, graphs: Sequence[Graph], regions: Sequence[Region]) -> tuple[Selector, ...]:

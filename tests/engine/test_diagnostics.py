@@ -422,6 +422,62 @@ def test_an_inner_mark_that_repeats_the_config_takes_nothing_away() -> None:
     assert "config-nested" not in codes(rx.explore(nested, (torch.ones(3),)))
 
 
+def two_blocks(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("r", max_fusion_size=1, epilogue_fusion=False):
+        x = x.sin()
+    x = x.exp()
+    with rx.region("r", epilogue_fusion=False, max_fusion_size=1):
+        return x.cos()
+
+
+def inner_block(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("outer", max_fusion_size=2):
+        x = x.sin()
+        with rx.region("inner"):
+            x = x.cos()
+        return x.exp()
+
+
+def test_the_order_of_keys_is_no_conflict() -> None:
+    assert "config-conflict" not in codes(rx.explore(two_blocks, (torch.ones(3),)))
+
+
+def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
+    ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
+    assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
+    ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
+    found = only(ex, "config-conflict")
+    assert found.region == "s"
+    assert "Marks of region 's' request 2 different configs" in found.message
+    assert "all are compiled under {'max_fusion_size': 4}" in found.message
+    ex.configure("s", {"max_fusion_size": 3}, direction="backward")
+    assert (
+        "under forward {'max_fusion_size': 4}; backward {'max_fusion_size': 3}" in only(ex, "config-conflict").message
+    )
+
+
+def test_the_remedy_of_a_nested_config_is_one() -> None:
+    ex = rx.explore(inner_block, (torch.ones(3),))
+    found = only(ex, "config-nested")
+    assert "{'max_fusion_size': 2} does not apply to x_1, no config does" in found.message
+    ex.rename("inner", "i").configure("outer", {"max_fusion_size": 3})
+    found = only(ex, "config-nested")
+    assert found.region == "i"
+    assert "{'max_fusion_size': 3} does not apply to x_1, no config does" in found.message
+    assert "ex.configure('i', …)" in found.remedy
+    assert "config-nested" not in codes(ex.configure("i", {"max_fusion_size": 3}))
+
+
+@pytest.mark.parametrize("edit", [{"outer": False}, {"inner": False}, {"mark": "cos"}])
+def test_ops_that_the_plan_gives_to_no_inner_mark_are_not_called_nested(edit: dict[str, Any]) -> None:
+    ex = rx.explore(inner_block, (torch.ones(3),))
+    if "mark" in edit:
+        ex.mark("later", ops=edit["mark"])
+    else:
+        ex.unmark(*edit)
+    assert "config-nested" not in codes(ex)
+
+
 @pytest.mark.compiles
 def test_a_config_tried_without_effect() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph, MarkedBlock, Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.region import DEFAULT, Direction, Region, config_of
+from regional_explorer.record.region import DEFAULT, Direction, Region, config_of, configs_text
 from regional_explorer.record.selector import SelectorKind
 from regional_explorer.regions.checks.evidence import Evidence, lines
 from regional_explorer.regions.source_marks import annotated_config, annotation_key, marked_nodes
@@ -76,23 +77,26 @@ def _holds_configs(node: Node) -> bool:
 
 def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
-    by_region: dict[str, dict[str, list[Node]]] = {}
+    by_id: dict[str, dict[str, list[Node]]] = {}
     for node in _marked_ops(evidence):
         key = annotation_key(node.annotation)
-        region = "" if key.startswith("default:") else key.removeprefix("id:")
-        by_region.setdefault(region, {}).setdefault(repr(annotated_config(node.annotation)), []).append(node)
-    for region, configs in by_region.items():
+        same_id = by_id.setdefault("" if key.startswith("default:") else key, {})
+        same_id.setdefault(json.dumps(annotated_config(node.annotation), sort_keys=True), []).append(node)
+    for key, configs in by_id.items():
         if len(configs) < 2:  # noqa: PLR2004 - one config is no conflict
             continue
         first_nodes = [nodes[0] for nodes in configs.values()]
-        winner = annotated_config(first_nodes[0].annotation)
-        outcome = f"all are compiled under the first, {winner}" if region else "each config is a region of its own here"
+        requested = listing(repr(annotated_config(node.annotation)) for node in first_nodes)
+        region = evidence.plan[evidence.assignment.by_annotation[key]] if key else None
+        outcome = (
+            f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
+        )
         yield Diagnostic(
             DiagnosticCode.CONFIG_CONFLICT,
-            f"Marks {f'of region {region!r}' if region else 'without a name'} request {len(configs)} different configs "
-            f"({listing(configs)}): {outcome}.",
+            f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(configs)} different "
+            f"configs ({requested}): {outcome}.",
             Severity.WARNING if region else Severity.INFO,
-            region=region or None,
+            region=region.name if region else None,
             nodes=tuple(node.name for node in first_nodes),
             where=lines(first_nodes),
             upstream="each piece is compiled under the config that comes first in it, without a warning.",
@@ -115,22 +119,23 @@ def _marked_ops(evidence: Evidence) -> Iterator[Node]:
 def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``config-nested`` per pair of nested marks where the outer config does not apply to the inner ops."""
     nested: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
-    for origin, blocks in evidence.blocks.items():
-        for outer in blocks[:-1]:
-            inner = blocks[-1]
-            inner_config = annotated_config(inner.annotation)
-            if not _are_merged(evidence, outer, inner) and any(
-                inner_config.get(key, DEFAULT) != value for key, value in annotated_config(outer.annotation).items()
-            ):
-                nested.setdefault((outer.region, inner.region), []).append((origin, outer, inner))
+    for origin, (*outer_blocks, inner) in evidence.blocks.items():
+        inner_name = _region_of_mark(evidence, inner)
+        owner = evidence.assignment.owners.get(origin)
+        if inner_name is None or owner is None or owner.region != inner_name:
+            continue
+        for outer in outer_blocks:
+            outer_name = _region_of_mark(evidence, outer)
+            if outer_name is not None and _lacks_config_of(evidence.plan[inner_name], evidence.plan[outer_name]):
+                nested.setdefault((outer_name, inner_name), []).append((origin, outer, inner))
     for (outer_name, inner_name), cases in nested.items():
         _, outer, inner = cases[0]
         nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
         yield Diagnostic(
             DiagnosticCode.CONFIG_NESTED,
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
-            f"{annotated_config(outer.annotation)} does not apply to {listing(node.name for node in nodes)}, "
-            f"{annotated_config(inner.annotation) or 'no config'} does.",
+            f"{configs_text(evidence.plan[outer_name])} does not apply to {listing(node.name for node in nodes)}, "
+            f"{configs_text(evidence.plan[inner_name])} does.",
             region=inner_name,
             nodes=tuple(node.name for node in nodes),
             where=tuple(line for line in (outer.source, inner.source) if line is not None),
@@ -139,10 +144,18 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
         )
 
 
-def _are_merged(evidence: Evidence, outer: MarkedBlock, inner: MarkedBlock) -> bool:
-    """Return whether the plan merged the regions of two marks, so that they have one config."""
-    names = {evidence.assignment.by_annotation.get(annotation_key(mark.annotation)) for mark in (outer, inner)}
-    return len(names) == 1 and any(region.joined for region in evidence.plan.regions if region.name in names)
+def _region_of_mark(evidence: Evidence, block: MarkedBlock) -> str | None:
+    """Return the region of the plan that a mark in the source makes, None if the plan has none."""
+    return evidence.assignment.by_annotation.get(annotation_key(block.annotation))
+
+
+def _lacks_config_of(inner: Region, outer: Region) -> bool:
+    """Return whether the config of ``outer`` has a key in some direction that the one of ``inner`` has not the same."""
+    return any(
+        config_of(inner, direction).get(key, DEFAULT) != value
+        for direction in Direction
+        for key, value in config_of(outer, direction).items()
+    )
 
 
 def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
