@@ -51,18 +51,19 @@ class Draft:
         Args:
             name: its name; an existing region gets these nodes in addition.
             modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level of the
-                path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``.
+                path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``. The root has no path.
             lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` where one file has them.
-            ops: globs over operators, such as ``aten.gelu*``, or over their short names: ``gelu``.
+            ops: globs over operators, such as ``aten.gelu*``, or over their short names: ``gelu``. Ops of the backward
+                count only for a pattern that matches none of the forward.
             nodes: names of nodes, of any graph, or ``0/forward:mul_1``.
             subgraphs: globs over the functions that ``nested_compile_region`` marks, such as ``Block.forward`` or
                 ``Block``; ``*`` for all. What is marked is the body, for all calls that share it.
             innermost: with ``lines``, leave out ops of functions that are called there.
             only: restrict the selected nodes to these names; instances stay the same.
-            each: one region per module call that matches, named ``name[path]``, instead of one with many instances.
+            each: one region per module that matches, named ``name[path]``, instead of one with many instances.
 
         Raises:
-            SelectorError: no selector is given, one is malformed, or one matches nothing.
+            SelectorError: no selector is given, one is malformed or matches nothing, or nodes share a name.
         """
         check_flag("innermost", innermost)
         check_flag("each", each)

@@ -49,28 +49,28 @@ def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     region, ``name[path]``.
 
     Raises:
-        SelectorError: a selector matches nothing.
+        SelectorError: a selector matches nothing, or nodes of one name.
         PlanError: the name is not a string.
     """
     require_name(name)
     require_match(name, chosen, graphs)
-    if each:
-        for path in _module_paths(chosen, graphs):
-            plan = plan.added(Region(f"{name}[{path}]", (Selector(SelectorKind.MODULES, (path,)),)))
-        return plan
-    if name not in plan:
-        return plan.added(Region(name, chosen))
-    existing = plan[name].selectors
-    return plan.changed(name, selectors=(*existing, *(selector for selector in chosen if selector not in existing)))
+    for region_name, selectors_of_region in _one_per_module(name, chosen, graphs) if each else [(name, chosen)]:
+        if region_name in plan:
+            both = (*plan[region_name].selectors, *selectors_of_region)
+            plan = plan.changed(region_name, selectors=tuple(dict.fromkeys(both)))
+        else:
+            plan = plan.added(Region(region_name, selectors_of_region))
+    return plan
 
 
-def _module_paths(chosen: Sequence[Selector], graphs: Sequence[Graph]) -> list[str]:
-    module_selectors = (selector for selector in chosen if selector.kind is SelectorKind.MODULES)
-    instances = [instance for selector in module_selectors for instance in picks(selector, graphs).values()]
-    paths = list(dict.fromkeys(instance[0] for instance in instances if instance is not None))
-    if not paths:
-        raise SelectorError("each=True makes one region per module: give modules=.")
-    return paths
+def _one_per_module(
+    name: str, chosen: Sequence[Selector], graphs: Sequence[Graph]
+) -> list[tuple[str, tuple[Selector, ...]]]:
+    if any(selector.kind is not SelectorKind.MODULES for selector in chosen):
+        raise SelectorError("each=True makes one region per module: give modules= and no other selector.")
+    instances = (instance for selector in chosen for instance in picks(selector, graphs).values())
+    paths = dict.fromkeys(instance[0] for instance in instances if instance is not None)
+    return [(f"{name}[{path}]", (Selector(SelectorKind.MODULES, (path,), only=chosen[0].only),)) for path in paths]
 
 
 def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str | None = None) -> Plan:

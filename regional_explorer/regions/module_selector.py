@@ -43,11 +43,12 @@ def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
 def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], skip: int) -> Instance:
     """Return the outermost module call around an op that a rule matches, else the outermost module that contains one.
 
-    A module may contain what is called without being called itself, or without a record in the trace: a ModuleList,
-    or a layer that runs in pieces because of a graph break. The first ``skip`` calls are left out.
+    The root has no path, so no rule matches it. A module may contain what is called without being called itself, or
+    without a record in the trace: a ModuleList, or a layer that runs in pieces because of a graph break. The first
+    ``skip`` calls are left out.
     """
     for call in calls[skip:]:
-        if any(rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
+        if any(path and rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
             return call.path, call.call
     skipped_depth = _path_depth(calls[skip - 1].path) if skip else 0
     for call in calls[skip:]:

@@ -1,4 +1,4 @@
-"""Refuses a selector whose pattern matches nothing: the error suggests near modules, lines, ops or nodes."""
+"""Refuses selectors that match nothing, or several nodes of one name; the error suggests what could be meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.errors.texts import listing
-from regional_explorer.record.graph import Graph, SourceLine
+from regional_explorer.record.graph import Graph, GraphKind, SourceLine
 from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.line_ranges import LineRange
@@ -27,11 +27,19 @@ def require_match(
 ) -> None:
     """Raise SelectorError if a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
 
+    It is raised, too, for the name of several nodes that belong to different operations of the program.
+
     ``among`` says which origins count. Among several node names, some may be nodes that no selector picks (an input, a
     sum of gradients), since a selection in the graph contains those too.
     """
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
+        for node in selector.only:
+            if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
+                hint = _suggestions(SelectorKind.NODES, node, graphs, among)
+                raise SelectorError(f"Region {name!r}: only: no operation {where} is called {node!r}.{hint}")
+        for node in (*selector.only, *(selector.patterns if selector.kind is SelectorKind.NODES else ())):
+            require_one_op(node, graphs, among)
         selector_matches = any(map(among, picks(selector, graphs)))
         for pattern in selector.patterns:
             single = replace(selector, patterns=(pattern,))
@@ -51,6 +59,23 @@ def require_match(
                 else _suggestions(selector.kind, pattern, graphs, among)
             )
             raise SelectorError(f"Region {name!r}: {_shortened(str(single))} matches no operation {where}.{hint}")
+
+
+def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:
+    """Raise SelectorError if nodes called ``name`` come from several operations of the program.
+
+    Each graph names its nodes anew: Dynamo by the user's variables, AOTAutograd by the operators.
+    """
+    full_names = {
+        node.origin: f"{graph.id}:{node.name}"
+        for graph in graphs
+        for node in graph.ops
+        if node.name == name and node.origin is not None and among(node.origin)
+    }
+    if len(full_names) > 1:
+        raise SelectorError(
+            f"Several nodes are called {name!r}. Say which: {listing(full_names.values(), MOST_HINTS)}."
+        )
 
 
 def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
@@ -124,7 +149,10 @@ def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph],
                 )
             )
         case SelectorKind.OPS:
-            names = {node.target for _, node in ops}
+            forward = {node.target for graph in graphs if graph.kind is not GraphKind.BACKWARD for node in graph.ops}
+            names = {
+                node.target for graph, node in ops if graph.kind is not GraphKind.BACKWARD or node.target not in forward
+            }
         case SelectorKind.SUBGRAPHS:
             names = {name for graph in subgraphs(graphs) for name in subgraph_names(graph)}
         case _:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
 from regional_explorer.record.plan import Cut, Plan
@@ -144,10 +143,11 @@ def _picks_without_only(selector: Selector, graphs: Sequence[Graph]) -> dict[int
                 if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return _pick_ops(
-                graphs,
-                lambda _, node: any(fnmatchcase(name, glob) for name in node.op_names for glob in selector.patterns),
-            )
+            return {
+                origin: instance
+                for pattern in selector.patterns
+                for origin, instance in _pick_operators(pattern, graphs).items()
+            }
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
@@ -171,10 +171,23 @@ def _dynamo_ops_with_origin(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node
             yield from ((node.origin, node) for node in graph.ops if node.origin is not None)
 
 
-def _pick_ops(graphs: Sequence[Graph], matches: Any) -> dict[int, Instance]:
+def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -> dict[int, Instance]:
     return {
         node.origin: None for graph in graphs for node in graph.ops if node.origin is not None and matches(graph, node)
     }
+
+
+def _pick_operators(pattern: str, graphs: Sequence[Graph]) -> dict[int, Instance]:
+    """Return the origins of the ops with a matching name; of backward ops only if no other op has one.
+
+    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too.
+    """
+
+    def matches(_: Graph, node: Node) -> bool:
+        return any(fnmatchcase(name, pattern) for name in node.op_names)
+
+    forward = [graph for graph in graphs if graph.kind is not GraphKind.BACKWARD]
+    return _pick_ops(forward, matches) or _pick_ops(graphs, matches)
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:

@@ -13,6 +13,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.instances import direct_feeds
+from regional_explorer.regions.required_match import require_one_op
 from regional_explorer.regions.select import assign, node_names, picks
 
 
@@ -95,17 +96,14 @@ def _halves(name: str, instances: Sequence[list[Node]], origin: int, at: str) ->
 def _origin_of_node(graphs: Sequence[Graph], name: str, origins: Collection[int], at: str) -> int:
     """Return the origin of the node called ``at``."""
     nodes = [(f"{graph.id}:{node.name}", node) for graph in graphs for node in graph.ops if node.origin in origins]
-    matches = {node.origin: full_name for full_name, node in nodes if at in (node.name, full_name)}
+    matches = [node.origin for full_name, node in nodes if at in (node.name, full_name)]
     if not matches:
         hint = (
             did_you_mean(at, {node.name for _, node in nodes})
             or f" It has {', '.join(full_name for full_name, _ in nodes[:8])}."
         )
         raise SelectorError(f"Region {name!r} has no node {at!r}.{hint}")
-    if len(matches) > 1:
-        raise SelectorError(
-            f"Several nodes of region {name!r} are called {at!r}. Say which: {', '.join(matches.values())}."
-        )
+    require_one_op(at, graphs, origins.__contains__)
     return next(origin for origin in matches if origin is not None)
 
 

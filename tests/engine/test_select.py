@@ -77,6 +77,45 @@ def test_each_makes_one_region_per_module(ex):
     assert [region.name for region in ex.plan.regions] == [f"layer[layers.{index}]" for index in range(3)]
 
 
+def test_each_keeps_what_is_set_when_marked_again(ex):
+    ex.mark("layer", modules="layers.*", each=True).configure("layer[layers.0]", {"max_fusion_size": 4})
+    plan = ex.plan
+    assert ex.mark("layer", modules="layers.0", each=True).plan == plan
+
+
+def test_each_takes_only_the_nodes_it_is_given(ex):
+    ex.mark("layer", modules="layers.*", only=["0/forward:gelu", "0/forward:gelu_2"], each=True)
+    assert {region.name: names(ex, region.name) for region in ex.plan.regions} == {
+        "layer[layers.0]": ["gelu"],
+        "layer[layers.2]": ["gelu_2"],
+    }
+
+
+def test_each_is_for_modules_alone(ex):
+    for other in ({}, {"modules": "layers.*"}):
+        with pytest.raises(SelectorError, match="each=True makes one region per module: give modules= and no other"):
+            ex.mark("layer", ops="aten.gelu*", each=True, **other)
+    assert not ex.plan.regions
+
+
+@pytest.mark.parametrize("pattern", ["*", "**", "?*"])
+def test_a_star_means_the_modules_below_the_root(pattern):
+    class Model(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    model = Model(nn.ReLU(), nn.Tanh())
+    ex = rx.explore(lambda x: model(x) * 1, (torch.ones(3),))
+    ex.mark("child", modules=pattern, each=True)
+    assert {name: graphs["0/inference"] for name, graphs in ex.session.members.items()} == {
+        "child[0]": ("relu",),
+        "child[1]": ("tanh",),
+    }
+    ex.mark("children", modules=pattern)
+    assert names(ex, "children", "0/inference") == ["relu", "tanh"]
+    assert len(ex.partitions) == 2
+
+
 def test_instances_of_neighbouring_modules_stay_apart(ex):
     ex.mark("layers", modules="layers.*")
     forward = ex.partitions.query("graph == '0/forward'")
@@ -225,6 +264,69 @@ def test_ops_and_nodes(ex):
     ex.mark("one", nodes="0/forward:gelu_1")
     assert names(ex, "one") == ["gelu_1"]
     assert names(ex, "act") == ["gelu", "gelu_2"], "the later mark wins"
+
+
+def backward_cosine(x):
+    """The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too."""
+    return x.sin().exp().cos().tanh()
+
+
+def test_a_pattern_that_ops_of_the_forward_match_means_the_forward():
+    ex = rx.explore(backward_cosine, (torch.ones(3, requires_grad=True),))
+    ex.mark("r", ops="aten.cos*")
+    assert ex.session.members["r"]["0/dynamo"] == ("cos",)
+    ex.unmark("r").mark("r", ops=["aten.sin*", "aten.exp"])
+    assert ex.session.members["r"]["0/dynamo"] == ("sin", "exp")
+
+
+def test_a_pattern_that_only_ops_of_the_backward_match_means_those():
+    ex = rx.explore(lambda x: x.exp().relu().sin().tanh(), (torch.ones(3, requires_grad=True),))
+    ex.mark("r", ops="aten.threshold_backward")
+    assert ex.session.members["r"]["0/dynamo"] == ("relu",)
+    ex.unmark("r").mark("r", ops=["threshold_backward", "tanh"])
+    assert ex.session.members["r"]["0/dynamo"] == ("relu", "tanh")
+    ex.unmark("r").mark("r", ops="aten.cos.default")
+    assert ex.session.members["r"]["0/dynamo"] == ("sin",)
+
+
+def test_an_op_of_the_backward_is_not_suggested_where_it_means_one_of_the_forward():
+    ex = rx.explore(backward_cosine, (torch.ones(3, requires_grad=True),))
+    ex.mark("r", ops="aten.sin")
+    with pytest.raises(SelectorError, match=r"matches no operation of the region. Did you mean 'aten.sin.default'"):
+        ex.carve("r", ops="aten.cos.default")
+
+
+def renamed(x):
+    sin = x * 2
+    return sin.cos().sin()
+
+
+def test_a_short_name_of_several_ops_is_refused():
+    ex = rx.explore(renamed, (torch.ones(3),))
+    message = "Several nodes are called 'sin'. Say which: 0/dynamo:sin, 0/inference:sin"
+    for selector in ({"nodes": "sin"}, {"nodes": ["cos", "sin"]}, {"ops": "*", "only": "sin"}):
+        with pytest.raises(SelectorError, match=message):
+            ex.mark("r", **selector)
+    ex.mark("r", nodes="0/inference:sin")
+    assert names(ex, "r", "0/inference") == ["sin"]
+    ex.mark("all", ops="*")
+    with pytest.raises(SelectorError, match=message):
+        ex.carve("all", nodes="sin")
+    ex.carve("all", nodes=["0/dynamo:sin", "cos"])
+    assert names(ex, "all", "0/inference") == ["sin"]
+
+
+def test_a_short_name_of_one_op_of_the_region_is_enough_to_carve_it():
+    ex = rx.explore(renamed, (torch.ones(3),)).mark("r", nodes=["0/inference:sin", "0/inference:cos"])
+    ex.carve("r", nodes="sin")
+    assert names(ex, "r", "0/inference") == ["cos"]
+    ex.uncarve("r", nodes="sin")
+    assert names(ex, "r", "0/inference") == ["cos", "sin"]
+
+
+def test_what_only_names_has_to_exist(ex):
+    with pytest.raises(SelectorError, match=r"only: no operation of this call is called 'gelu_7'\. Did you mean 'gelu"):
+        ex.mark("r", modules="layers.*", only=["gelu", "gelu_7"])
 
 
 def test_marking_again_adds(ex):
