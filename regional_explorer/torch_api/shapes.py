@@ -91,8 +91,10 @@ def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Gu
     env = mode.shape_env
     if env is None or not sizes:
         return None
+    # ``node.expr`` is a number where the compile found that the size has only one value: the guard is ``Eq(s40, 6)``.
     exprs = [
-        sympy.Symbol(f"static_{index}") if isinstance(size, int) else size.node.expr for index, size in enumerate(sizes)
+        sympy.Symbol(f"static_{index}") if isinstance(size, int) else size.node._expr
+        for index, size in enumerate(sizes)
     ]
     conditions = [guard.expr for guard in env.guards]
     conditions += [sympy.Eq(expr, size) for expr, size in zip(exprs, sizes, strict=True) if isinstance(size, int)]

@@ -173,6 +173,21 @@ def test_dynamic_shapes_compile_once():
     assert ex.live.program.store.compiles == 1
 
 
+def test_a_size_that_the_compile_finds_to_be_fixed_is_checked_in_every_call():
+    """The trace has the last size as ``(s0*s1)//((s0*s1)//6)``; the compile of the region guards on ``Eq(…, 6)``."""
+
+    def rows(x, width):
+        return x.reshape(-1, width).sin() * 2
+
+    ex = rx.explore(rows, (torch.randn(4, 12), 6), dynamic=True).mark("r", ops="aten.mul*")
+    compiled = ex.compiled
+    for shape in ((4, 12), (5, 18), (3, 8)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(compiled(x, 6), rows(x, 6))
+    assert not ex.diagnostics
+    assert ex.partitions.state.tolist() == ["compiled"]
+
+
 @pytest.mark.parametrize("seen", [0, 1, 2])
 def test_a_size_that_the_call_computes_may_be_zero_or_one(seen):
     def picked(x):
