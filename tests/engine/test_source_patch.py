@@ -596,6 +596,38 @@ def test_marks_that_are_right_are_left_alone(program):
     assert "its mark in the source is computed, not written out: change it there" in one.ex.to_source()
 
 
+COMPUTED = """
+    import torch
+    from torch.fx.traceback import annotate
+
+    MARK = {"compile_with_inductor": {"inductor_region": "r"}}
+
+    def call(x):
+        y = x.cos()
+        with annotate(MARK):
+            y = y.sin() * 2
+        return y + 1
+    """
+
+
+def test_a_computed_mark_that_the_plan_has_no_longer_is_named(program):
+    one = program(COMPUTED, lambda ex: ex.unmark("r"))
+    stays = (
+        "# The mark at program.py:9 is of no region of the plan, and stays: it is computed, not written out. "
+        "Remove it there.\n"
+    )
+    assert one.ex.to_source() == stays
+    one.ex.mark("all", lines="call:2-4")
+    said = one.ex.to_source(apply=True)
+    assert said.startswith("# Region 'all' is not in the source below: ")
+    assert stays in said
+    assert one.path.read_bytes() == one.before
+    one.ex.unmark("all").mark("first", lines="call:2")
+    said = one.ex.to_source(apply=True)
+    assert stays in said
+    assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in said
+
+
 def test_turns_of_a_loop_that_torch_runs_are_named(program):
     text = """
         import torch

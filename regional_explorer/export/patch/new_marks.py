@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from regional_explorer.export.patch.sites import Sites
-from regional_explorer.export.patch.source_file import Mark, Statement
+from regional_explorer.export.patch.source_file import Function, Mark, Statement
 from regional_explorer.export.patch.spans import Span, StatementRange, WholeFunction
 from regional_explorer.record.region import Region
 
@@ -29,7 +29,8 @@ class NewMark:
 class Placement:
     """The marks to write, the regions whose marks in the source stay, and why other regions cannot be written.
 
-    ``obsolete`` are the marks in the source that are removed.
+    ``obsolete`` are the marks in the source that are removed; ``staying`` are marks of no region that cannot be, since
+    they are computed, each with its file.
     """
 
     sites: Sites
@@ -37,6 +38,7 @@ class Placement:
     kept: dict[str, Region] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     obsolete: list[Mark] = field(default_factory=list)
+    staying: dict[Function | Statement, str] = field(default_factory=dict)
 
 
 def reused_mark(new_mark: NewMark) -> Mark | None:

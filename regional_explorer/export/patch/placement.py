@@ -120,6 +120,13 @@ class _Placer:
             and annotation_key(json_safe(mark.value)) not in kept_keys
             and id(mark) not in reused
         ]
+        placement.staying = {}
+        for origin, node in self.sites.ops.items():
+            around = [(site, frame.file) for frame in self.sites.frames[origin] for site in frame.around if site.mark]
+            if node.annotated and annotation_key(node.annotation) not in kept_keys and around:
+                site, file = around[-1]
+                if site.mark is not None and site.mark.value is None:
+                    placement.staying[site] = file
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 

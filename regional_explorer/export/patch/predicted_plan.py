@@ -79,6 +79,8 @@ def _predicted_owners(claims: OriginClaims, placement: Placement) -> dict[int, t
             for mark in marks_at.get(site, ()):
                 if origin in sites.ops_of(mark.span):
                     owner = _owner_below(mark, origin, owner, claims, placement)
+            if site in placement.staying:  # inside what surrounds it
+                owner = None
         if owner is not None:
             owners[origin] = owner
     return owners

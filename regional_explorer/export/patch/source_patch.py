@@ -50,13 +50,15 @@ class ChangedFile:
 class SourcePatch:
     """The change of the source that expresses a plan.
 
-    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are those already marked in it.
+    ``refused`` has the regions that no mark can express, with the reason; ``kept`` are those already marked in it;
+    ``staying`` are the places of marks that belong to no region and cannot be removed.
     """
 
     plan: Plan
     changed: tuple[ChangedFile, ...]
     refused: dict[str, str]
     kept: tuple[str, ...]
+    staying: tuple[str, ...]
 
     def __str__(self) -> str:
         """Return diff, cells and calls as one text."""
@@ -69,6 +71,11 @@ class SourcePatch:
             yield f"# Region {name!r} is not in the source below: {reason}.{note}\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
+        for where in self.staying:
+            yield (
+                f"# The mark at {where} is of no region of the plan, and stays: it is computed, not written out. "
+                "Remove it there.\n"
+            )
         if any(not change.file.cell and is_library(change.file.path) for change in self.changed):
             yield "# This changes an installed library: make it in a copy of your own.\n"
 
@@ -111,6 +118,7 @@ def source_patch(
         ),
         placement.refused,
         tuple(placement.kept),
+        tuple(f"{Path(file).name}:{site.first}" for site, file in placement.staying.items()),
     )
 
 
