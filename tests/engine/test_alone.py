@@ -1,6 +1,5 @@
 """Partitions measured alone: recorded inputs, equal ones once, what adds up, and what is withheld."""
 
-import time
 from dataclasses import replace
 from enum import Enum
 
@@ -18,16 +17,16 @@ from regional_explorer.record.timing import Phase
 from regional_explorer.record.variant_name import VariantName
 from tests.engine import programs
 from tests.engine.torch_state import version_of
-from tests.measure.fakes import FakeClock
+from tests.measure.fakes import FakeClock, TickingClock
 
 pytestmark = pytest.mark.compiles
 
-SLEEP_S = 0.005
+DELAY_S = 0.005
 
 
-def delayed(function):
+def delayed(function, clock):
     def slow(*args):
-        time.sleep(SLEEP_S)
+        clock.spend(DELAY_S)
         return function(*args)
 
     return slow
@@ -122,10 +121,12 @@ def test_a_slow_eager_piece_shows_up_as_a_gain():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
-    second.eager = delayed(second.eager)
-    ex.benchmark(variants=("regional",), budget_s=2.0)
+    clock = TickingClock()
+    second.eager = delayed(second.eager, clock)
+    ex.benchmark(variants=("regional",), budget_s=2.0, clock=clock)
     eager_us = ex.regions.set_index("region").eager_us
-    assert eager_us["second"] > SLEEP_S * 1e6 > eager_us["first"]
+    assert eager_us["second"] == pytest.approx(DELAY_S * 1e6 + 1000)
+    assert eager_us["first"] == pytest.approx(1000)
     (worth,) = [item for item in ex.diagnostics if item.code == "region-worth"]
     assert "'second' saves" in worth.message
     assert "cold compile" in worth.message or "warm compile" in worth.message
@@ -152,7 +153,7 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
         twins.append(dict(config)) or ex.live.program.store.artifacts[right.key]
     )
     ex.live.program.apply_artifacts()
-    ex.benchmark(variants=("regional",), budget_s=2.0)
+    ex.benchmark(variants=("regional",), budget_s=0.2, clock=TickingClock())
     rows = ex.region_timings.set_index("region")
     assert rows.numerics["first"] == "failed"
     assert rows.worst_tensor["first"] in switch.piece.outputs

@@ -1,6 +1,5 @@
 """Capturing: what is recorded, and that nothing of the user's changes."""
 
-import gc
 import importlib
 import random
 import weakref

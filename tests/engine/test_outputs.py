@@ -13,6 +13,7 @@ from regional_explorer.measure.accuracy.numerics import compare, run_once, verdi
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.render.report.result_tables import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
+from tests.measure.fakes import TickingClock
 
 
 class Cache:
@@ -131,11 +132,11 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
         return y.cos() * (2 if label() != "" else 3)
 
     ex = rx.explore(f, (torch.randn(8),))
-    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
     assert timings.verdict["full"] == "no verdict"
     assert "traced the call again" in timings.warnings["full"]
     assert "the samples include compiles" in timings.warnings["full"]
-    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
     assert timings.verdict["full"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
     assert "runs in plain Python" in timings.warnings["full"]
 
@@ -143,8 +144,9 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
 @pytest.mark.compiles
 def test_full_that_is_not_traced_anew_keeps_its_verdict():
     ex = rx.explore(lambda x: x.sin().cos(), (torch.randn(64),))
-    timings = ex.benchmark(("full",), budget_s=0.3).set_index("variant")
+    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
     assert "traced the call again" not in timings.warnings["full"]
+    assert timings.verdict["full"] == "no difference"
 
 
 def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
@@ -159,12 +161,12 @@ def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
         return y.cos() * (2 if label() != "" else 3)
 
     ex = rx.explore(f, (torch.randn(8),))
-    timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
+    timings = ex.benchmark(("aot_eager",), 0.1, clock=TickingClock()).set_index("variant")
     assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
     assert timings.verdict["aot_eager"] == "no verdict"
     assert "traced the call again" in timings.warnings["aot_eager"]
     assert timings.verdict["eager"] == "baseline"
-    timings = ex.benchmark(("aot_eager",), budget_s=0.3).set_index("variant")
+    timings = ex.benchmark(("aot_eager",), 0.1, clock=TickingClock()).set_index("variant")
     assert timings.verdict["aot_eager"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
 
 

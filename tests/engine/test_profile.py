@@ -28,6 +28,7 @@ from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from tests.engine import programs
+from tests.measure.fakes import plant_op_times
 
 ATEN = torch.ops.aten
 
@@ -68,13 +69,17 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploratio
     assert (frame.eager_us <= frame.high_us).all()
 
 
-def test_ops_too_short_are_summed_and_told(stack: rx.Exploration) -> None:
-    found = stack.session.profile
+def test_ops_too_short_are_summed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
+    plant_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
+    ex.profile(0.1)
+    found = ex.session.profile
     assert found is not None
-    assert found.short_ops, "views take less than ten times what timing them costs"
+    assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, "less than ten times what a mark costs"
     (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
+    assert short.name == "ops shorter than 10.0 µs each"
     assert short.ops == len(found.short_ops)
-    assert "too short to be measured individually are combined" in " ".join(session_text(stack.session).split())
+    assert "too short to be measured individually are combined" in " ".join(session_text(ex.session).split())
 
 
 def test_the_profile_is_shown_saved_and_read_again(stack: rx.Exploration, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.insight import kernel_timer
+from regional_explorer.insight import kernel_timer, rates
 from regional_explorer.insight.kernel_timer import (
     FEWEST_ROUNDS,
     ClockNotes,
@@ -202,7 +203,15 @@ def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one() -> None:
     assert ArtifactKernelTimes("a", (KernelTime(1.0, 0.0), None), whole_s=3.0).kernels_s == 1.0
 
 
-def test_more_bytes_take_longer_and_reading_takes_no_longer_than_copying() -> None:
+def test_more_bytes_take_longer_and_reading_takes_no_longer_than_copying(monkeypatch: pytest.MonkeyPatch) -> None:
+    def best_s(_call: object, fresh: Callable[[], torch.Tensor]) -> float:
+        """Copy 10 GB a second; a sum, which has one result, takes long to start."""
+        elements = fresh().numel()
+        return 8 * elements / 1e10 if elements > 1 else 1.0
+
+    monkeypatch.setattr(rates, "_best_s", best_s)
+    for rate in ("_copy_rate", "_read_rate"):  # what this process has measured already does not count here
+        monkeypatch.setattr(rates, rate, getattr(rates, rate).__wrapped__)
     assert traffic_s(1 << 25, 1 << 25) > traffic_s(1 << 19, 1 << 19) > 0
     assert 0 < traffic_s(1 << 26, 0) <= traffic_s(1 << 25, 1 << 25)
     assert traffic_s(0, 1 << 20) == traffic_s(1 << 19, 1 << 19), "fresh memory is as slow to fill as to copy to"

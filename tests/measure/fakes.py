@@ -1,4 +1,4 @@
-"""A clock that only moves when told to."""
+"""Clocks whose time is not that of the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from regional_explorer.measure import TimedCall
+import pytest
+
+from regional_explorer.measure import TimedCall, profiler
+from regional_explorer.measure.op_timer import OpTimer
 
 Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
@@ -59,3 +62,22 @@ class FakeClock:
         """Return the time between two marks."""
         assert self.settled, "read before the device was done"
         return end - begin
+
+
+@dataclass
+class TickingClock(FakeClock):
+    """It goes on by ``tick_s`` with each mark, so a budget has as many rounds on every machine, however busy it is."""
+
+    tick_s: float = 1e-3
+
+    def mark(self) -> float:
+        """Return the time, a tick after the last mark."""
+        self.spend(self.tick_s)
+        return super().mark()
+
+
+def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
+    """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a mark a microsecond."""
+    spans = OpTimer.spans
+    monkeypatch.setattr(OpTimer, "spans", lambda timer: ((name, seconds_of(name)) for name, _ in spans(timer)))
+    monkeypatch.setattr(profiler, "overhead_s", lambda _clock: 1e-6)

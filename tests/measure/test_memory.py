@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,14 +53,26 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
 
 
 @linux
-def test_without_a_reset_it_is_sampled_and_said_so() -> None:
+def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     gauge = ResidentGauge(lambda: False)
     assert gauge.how == "resident set, sampled"
 
-    # Held while the sampler runs: a moment alone it may well miss.
+    status_bytes, sampled = peak_memory._status_bytes, threading.Semaphore(0)
+
+    def sample(key: str) -> int:
+        found = status_bytes(key)
+        sampled.release()
+        return found
+
+    monkeypatch.setattr(peak_memory, "_status_bytes", sample)
+
+    # Held until the sampler has run: a moment alone it may well miss.
     def hold() -> None:
         held = torch.ones(64 * MIB // 4)
-        time.sleep(0.05)
+        while sampled.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have been read before
+            assert sampled.acquire(timeout=60)
         del held
 
     assert gauge.peak_of(hold) > 60 * MIB

@@ -63,11 +63,22 @@ def test_missing_replies_do_not_count_while_the_main_thread_is_busy(watched: tup
 
 def test_a_cell_that_ran_resets_the_count_of_missing_replies(watched: tuple[Heartbeat, threading.Event]) -> None:
     found, gone = watched
+    turns, pinged = threading.Semaphore(0), threading.Semaphore(0)
+
+    def wait() -> None:
+        turns.acquire()
+
+    found.pings.append(pinged.release)
     found.on_reply()
-    found.start(free, gone.set)
-    for _ in range(30):
+    found.start(wait, gone.set)
+    for _ in range(2 * heartbeat.MAX_UNANSWERED):
         found.reset()
-        assert not gone.wait(0.01)
+        turns.release()
+        assert pinged.acquire(timeout=60)
+    assert not gone.is_set()
+    for _ in range(heartbeat.MAX_UNANSWERED):
+        turns.release()
+    assert gone.wait(60)
 
 
 def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, blocked_work: BlockedWork) -> None:
