@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.source_lines import at_line, innermost_user_line
 from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.torch_api import is_in_backward
 
 _PATCHING = threading.RLock()
 
@@ -30,11 +31,18 @@ def refuse_training() -> Iterator[None]:
 
     def refuse(what: str) -> NoReturn:
         where = at_line(innermost_user_line(traceback.extract_stack()))
-        raise CaptureError(
-            RefusalCode.CALL_TRAINS,
-            f"The call itself runs {what}{where}. Pass the function that returns the loss instead: the explorer takes "
-            "the gradients, and leaves .grad and the optimizer alone.",
-        )
+        if is_in_backward():
+            remedy = (
+                "That is inside the backward of an autograd function: take these gradients with "
+                "torch.autograd.grad(…), which leaves .grad alone (of torch.utils.checkpoint: pass "
+                "use_reentrant=False), or explore the forward alone with grad=False."
+            )
+        else:
+            remedy = (
+                "Pass the function that returns the loss instead: the explorer takes the gradients, and leaves .grad "
+                "and the optimizer alone."
+            )
+        raise CaptureError(RefusalCode.CALL_TRAINS, f"The call itself runs {what}{where}. {remedy}")
 
     def refusing(owner: Any, name: str, what: str) -> AbstractContextManager[Any]:
         original = getattr(owner, name)

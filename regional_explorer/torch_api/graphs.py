@@ -191,6 +191,11 @@ def dispatch_mode() -> str | None:
     return None if mode is None else type(mode).__name__
 
 
+def is_in_backward() -> bool:
+    """Return whether autograd runs a backward on this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
 def set_versions(versions: Iterable[tuple[torch.Tensor, int]]) -> None:
     """Restore version counters of tensors whose content was restored too."""
     if versions := list(versions):

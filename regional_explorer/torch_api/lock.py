@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import selectors
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -12,6 +15,10 @@ from torch._dynamo import convert_frame
 
 _COMPILE_LOCK_POLL_S = 0.1
 """Seconds between checks whether a wait was cancelled."""
+_WAITS_AFTER_S = 0.5
+_STUCK_AFTER_S = 10.0
+"""Seconds without a step after which a thread counts as waiting: inside Python's own waiting code, and elsewhere."""
+_WAITING_FILES = (threading.__file__, selectors.__file__)
 
 
 def compile_lock(
@@ -29,16 +36,100 @@ def compile_lock(
 def compile_lock_for_user_code() -> Iterator[None]:
     """A block that runs the user's code, in which no other thread of this process compiles or traces.
 
-    Autograd runs a backward on devices other than the CPU on threads of its own, where one that is not compiled yet
-    would wait for the lock. In this block it runs on the calling thread.
+    Except for threads that this code waits for: a pool of its own that calls compiled functions. Autograd runs a
+    backward on devices other than the CPU on threads of its own, where one that is not compiled yet would wait for the
+    lock. In this block it runs on the calling thread.
     """
     with compile_lock(), torch.autograd.set_multithreading_enabled(False):
-        yield
+        lock = convert_frame.compile_lock
+        if isinstance(lock, _LentLock):  # a block inside a block
+            yield
+            return
+        lent = _LentLock(lock)
+        convert_frame.compile_lock = lent  # type: ignore[assignment]  # has what torch uses of a lock
+        try:
+            yield
+        finally:
+            convert_frame.compile_lock = lock
+            lent.close()
+
+
+class _LentLock:
+    """The compile lock while a thread, the owner, runs the user's code with it: a thread it waits for may borrow it.
+
+    Else the two would wait for each other forever. The owner itself takes turns with who borrows.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock, self._turn = lock, threading.RLock()
+        self._owner, self._borrower, self._depth = threading.get_ident(), 0, 0
+        self._open = True
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
+        """Acquire the lock, or borrow it."""
+        me = threading.get_ident()
+        if me == self._owner:
+            return self._turn.acquire(blocking, timeout)
+        if me == self._borrower:
+            return self._borrow()
+        end = time.monotonic() + (timeout if timeout >= 0 else threading.TIMEOUT_MAX)
+        since, seen = time.monotonic(), None
+        while not self._lock.acquire(blocking=False):
+            if self._open and (step := _step_of(self._owner)) is not None:
+                if step != seen:
+                    since, seen = time.monotonic(), step
+                patience = _WAITS_AFTER_S if step[0] in _WAITING_FILES else _STUCK_AFTER_S
+                if time.monotonic() - since > patience and self._borrow():
+                    return True
+            if not blocking or time.monotonic() >= end:
+                return False
+            time.sleep(_COMPILE_LOCK_POLL_S / 10)
+        return True
+
+    def _borrow(self) -> bool:
+        if not self._turn.acquire(blocking=False):
+            return False
+        if not self._open:
+            self._turn.release()
+            return False
+        self._borrower, self._depth = threading.get_ident(), self._depth + 1
+        return True
+
+    def release(self) -> None:
+        """Release the lock, or give it back."""
+        me = threading.get_ident()
+        if me not in (self._owner, self._borrower):
+            self._lock.release()
+            return
+        if me == self._borrower:
+            self._depth -= 1
+            self._borrower = me if self._depth else 0
+        self._turn.release()
+
+    def close(self) -> None:
+        """Wait until the lock is given back, and lend it no more."""
+        with self._turn:
+            self._open = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _is_owned(self) -> bool:
+        return threading.get_ident() in (self._owner, self._borrower) or self._lock._is_owned()  # type: ignore[attr-defined]
+
+
+def _step_of(thread: int) -> tuple[str, int, int] | None:
+    """Return where a thread is: the file, the frame and the instruction; None if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return None if frame is None else (frame.f_code.co_filename, id(frame), frame.f_lasti)
 
 
 @contextlib.contextmanager
 def acquired(
-    lock: threading.RLock,
+    lock: threading.RLock | _LentLock,
     cancelled: Callable[[], bool] = lambda: False,
     on_wait: Callable[[], object] = lambda: None,
 ) -> Iterator[bool]:

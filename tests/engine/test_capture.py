@@ -467,3 +467,38 @@ def test_the_lines_of_a_reloaded_module_are_its_new_ones(tmp_path, monkeypatch):
     assert lines == {"return x.cos() * 2  # as of now"}
     ex.mark("r", lines="call:2")
     assert "torch.fx.traceback.annotate" in ex.to_source()
+
+
+class Reversible(torch.autograd.Function):
+    """Computes its input again in the backward, as reversible layers do."""
+
+    taken = "backward"
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = x.sin()
+            if Reversible.taken == "grad":
+                return torch.autograd.grad(y, x, gradient)[0]
+            torch.autograd.backward(y, gradient)
+        return x.grad
+
+
+def test_a_backward_inside_an_autograd_function_is_refused_with_advice_that_can_be_followed(monkeypatch):
+    def call(x):
+        return Reversible.apply(x).sum()
+
+    x = torch.ones(4, requires_grad=True)
+    with pytest.raises(CaptureError, match=r"call-trains.*torch\.autograd\.grad.*grad=False") as raised:
+        rx.explore(call, (x,))
+    assert "Pass the function that returns the loss" not in str(raised.value)
+    assert rx.explore(call, (x,), grad=False).session.graphs
+    monkeypatch.setattr(Reversible, "taken", "grad")
+    assert rx.explore(call, (x,)).live.call.gradient_names

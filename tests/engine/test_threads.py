@@ -601,3 +601,34 @@ def test_a_function_that_another_thread_traces_or_compiles_can_be_forgotten(prog
     command = [sys.executable, "-X", "faulthandler", "-c", program]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == said, done.stderr[-3000:]
+
+
+POOL = """
+import sys, threading, torch, torch._inductor.compile_fx
+from concurrent.futures import ThreadPoolExecutor
+import regional_explorer as rx
+
+pool = ThreadPoolExecutor(2)
+mine = torch.compile(lambda x: x.cos() * 2, backend="aot_eager")
+own = rx.compile(lambda x: x.exp() * 2, rx.Plan()) if "rx" in sys.argv else mine
+
+def step(x):
+    y = x.sin()
+    first, second = pool.submit(mine, y), pool.submit(own, y)
+    return first.result() + second.result()
+
+x = torch.ones(4, requires_grad=True)
+expected = mine(x.detach().sin()) + own(x.detach().sin()) if "warm" in sys.argv else None
+ex = rx.explore(step, (x,))
+assert len(ex.live.capture.frames) >= 1
+y = ex.live.call.forward()
+assert expected is None or torch.equal(y, expected)
+print("done", torch._dynamo.convert_frame.compile_lock.__class__.__name__)
+"""
+
+
+@pytest.mark.parametrize("of", ["torch", "rx", "warm"])
+def test_a_pool_inside_the_call_may_compile(of):
+    command = [sys.executable, "-X", "faulthandler", "-c", POOL, of]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout == "done RLock\n", done.stderr[-3000:]

@@ -122,6 +122,11 @@ def test_draws_from_elsewhere_are_named_as_such():
     found = difference(f, torch.randn(8))
     assert "where the random states differ" in found.message
     assert "NumPy" in found.message
+    assert "torch._dynamo.config.use_numpy_random_stream = True" in found.remedy
+    with torch._dynamo.config.patch(use_numpy_random_stream=True):
+        ex = rx.explore(f, (torch.randn(8),))
+        ex.benchmark(("aot_eager",), budget_s=0.1)
+    assert set(ex.numerics.verdict) == {"ok"}
 
 
 class Layer(nn.Module):

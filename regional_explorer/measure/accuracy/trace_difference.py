@@ -24,7 +24,8 @@ from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api import BoxedCall, as_first_call, compile_isolated, draws_random
 
 _DIGEST_PRODUCTS = 3
-_GENERATORS = ("torch's generator", "NumPy's generator", "Python's generator")
+_NUMPY = "NumPy's generator"
+_GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
 
 
 def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
@@ -40,6 +41,16 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         if same_under_dynamo is False
         else ""
     )
+    remedy = (
+        "Every variant is compared with eager alone. Look for what does something else while it is traced: a branch on "
+        "torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere."
+    )
+    if difference is not None and _NUMPY in difference.why:
+        remedy = (
+            "Dynamo draws NumPy's random numbers from torch's generator. Set "
+            "torch._dynamo.config.use_numpy_random_stream = True before rx.explore, which leaves them to NumPy in a "
+            "graph break (so draw them outside of marked blocks), or draw them before the call and pass them to it."
+        )
     source = difference.record.source if difference is not None and difference.record is not None else None
     return Diagnostic(
         DiagnosticCode.TRACE_DIFFERS,
@@ -50,8 +61,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         nodes=() if difference is None else (difference.node,),
         where=() if source is None else (source,),
         upstream="the same, without a warning: whatever compiles this trace gives these values.",
-        remedy="Every variant is compared with eager alone. Look for what does something else while it is traced: a "
-        "branch on torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere.",
+        remedy=remedy,
     )
 
 
