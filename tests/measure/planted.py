@@ -1,4 +1,4 @@
-"""Variants planted to be judged: thirty that are wrong, thirty that are right in another way than eager.
+"""Variants planted to be judged: wrong ones, ones that are right in another way than eager, and traces that are wrong.
 
 A variant is a function that takes the call's arguments, or one that changes the values that eager gave.
 """
@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from regional_explorer.measure.accuracy.values import Values
 
 MILLION = 1_000_000
+MANY = 100_000
 LAYERS = 25
 """Of the deep call; each has a weight and a bias."""
 
@@ -64,8 +65,65 @@ def pick(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x.argmax(-1), x > 0, x.exp()
 
 
+def masked(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0.5, x.sin(), x.cos())
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """Fake quantization, straight through."""
+    scaled = (x * 0.37 + 0.11) * 7.3
+    return (scaled + (scaled.round() - scaled).detach()) / 7.3
+
+
+def positive(x: torch.Tensor) -> torch.Tensor:
+    return (x.round() > 0).float() * 2 + 1
+
+
+def whole(x: torch.Tensor) -> torch.Tensor:
+    return (x * 50.3).round().clamp(-128, 127).to(torch.int8)
+
+
+def largest(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 1.5
+    return *y.max(-1), *y.topk(3), y.argsort(-1)
+
+
+def pooled(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    values, indices = F.max_pool2d(x.sin(), 2, return_indices=True)
+    return values, indices
+
+
+def rectified(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for weight in weights:
+        x = F.relu(x @ weight)
+    return x
+
+
+def eight(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2).to(torch.float8_e5m2)
+
+
+def eight_finite(x: torch.Tensor) -> torch.Tensor:
+    return (x * 0.37 + 0.11).to(torch.float8_e4m3fn)
+
+
+def eight_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Two factors in eight bits, and a result that is stored in eight bits."""
+    factors = [t.to(torch.float8_e4m3fn).to(torch.bfloat16) for t in (x, w)]
+    return (factors[0] @ factors[1] / 8).to(torch.float8_e5m2)
+
+
+def centred(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """A norm takes the bias away again: its gradient is what is left of sums whose terms cancel."""
+    return F.instance_norm(F.conv2d(x, weight, bias)).tanh()
+
+
+def two_sizes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.sin() * 1000, y.sin() / 1000
+
+
 PROGRAMS = {
-    "wave": Program(wave, lambda: (_normal(MILLION), _normal(MILLION))),
+    "wave": Program(wave, lambda: (_normal(MANY), _normal(MANY))),
     "product": Program(product, lambda: (_normal(256, 512), _normal(512, 256)), 512),
     "deep": Program(
         deep,
@@ -86,6 +144,27 @@ PROGRAMS = {
     "productb": Program(
         product, lambda: (_normal(64, 512, dtype=torch.bfloat16), _normal(512, 64, dtype=torch.bfloat16)), 512
     ),
+    "masked": Program(masked, lambda: (_normal(64, 64),)),
+    "masked16": Program(masked, lambda: (_normal(64, 64, dtype=torch.float16),)),
+    "rounded": Program(rounded, lambda: (_normal(4096, dtype=torch.bfloat16, grad=True),)),
+    "positive": Program(positive, lambda: (_normal(64, 64),)),
+    "whole": Program(whole, lambda: (_normal(64, 64),)),
+    "wholeb": Program(whole, lambda: (_normal(64, 64, dtype=torch.bfloat16),)),
+    "largest": Program(largest, lambda: (_normal(64, 32),)),
+    "pooled": Program(pooled, lambda: (_normal(2, 3, 16, 16),)),
+    "rectified": Program(
+        rectified, lambda: (_normal(32, 64, grad=True), *(_weight(64, 64) * 1.4 for _ in range(4))), 64
+    ),
+    "eight": Program(eight, lambda: (_normal(4096),)),
+    "eight of half precision": Program(eight, lambda: (_normal(4096, dtype=torch.float16),)),
+    "eight, finite": Program(eight_finite, lambda: (_normal(4096, dtype=torch.bfloat16),)),
+    "eight, product": Program(
+        eight_product, lambda: (_normal(64, 64, dtype=torch.bfloat16), _normal(64, 64, dtype=torch.bfloat16)), 64
+    ),
+    "centred": Program(
+        centred, lambda: (_normal(2, 3, 48, 48), _weight(8, 3, 3, 3), (_normal(8) * 100).requires_grad_()), 4232
+    ),
+    "two sizes": Program(two_sizes, lambda: (_normal(64, 64), _normal(64, 64))),
     "wide": Program(product, lambda: (_normal(64, 64, dtype=torch.float64), _normal(64, 64, dtype=torch.float64)), 64),
 }
 
@@ -124,6 +203,30 @@ def _gradient(index: int, change: Callable[[torch.Tensor], torch.Tensor | None])
 
 def _noise(level: float) -> Changed:
     return _outputs(lambda tensor: tensor * (1 + level * torch.randn(tensor.shape)).to(tensor.dtype))
+
+
+def _times(factor: float) -> Changed:
+    return _outputs(lambda tensor: (tensor.double() * factor).to(tensor.dtype))
+
+
+def _steps(count: int, index: int | slice = slice(None)) -> Changed:
+    """Return a change of results in eight bits to one ``count`` steps away from zero."""
+
+    def changed(tensor: torch.Tensor) -> torch.Tensor:
+        tensor.view(torch.uint8).view(-1)[index] += count
+        return tensor
+
+    return _outputs(changed)
+
+
+def _output(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
+    def changed(values: Values) -> Values:
+        outputs = list(values.outputs)
+        name, tensor = outputs[index]
+        outputs[index] = (name, change(tensor.clone()))
+        return replace(values, outputs=tuple(outputs))
+
+    return Changed(changed)
 
 
 def _at(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
@@ -173,12 +276,91 @@ WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "wider dtype": ("product", _outputs(lambda tensor: tensor.double())),
     "not a number in one element": ("wave", _at(4321, lambda element: element * float("nan"))),
     "infinite in one element": ("waveb", _at(17, lambda element: element / 0)),
-    "one element of a million off by a tenth": ("wave", _at(654_321, lambda element: element * 1.1)),
+    "one element of many off by a tenth": ("wave", _at(65_432, lambda element: element * 1.1)),
     "transposed": ("product", _outputs(lambda tensor: tensor.t())),
     "a sum without its last tenth": ("total", lambda x: (x[: -len(x) // 10].sum(), x.square().mean())),
     "another index": ("pick", _at(5, lambda element: torch.logical_not(element) if element.dtype is torch.bool
                                   else element + 1)),
+    # Nothing, and half of what is right.
+    **{f"{name}, zeros": (name, _times(0.0))
+       for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
+                    "eight of half precision", "eight, product", "rectified")},
+    **{f"{name}, halves": (name, _times(0.5))
+       for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
+                    "eight of half precision", "eight, product", "rectified")},
+    "zeros in the smaller of two results": ("two sizes", _output(1, lambda tensor: tensor * 0)),
+    "half of the smaller of two results": ("two sizes", _output(1, lambda tensor: tensor / 2)),
+    "a gradient of nothing": ("centred", _gradient(1, lambda tensor: tensor + 0.05)),
+    "all gradients are halves": ("deep", lambda x, *weights: (deep(x, *weights) + deep(x, *weights).detach()) / 2),
+    # Behind step functions.
+    "another threshold": ("masked", lambda x: torch.where(x > 0.45, x.sin(), x.cos())),
+    "the other branch": ("masked", lambda x: torch.where(x > 0.5, x.cos(), x.sin())),
+    "the branches of half precision, a tenth more": ("masked16", _times(1.1)),
+    "one element of a masked result": ("masked", _at(77, lambda element: element * 1.01)),
+    "no rounding": ("rounded", lambda x: (x * 0.37 + 0.11) * 7.3 / 7.3),
+    "down instead of to the nearest": ("rounded", lambda x: ((x * 0.37 + 0.11) * 7.3).floor() / 7.3 + 0 * x),
+    "no gradient through the rounding": ("rounded", lambda x: ((x * 0.37 + 0.11) * 7.3).round() / 7.3 + 0 * x),
+    "or equal": ("positive", lambda x: (x.round() >= 0).float() * 2 + 1),
+    "down to whole numbers": ("whole", lambda x: (x * 50.3).floor().clamp(-128, 127).to(torch.int8)),
+    "whole numbers that wrap around": ("whole", lambda x: (x * 50.3).round().to(torch.int32).to(torch.int8)),
+    "one more everywhere": ("wholeb", _outputs(lambda tensor: tensor + 1)),
+    "one whole number of many": ("whole", _at(1234, lambda element: element ^ 4)),
+    "the smallest instead of the largest": (
+        "largest", lambda x: (*(x * 1.5).min(-1), *(x * 1.5).topk(3), (x * 1.5).argsort(-1))),
+    "the order turned around": (
+        "largest", lambda x: (*(x * 1.5).max(-1), *(x * 1.5).topk(3), (x * 1.5).argsort(-1, descending=True))),
+    "an index of the largest in one row": ("largest", _output(1, lambda tensor: tensor + (torch.arange(64) == 9))),
+    "the next index of a window": ("pooled", _output(1, lambda tensor: tensor + 1)),
+    "one index of a window": ("pooled", _output(1, lambda tensor: tensor + (torch.arange(8) == 3))),
+    "a slope below zero": (
+        "rectified", lambda x, *ws: functools.reduce(lambda y, w: F.leaky_relu(y @ w, 0.01), ws, x)),
+    "a layer without its step": ("rectified", lambda x, *ws: rectified(x, *ws[:-1]) @ ws[-1]),
+    # In eight bits.
+    "eight bits, a step more": ("eight", _steps(1)),
+    "eight bits, a step more in one element": ("eight", _steps(1, 1001)),
+    "eight bits, two steps more in some": ("eight, finite", _steps(2, slice(0, 4096, 64))),
+    "eight bits, another sign": ("eight", _times(-1.0)),
+    "eight bits, a tenth more": ("eight", lambda x: (x * 2.2).to(torch.float8_e5m2)),
+    "eight bits, of another kind": ("eight", lambda x: (x * 2).to(torch.float8_e4m3fn)),
+    "eight bits, cut off": (
+        "eight, finite", lambda x: (x.float() * 0.37 + 0.11).mul(0.93).to(torch.float8_e4m3fn)),
+    "eight bits, a factor of the product": ("eight, product", lambda x, w: eight_product(x * 1.25, w)),
+    "eight bits, the product transposed": ("eight, product", lambda x, w: eight_product(x, w.t())),
+    "eight bits, not a number": ("eight", _steps(0x7F, 3)),
 }  # fmt: skip
+
+
+def _traced(otherwise: Any, usual: Any) -> Any:
+    return otherwise if torch.compiler.is_compiling() else usual
+
+
+def _trace_rounding(x: torch.Tensor) -> Any:
+    return _traced(torch.floor, torch.round)(x * 3.3) / 3.3
+
+
+def _trace_without_gradient(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return F.relu(x @ _traced(w.detach(), w)) + 0 * w.sum()
+
+
+def _trace_index(x: torch.Tensor) -> Any:
+    return _traced(torch.argmin, torch.argmax)(x * 1.5, -1)
+
+
+WRONG_TRACES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "two thirds": (lambda x: x.sin() * _traced(2, 3), (64, 64)),
+    "two thirds behind a step": (lambda x: torch.where(x > 0.5, x.sin(), x.cos()) * _traced(2, 3), (64, 64)),
+    "zeros behind a step": (lambda x: F.relu(x * 1.1) * _traced(0, 1), (64, 64)),
+    "half of it, rounded": (lambda x: (x * 7.7).round() * _traced(0.5, 1.0), (64, 64)),
+    "down instead of to the nearest": (_trace_rounding, (64, 64)),
+    "another threshold": (lambda x: torch.where(x * 1.1 > _traced(0.4, 0.5), x.sin(), x.cos()), (64, 64)),
+    "another index": (_trace_index, (64, 32)),
+    "whole numbers, one more": (lambda x: (x * 50.3).to(torch.int32) + _traced(1, 0), (64, 64)),
+    "eight bits, halves": (lambda x: (x * _traced(1, 2)).to(torch.float8_e5m2), (64, 64)),
+    "eight bits, zeros": (lambda x: (x * _traced(0, 2)).to(torch.float8_e4m3fn), (64, 64)),
+    "a step in place of a slope": (lambda x: _traced(F.relu, F.gelu)(x * 2), (64, 64)),
+    "a gradient behind a step": (_trace_without_gradient, (64, 64, 64)),
+}
+"""Functions whose traces compute something else, and the sizes of their arguments: each is of two neighbours."""
 
 
 # ------------------------------------------------------------------------------------------------------------- right
@@ -243,6 +425,16 @@ def _sum_in_rows(width: int) -> Callable[..., Any]:
     return lambda x: (x.view(-1, width).sum(1).sum(), x.view(-1, width).square().mean(1).mean())
 
 
+def _centred_by_products(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Sum in another order: from the last place to the first."""
+    places = F.unfold(x.flip(-1, -2), weight.shape[-1])
+    sums = weight.flip(-1, -2).flatten(1) @ places + bias[:, None]
+    sums = sums.unflatten(-1, (x.shape[-2] - 2, x.shape[-1] - 2)).flip(-1, -2)
+    centre, spread = sums.mean((2, 3), keepdim=True), sums.var((2, 3), keepdim=True, correction=0)
+    normed: torch.Tensor = (sums - centre) * torch.rsqrt(spread + 1e-5)
+    return normed.tanh()
+
+
 def _deep_by_products(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     for weight, bias in zip(weights[::2], weights[1::2], strict=True):
         x = torch.tanh(torch.einsum("bi,oi->bo", x, weight) + bias) + x
@@ -273,5 +465,6 @@ RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "normed, by moments": ("normed", _norm_by_moments),
     "normed, in steps": ("normed", _norm_in_steps),
     "sums in rows": ("total", _sum_in_rows(1000)),
+    "centred, by products": ("centred", _centred_by_products),
     "deep, by products": ("deep", _deep_by_products),
 }  # fmt: skip

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
 from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.measure.accuracy.steps import is_step
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics
 
 MILLION = 1_000_000
@@ -51,7 +50,7 @@ def normal(*shape: int, grad: bool = False) -> torch.Tensor:
 def test_an_ulp_before_a_step_is_not_called_wrong() -> None:
     (row,) = judged(quantized, (normal(4096),), unrounded)
     assert (row.verdict, row.bitwise) == ("not comparable", False)
-    assert "step functions" in row.note
+    assert "rounds otherwise" in row.note
 
 
 def test_nor_are_sums_of_many_steps_and_their_gradients() -> None:
@@ -98,31 +97,72 @@ def test_noise_behind_a_step_is_still_wrong() -> None:
     assert row.verdict == "failed"
 
 
-def test_another_index_is_explained_where_two_are_near_alone() -> None:
-    x = torch.tensor([[1.1, 1.1 + 2e-7, 0.3], [1.1, 0.7, 0.3]])
-
-    def second(x: torch.Tensor) -> torch.Tensor:
-        return x.argmax(-1) * torch.tensor([0, 1])
-
-    def third(x: torch.Tensor) -> torch.Tensor:
-        return x.argmax(-1) + torch.tensor([0, 1])
-
-    def picked(x: torch.Tensor) -> torch.Tensor:
-        return (x * 1.0).argmax(-1)
-
-    assert [row.verdict for row in judged(picked, (x,), second)] == ["not comparable"]
-    assert [row.verdict for row in judged(picked, (x,), third)] == ["failed"]
+NEAR = torch.tensor([[1.1, 1.1 + 2e-7, 0.3], [1.1, 0.7, 0.3]])
+INDICES: dict[str, Function] = {
+    "argmax": lambda x: (x * 1.0).argmax(-1),
+    "max": lambda x: (x * 1.0).max(-1)[1],
+    "max pool": lambda x: F.max_pool1d((x * 1.0)[None], 3, return_indices=True)[1].flatten(),
+    "topk": lambda x: (x * 1.0).topk(1)[1].flatten(),
+}
 
 
-def test_which_nodes_are_steps() -> None:
-    def steps(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        a, b = x.round(), torch.div(x, 0.3, rounding_mode="floor")
-        return a + b + (x > 0) + x.to(torch.int32) + mask.eq(1) + x.to(torch.float64) + torch.div(x, 2.0)
+@pytest.mark.parametrize("name", INDICES)
+def test_another_index_is_explained_where_two_are_near_alone(name: str) -> None:
+    function = INDICES[name]
+    (row,) = judged(function, (NEAR,), lambda x: function(x) * torch.tensor([0, 1]))
+    assert row.verdict == "not comparable"
+    (row,) = judged(function, (NEAR,), lambda x: function(x) + torch.tensor([0, 1]))
+    assert row.verdict == "failed"
 
-    ex = rx.explore(steps, (torch.randn(4), torch.ones(4, dtype=torch.int64)))
-    graph = ex.live.capture.live[0].gm.graph
-    found = [str(node.target) for node in graph.nodes if is_step(node)]
-    assert [name.split(".")[1] for name in found] == ["round", "div", "gt", "_to_copy"]
+
+def test_another_index_of_the_call_s_own_arguments_is_wrong() -> None:
+    """Nothing is computed that could be rounded."""
+    (row,) = judged(lambda x: x.max(-1)[1], (NEAR,), lambda x: x.max(-1)[1] - torch.tensor([1, 0]))
+    assert row.verdict == "failed"
+
+
+def test_another_index_far_from_the_first_is_explained_too() -> None:
+    """However large the index: it is no figure that is rounded."""
+    scores = torch.zeros(1, MILLION).bfloat16()
+    scores[0, 900_000], scores[0, 900_003] = 1.0, 1.0 + 2**-7
+    (row,) = judged(lambda x: (x * 1.3).argmax(-1), (scores,), lambda x: (x * 1.3).argmax(-1) - 3)
+    assert row.verdict == "not comparable"
+
+
+CASTS: dict[str, Function] = {
+    "int8": lambda x: (x * 20.7 * 1.37).round().to(torch.int8),
+    "int32, of numbers that are whole by chance": lambda x: (x * 307.7 * 1.37).to(torch.int32),
+    "eight bits": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e5m2),
+    "eight bits, finite": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_what_is_left_unrounded_before_a_cast_is_not_called_wrong(name: str) -> None:
+    (row,) = judged(CASTS[name], (normal(64, 1024),), lambda x: CASTS[name](x.float()))
+    assert (row.verdict, row.bitwise) == ("not comparable", False)
+
+
+def test_the_sign_of_zero_in_eight_bits_is_no_difference() -> None:
+    (row,) = judged(lambda x: (x.relu() * 2).to(torch.float8_e5m2), (normal(64),),
+                    lambda x: (x.relu() * 2 * (x > 0).float().sub(0.5).sign()).to(torch.float8_e5m2))  # fmt: skip
+    assert (row.verdict, row.bitwise) == ("ok", False)
+
+
+def logistic(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        x = 3.9 * x * (1 - x)
+    return x
+
+
+def test_rounding_that_ops_without_steps_amplify_is_not_called_wrong() -> None:
+    def expanded(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = 3.9 * x - 3.9 * x * x
+        return x
+
+    (row,) = judged(logistic, (torch.rand(1000),), expanded)
+    assert row.verdict == "not comparable"
 
 
 def normed(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:

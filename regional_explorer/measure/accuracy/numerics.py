@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,18 +14,19 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.tensors import opaque_in, tensors_in
+from regional_explorer.measure.accuracy.rounded import Moves
 from regional_explorer.measure.accuracy.rounding import (
     SLACK,
     Arithmetic,
     Limit,
     far,
     gap,
+    holds_exact_values,
     is_floating,
     rms,
     unit,
     units_of_a_sum,
 )
-from regional_explorer.measure.accuracy.steps import Steps
 from regional_explorer.measure.accuracy.values import Values, dense, is_dense, touched_elements
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
@@ -35,7 +35,7 @@ BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compare
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
-EXPLAINED_BY_STEPS = "off by a step: eager changes as much if the inputs of its step functions change by rounding"
+EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Reference:
     """What a variant is compared with.
 
     ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
-    how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``steps`` is None if the graphs
-    have no step functions.
+    how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
+    rounding moves the results; None if their graphs are not known.
     """
 
     eager: Values
@@ -52,7 +52,7 @@ class Reference:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)
     note: str = NO_FLOAT64
     nondeterministic: bool = False
-    steps: Steps | None = None
+    moves: Moves | None = None
 
 
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
@@ -93,12 +93,9 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
                 rows.append(_unchecked_row(variant, name, f"{_kind_of(expected)}: its elements cannot be compared"))
             elif why := _why_unlike(got, expected):
                 rows.append(_mismatch_row(variant, name, why))
-            elif not is_floating(expected):
-                judge = functools.partial(_exact_row, variant, name, expected, note=note)
-                rows.append(_row_allowing_steps(judge, got, expected, reference.steps))
             else:
-                judge = functools.partial(_Judge(variant, reference, scale, note).row, name, expected, truths.get(name))
-                rows.append(_row_allowing_steps(judge, got, expected, reference.steps))
+                judge = _Judge(variant, reference, scale, note, name, expected, truths.get(name))
+                rows.append(judge.verdict_on(got))
     if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
         rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
     rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
@@ -146,26 +143,55 @@ def same(left: Values, right: Values) -> bool:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Judges the floating tensors of one kind, outputs or gradients; ``scale`` is the RMS of the largest of them."""
+    """Judges one tensor. ``scale`` is the RMS of the largest output or gradient, ``truth`` the tensor in float64."""
 
     variant: str
     reference: Reference
     scale: float
     note: str
+    name: str
+    expected: torch.Tensor
+    truth: torch.Tensor | None
 
-    def row(self, name: str, expected: torch.Tensor, truth: torch.Tensor | None, got: torch.Tensor) -> Numerics:
-        """Return the row of one tensor: judged by float64 if that is a reference, else by eager itself."""
-        if (touched := self.reference.eager.touched.get(name)) is not None:
+    def verdict_on(self, got: torch.Tensor) -> Numerics:
+        """Return the row of the tensor; how far rounding moves it is asked only if it fails."""
+        row, moves = self._row(got), self.reference.moves
+        if row.verdict is not NumericsVerdict.FAILED or moves is None:
+            return row
+        noise = SLACK * moves.rms(self.name)
+        if (in_noise := self._row(got, noise)).verdict is not NumericsVerdict.FAILED:
+            return in_noise
+        rest = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
+        if self._row(rest, noise).verdict is NumericsVerdict.FAILED:
+            return row
+        return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_ROUNDING)
+
+    def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
+        """Return the row of the tensor as it is judged if rounding moves it by ``noise`` as a whole."""
+        return self._exact_row(got) if holds_exact_values(self.expected) else self._floating_row(got, noise)
+
+    def _exact_row(self, got: torch.Tensor) -> Numerics:
+        """Return the row of a tensor whose elements have to be equal."""
+        gap_to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
+        equal = bitwise or (is_floating(got) and gap_to_eager.largest == 0.0)  # 64-bit integers are no float64s
+        return Numerics(self.variant, self.name, _dtype_name(got), bitwise=bitwise, error=gap_to_eager.rms,
+                        max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
+                        verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=self.note)  # fmt: skip
+
+    def _floating_row(self, got: torch.Tensor, noise: float) -> Numerics:
+        """Return the row of a tensor of floats: judged by float64 if that is a reference, else by eager itself."""
+        expected, truth = self.expected, self.truth
+        if (touched := self.reference.eager.touched.get(self.name)) is not None:
             # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
             part = touched | (got != expected)
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]
-        limit = far(expected.dtype, self.reference.arithmetic, self.scale)
+        limit = far(expected.dtype, self.reference.arithmetic, self.scale, noise)
         gap_to_eager = gap(got, expected, limit)
         row = Numerics(
             variant=self.variant,
-            tensor=name,
-            dtype=str(expected.dtype).removeprefix("torch."),
+            tensor=self.name,
+            dtype=_dtype_name(expected),
             bitwise=bitwise_equal(got, expected),
             error=gap_to_eager.rms,
             max_error=gap_to_eager.largest,
@@ -202,24 +228,8 @@ class _Judge:
         )
 
 
-def _row_allowing_steps(
-    judge: Callable[[torch.Tensor], Numerics], got: torch.Tensor, expected: torch.Tensor, steps: Steps | None
-) -> Numerics:
-    """Return the row that ``judge`` gives a tensor; "not comparable" if it fails only because of step functions."""
-    row = judge(got)
-    if row.verdict is not NumericsVerdict.FAILED or steps is None:
-        return row
-    if judge(steps.without_explained(row.tensor, got, expected)).verdict is NumericsVerdict.FAILED:
-        return row
-    return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_STEPS)
-
-
-def _exact_row(variant: str, name: str, expected: torch.Tensor, got: torch.Tensor, note: str) -> Numerics:
-    """Return the row of a tensor of integers or booleans, which has to be equal."""
-    gap_to_eager, equal = gap(got, expected), bitwise_equal(got, expected)
-    return Numerics(variant, name, str(expected.dtype).removeprefix("torch."), bitwise=equal, error=gap_to_eager.rms,
-                    max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
-                    verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=note)  # fmt: skip
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _scale(tensor: torch.Tensor | None, touched: torch.Tensor | None) -> float:

@@ -17,8 +17,8 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW_DTYPES, to_float64
 from regional_explorer.measure.accuracy.numerics import TWIN_NOTE, Reference, compare, repeats, verdict, without_twin
+from regional_explorer.measure.accuracy.rounded import Moves, Rounded
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
-from regional_explorer.measure.accuracy.steps import Shifted, Steps, has_steps
 from regional_explorer.measure.accuracy.values import Values, dense
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
@@ -78,12 +78,8 @@ def check_partition(
         arithmetic = arithmetic_of([gm])
         repeatable = repeats(eager, run_piece(switch.eager), arithmetic)
         exact = _float64_outputs(switch, args, random_state) if repeatable else None
-        steps = (
-            Steps(lambda shift: run_piece(Shifted(gm, shift).boxed_run), eager, arithmetic.eps, cancelled)
-            if has_steps([gm])
-            else None
-        )
-        reference = Reference(eager, exact, arithmetic, nondeterministic=not repeatable, steps=steps)
+        moves = Moves(lambda number: run_piece(Rounded(gm, number).boxed_run), cancelled)
+        reference = Reference(eager, exact, arithmetic, nondeterministic=not repeatable, moves=moves)
 
         def rows_of(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
             with _using_twin(program, switch, config):

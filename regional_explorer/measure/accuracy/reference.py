@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,11 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, repeats, run_once
-from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
-from regional_explorer.measure.accuracy.steps import Shift, Shifted, Steps, has_steps
+from regional_explorer.measure.accuracy.rounded import Moves, Rounded
+from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api import BoxedCall
 
@@ -43,8 +43,8 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     if not repeats(eager, eager_again, arithmetic):
         rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
         return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
-    steps = _find_steps(call, program, eager, arithmetic, cancelled)
-    eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, steps=steps)
+    moves = Moves(functools.partial(_rounded_values, call, program), cancelled)
+    eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, moves=moves)
     traced_values = _traced_values(call, program)
     wrong_rows = (
         [row for row in compare("captured", traced_values, eager_reference) if row.verdict == NumericsVerdict.FAILED]
@@ -53,7 +53,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     )
     if wrong_rows:
         return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
-    return Found(Reference(eager, _float64_values(program), arithmetic, steps=steps))
+    return Found(Reference(eager, _float64_values(program), arithmetic, moves=moves))
 
 
 def _traced_values(call: Call, program: Program) -> Values | None:
@@ -78,22 +78,14 @@ def _float64_values(program: Program) -> Values | None:
         program.select_regional(on=True)
 
 
-def _find_steps(
-    call: Call, program: Program, eager: Values, arithmetic: Arithmetic, cancelled: Callable[[], bool]
-) -> Steps | None:
-    """Return how far step functions in the captured graphs move the results; None if there are no step functions."""
-    capture = program.capture
-    if not has_steps(live.gm for live in capture.live):
-        return None
+def _rounded_values(call: Call, program: Program, number: int | None) -> Values:
+    """Return the results of the graphs as captured, rounded in the way of ``number`` (see Moves)."""
 
-    def run_shifted(shift: Shift) -> Values:
-        def implementation(live: LiveGraph) -> BoxedCall:
-            return Shifted(live.gm, shift, steps_follow=live.kind is GraphKind.FORWARD).boxed_run
+    def implementation(live: LiveGraph) -> BoxedCall:
+        return Rounded(live.gm, number).boxed_run
 
-        with capture.running(implementation):
-            return run_once(call, capture.run)
-
-    return Steps(run_shifted, eager, arithmetic.eps, cancelled)
+    with program.capture.running(implementation):
+        return run_once(call, program.capture.run)
 
 
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:

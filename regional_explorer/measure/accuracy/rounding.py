@@ -66,7 +66,7 @@ class Gap:
 
 def unit(dtype: torch.dtype, scale: float) -> Limit:
     """Return the error of rounding a result once; ``scale`` is the RMS of the largest output, or gradient."""
-    return Limit(_eps(dtype), _eps_of_sums(dtype) * scale)
+    return Limit(eps_of(dtype), eps_of_sums(dtype) * scale)
 
 
 def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
@@ -77,21 +77,23 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
     """
     sum_units = math.sqrt(arithmetic.reduction)
     if tensor.numel() < FEW_ELEMENTS:
-        return sum_units * max(1.0, arithmetic.eps / _eps(tensor.dtype))
-    return max(1.0, sum_units * _eps_of_sums(tensor.dtype) / _eps(tensor.dtype))
+        return sum_units * max(1.0, arithmetic.eps / eps_of(tensor.dtype))
+    return max(1.0, sum_units * eps_of_sums(tensor.dtype) / eps_of(tensor.dtype))
 
 
-def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float) -> Limit:
+def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
     """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
     Args:
         dtype: that of the result.
         arithmetic: how the graphs compute.
         scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
+        noise: by how much the result is seen to move with rounding, if it was looked at: what is left of a long sum
+            whose terms cancel may be off by more, but by no more than the sum at that scale.
     """
-    eps = max(_eps(dtype), arithmetic.eps)
-    relative = _UNITS_OF_DTYPE * eps + _UNITS_OF_SUM * _eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)
-    return Limit(relative, _UNITS_OF_DTYPE * eps * scale)
+    eps = max(eps_of(dtype), arithmetic.eps)
+    relative = _UNITS_OF_DTYPE * eps + _UNITS_OF_SUM * eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)
+    return Limit(relative, max(_UNITS_OF_DTYPE * eps * scale, min(noise, relative * scale)))
 
 
 def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> Gap:
@@ -124,6 +126,14 @@ def is_floating(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
+def holds_exact_values(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor holds no results of arithmetic that rounds: integers, booleans, or 8-bit numbers.
+
+    Eight bits are for storage: a value is rounded to them on purpose, and differs by a whole step or not at all.
+    """
+    return not is_floating(tensor) or tensor.dtype.itemsize == 1
+
+
 def _chunks(*tensors: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
     """Yield tensors in chunks in the widest dtype of their kind: whole copies would take several times the memory."""
     flat = [tensor.detach().reshape(-1) for tensor in tensors]
@@ -134,13 +144,14 @@ def _chunks(*tensors: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
         )
 
 
-def _eps(dtype: torch.dtype) -> float:
+def eps_of(dtype: torch.dtype) -> float:
+    """Return the precision of a floating dtype: the distance from 1 to the next larger number."""
     return float(torch.finfo(dtype).eps)
 
 
-def _eps_of_sums(dtype: torch.dtype) -> float:
+def eps_of_sums(dtype: torch.dtype) -> float:
     """Return the precision in which kernels sum: float32 for all narrower dtypes."""
-    return min(_eps(dtype), _eps(torch.float32))
+    return min(eps_of(dtype), eps_of(torch.float32))
 
 
 # --------------------------------------------------------------------------------------------------- how graphs compute
@@ -153,7 +164,7 @@ def arithmetic_of(graphs: Iterable[fx.GraphModule]) -> Arithmetic:
     return Arithmetic(
         max(map(_summed_terms, nodes), default=1),
         # Eight bits are for storage: those values were rounded on purpose, and are rounded in the float64 run too.
-        max((_eps(dtype) for dtype in dtypes if dtype.itemsize > 1), default=0.0),
+        max((eps_of(dtype) for dtype in dtypes if dtype.itemsize > 1), default=0.0),
     )
 
 
