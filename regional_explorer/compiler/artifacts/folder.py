@@ -154,8 +154,8 @@ class ArtifactFolder:
                 f"Region {wanted.region!r} is compiled again: {self.path} has artifacts for it that the plan does not "
                 "list, so they may be anyone's.",
                 wanted.region,
-                "Save the plan after its artifacts, with ex.save_artifacts(…) and then ex.save_plan(…): it then lists "
-                "them. If you trust all who may write there, load them with rx.compile(…, trust_artifacts=True).",
+                "Save the plan after its artifacts: it then lists them. If you trust all who may write there, load "
+                "whatever fits with rx.compile(…, trust_artifacts=True).",
             )
         elif labels:
             labels.sort(key=lambda label: label.distance(wanted))
@@ -168,8 +168,7 @@ class ArtifactFolder:
                 DiagnosticCode.ARTIFACT_DIFFERS,
                 f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
                 wanted.region,
-                "Let rx.compile(…, artifacts=…) or ex.save_artifacts(…) write them where the program runs, and the way "
-                "it runs.",
+                "Let rx.compile(…, artifacts=…) write them where the program runs, and the way it runs.",
             )
         elif self._older_files:
             self._add_finding(
