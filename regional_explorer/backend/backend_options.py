@@ -11,7 +11,7 @@ from regional_explorer.capture.call_arguments import check_partitioner
 from regional_explorer.compiler.artifacts.folder import folder_at
 from regional_explorer.compiler.config.validate import check_plan, without_unknown_configs
 from regional_explorer.errors import InvalidArgumentError, did_you_mean
-from regional_explorer.errors.arguments import check_argument, check_flag
+from regional_explorer.errors.arguments import check_argument, check_flag, shown_value
 from regional_explorer.record.codec import load_plan_file
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan import Plan
@@ -37,13 +37,14 @@ class BackendOptions:
     """The options of ``rx.compile``, and of ``torch.compile(..., options=...)`` with this backend.
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
-    error instead of a warning. The ``partitioner`` is by default that of the exploration a saved plan comes from.
-    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; of a plan that lists its
-    artifacts only those are loaded, and none from a directory that others may write, unless ``trust_artifacts``.
+    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. The
+    ``partitioner`` is by default that of the exploration a saved plan comes from. ``artifacts`` is a directory that
+    compiled partitions are loaded from and saved in; of a plan that lists its artifacts only those are loaded, and none
+    from a directory that others may write, unless ``trust_artifacts``.
     """
 
     plan: Plan | str | Path | None = None
-    strict: bool = False
+    strict: bool | str = False
     partitioner: str | None = None
     artifacts: str | Path | None = None
     trust_artifacts: bool = False
@@ -69,7 +70,8 @@ class BackendOptions:
         check_argument(
             "plan", self.plan, (Plan, str, Path, type(None)), "the path of a saved plan, an rx.Plan, or None"
         )
-        check_flag("strict", self.strict)
+        if not isinstance(self.strict, bool) and self.strict != "environment":
+            raise InvalidArgumentError(f"strict={shown_value(self.strict)}: give True, False or 'environment'.")
         if self.partitioner is not None:
             check_partitioner(self.partitioner)
         check_flag("trust_artifacts", self.trust_artifacts)

@@ -17,7 +17,7 @@ def compile(  # noqa: A001 - named like torch.compile
     fn: Callable[..., Any],
     plan: Plan | str | Path | None = None,
     *,
-    strict: bool = False,
+    strict: bool | str = False,
     partitioner: str | None = None,
     artifacts: str | Path | None = None,
     trust_artifacts: bool = False,
@@ -33,6 +33,7 @@ def compile(  # noqa: A001 - named like torch.compile
         fn: the function or module.
         plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
         strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly.
+            With ``"environment"`` also if torch, the device or the number of threads is not that of the exploration.
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory

@@ -20,7 +20,7 @@ from regional_explorer.compiler.recompiles import stacklevel_of_caller
 from regional_explorer.errors import PlanError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import differences_from
+from regional_explorer.record.plan_file import environment_difference, mode_differences, partition_differences
 from regional_explorer.torch_api import backend_of, calling_wrapper, named_backend, traced_call
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ def in_production(diagnostic: Diagnostic) -> Diagnostic:
     sentences = [text for text in _SENTENCE_END.split(diagnostic.remedy) if "upstream" not in text]
     remedy = CHANGE_THE_PLAN if _EDIT.search(diagnostic.remedy) else " ".join(sentences)
     return replace(diagnostic, upstream="", remedy=remedy)
+
+
+def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
+    """Return what a diagnostic is about: two with the same subject are said once."""
+    return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
 
 
 class PlannedBackend:
@@ -92,13 +97,23 @@ class PlannedBackend:
         return PlannedBackend, (self.options,)
 
     def _check_plan(self) -> None:
-        """Report, at the end of the first call, which parts of the plan were not found in it."""
-        if self._checked:
-            return
-        self._checked = True
+        """Report, at the end of a call that was traced, how it differs from the plan.
+
+        Which parts of the plan were not found is a question of the first call alone.
+        """
+        if not self._checked:
+            self._checked = True
+            self._check_first_call()
+        for diagnostic in self._mode_differences():
+            if diagnostic.severity is not Severity.INFO:
+                self.report(diagnostic)
+
+    def _check_first_call(self) -> None:
         unmatched = unmatched_regions(self.program)
         empty_regions = {diagnostic.region for diagnostic in unmatched if diagnostic.severity is not Severity.INFO}
-        differences = [diagnostic for diagnostic in self.differences() if diagnostic.region not in empty_regions]
+        differences = [found for found in self._partition_differences() if found.region not in empty_regions]
+        if self.options.strict == "environment":
+            differences += [replace(found, severity=Severity.WARNING) for found in self._environment_difference()]
         if not self.program.plan.regions:
             self.report(NOTHING_MARKED)
         for diagnostic in (*self.loaded.unknown, *self.program.source_diagnostics, *unmatched, *differences):
@@ -107,24 +122,33 @@ class PlannedBackend:
 
     def differences(self) -> list[Diagnostic]:
         """Return the differences from the exploration that a saved plan comes from."""
-        if self.loaded.explored is None:
-            return []
-        here = environment_of(self.traced.graphs)
-        return differences_from(self.loaded.explored, here, partitions(self.program), self.traced.late_graphs)
+        return [*self._partition_differences(), *self._environment_difference(), *self._mode_differences()]
+
+    def _partition_differences(self) -> list[Diagnostic]:
+        explored = self.loaded.explored
+        return partition_differences(explored, partitions(self.program), self.traced.late_graphs) if explored else []
+
+    def _environment_difference(self) -> list[Diagnostic]:
+        explored = self.loaded.explored
+        return environment_difference(explored, environment_of(self.traced.graphs)) if explored else []
+
+    def _mode_differences(self) -> list[Diagnostic]:
+        explored = self.loaded.explored
+        return mode_differences(explored, self.traced.modes_of_calls()) if explored else []
 
     def report(self, diagnostic: Diagnostic) -> None:
-        """Warn, once per region and code, that something does not run as planned.
+        """Warn, once per region and code, that something does not run as planned; without a region, once per text.
 
         Raises:
             PlanError: the option ``strict`` is set.
         """
         diagnostic = in_production(diagnostic)
-        is_reported = any((other.code, other.region) == (diagnostic.code, diagnostic.region) for other in self.findings)
+        is_reported = any(subject_of(other) == subject_of(diagnostic) for other in self.findings)
         if not is_reported:
             self.findings.append(diagnostic)
         text = str(diagnostic)
         if self.options.strict:
-            raise PlanError(f"{text} With strict=True this is an error.")
+            raise PlanError(f"{text} With strict={self.options.strict!r} this is an error.")
         if not is_reported:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.backend.planned_backend import PlannedBackend, in_production, planned_backend_of
+from regional_explorer.backend.planned_backend import PlannedBackend, in_production, planned_backend_of, subject_of
 from regional_explorer.backend.planned_program import GraphCompile, PlannedProgram
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.recompiles import frame_inputs
@@ -85,14 +85,16 @@ def status_of(backend: PlannedBackend) -> Status:
     """Return the status of one backend."""
     program = backend.program
     records, device = partitions(program), environment_of(backend.traced.graphs).device_type
-    reported = {(diagnostic.code, diagnostic.region) for diagnostic in backend.findings}
+    reported = set(map(subject_of, backend.findings))
     current = (*diagnostics(program, records, device), *backend.differences(), *_later_traces(program))
     empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
     unreported = [
         in_production(diagnostic)
         for diagnostic in current
-        if (diagnostic.code, diagnostic.region) not in reported
-        and not (diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty)  # REGION_EMPTY says it
+        if subject_of(diagnostic) not in reported
+        and not (
+            diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty - {None}
+        )  # REGION_EMPTY says it
     ]
     graphs = tuple(live.id for live in program.capture.live)
     compiles = tuple(program.compiles[graph] for graph in graphs if graph in program.compiles)

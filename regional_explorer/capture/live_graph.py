@@ -87,7 +87,7 @@ class Frame:
     """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
-    that failed. ``folded`` are the ops that were replaced by equal ones.
+    that failed. ``folded`` are the ops that were replaced by equal ones. ``autocast`` is what it was traced under.
     """
 
     index: int
@@ -97,6 +97,7 @@ class Frame:
     records: list[Graph] = field(default_factory=list)
     reason: str = ""
     folded: list[Folded] = field(default_factory=list)
+    autocast: str = ""
 
     @property
     def origins(self) -> Mapping[int, Node]:

@@ -40,6 +40,12 @@ class Modes:
         """Whether any autocast is enabled."""
         return any(enabled for _, _, enabled in self.autocast)
 
+    @property
+    def autocast_text(self) -> str:
+        """The enabled autocasts, such as ``cpu: bfloat16``; empty if there are none."""
+        enabled = [(device, str(dtype).removeprefix("torch.")) for device, dtype, is_on in self.autocast if is_on]
+        return ", ".join(f"{device}: {dtype}" for device, dtype in enabled)
+
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Context manager: run the block under these modes, on whichever thread."""

@@ -11,8 +11,10 @@ from regional_explorer.capture.call import closed
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.capture.graph_breaks import marked_blocks
 from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.modes import Modes
 from regional_explorer.capture.repair import repair_alike
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock
+from regional_explorer.record.plan_file import CallModes
 from regional_explorer.torch_api import (
     MARKS,
     ORIGIN,
@@ -79,6 +81,19 @@ class TracedGraphs:
         """All graphs that AOTAutograd runs."""
         return [live for frame in self.frames for live in frame.live]
 
+    def modes_of_calls(self) -> list[CallModes]:
+        """Return what the first call computes with, and then that of each later one that was traced again."""
+        calls = [[frame for frame in self.frames if not frame.late], *([frame] for frame in self.frames if frame.late)]
+        return [
+            CallModes(
+                dtypes=tuple(sorted({str(v.dtype) for frame in frames for node in frame.inputs for v in node.values})),
+                autocast=frames[0].autocast,
+                grad=any(live.kind is not GraphKind.INFERENCE for frame in frames for live in frame.live),
+            )
+            for frames in calls
+            if frames
+        ]
+
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
         """A block in which each graph runs what ``implementation`` makes of it."""
@@ -110,7 +125,8 @@ class TracedGraphs:
         self._stamp_origins(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
         reason = recompile_reason() if self.complete else ""
-        frame = Frame(index, dynamo, late=self.is_late(reason), reason=reason)
+        autocast = Modes.current().autocast_text
+        frame = Frame(index, dynamo, late=self.is_late(reason), reason=reason, autocast=autocast)
         self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:

@@ -83,7 +83,8 @@ class Exports:
         """
         live = self._live
         session = live.session
-        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs)
+        modes = live.capture.modes_of_calls()[0]
+        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))

@@ -8,7 +8,7 @@ from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.program import Program
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import PlanFile, differences_from
+from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
 from regional_explorer.record.session import Environment
 
 
@@ -27,5 +27,11 @@ def initial_program(
         return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
     valid_plan, unknown_configs = without_unknown_configs(plan.plan)
     program = Program(capture, valid_plan)
-    differences = differences_from(plan.explored, environment, partitions(program)) if plan.explored else []
+    if plan.explored is None:
+        return program, (*diagnostics, *unknown_configs)
+    differences = (
+        *partition_differences(plan.explored, partitions(program)),
+        *environment_difference(plan.explored, environment),
+        *mode_differences(plan.explored, capture.modes_of_calls()),
+    )
     return program, (*diagnostics, *unknown_configs, *differences)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from regional_explorer.errors.texts import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -22,9 +22,22 @@ DIRECTION_NAMES = tuple(map(str, Direction))
 
 
 @dataclass(frozen=True, slots=True)
+class CallModes:
+    """What a call computes with: the dtypes of its inputs and parameters, autocast, and whether it has a backward.
+
+    ``autocast`` is ``"cpu: bfloat16"``, say, and empty without it.
+    """
+
+    dtypes: tuple[str, ...]
+    autocast: str = ""
+    grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Explored:
     """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
 
+    ``modes`` is None in files that earlier versions wrote.
     ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
     """
 
@@ -38,18 +51,31 @@ class Explored:
     speedup_high: float | None = None
     verdict: Verdict | None = None
     numerics: str | None = None
+    modes: CallModes | None = None
 
     @classmethod
-    def of(cls, session: Session, partitioner: str, late_graphs: Collection[str] = ()) -> Explored:
+    def of(
+        cls, session: Session, partitioner: str, late_graphs: Collection[str] = (), modes: CallModes | None = None
+    ) -> Explored:
         """Return the record of a session's plan; ``late_graphs`` are those of calls after the captured one."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
-        return cls(
+        explored = cls(
             session.title,
             session.environment,
             session.grad,
             partitioner,
             count_partitions(session.partitions, late_graphs),
-            *((timed.speedup, timed.speedup_low, timed.speedup_high, timed.verdict, timed.numerics) if timed else ()),
+            modes=modes,
+        )
+        if timed is None:
+            return explored
+        return replace(
+            explored,
+            speedup=timed.speedup,
+            speedup_low=timed.speedup_low,
+            speedup_high=timed.speedup_high,
+            verdict=timed.verdict,
+            numerics=timed.numerics,
         )
 
 
@@ -83,10 +109,10 @@ def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[st
     return by_region
 
 
-def differences_from(
-    explored: Explored, here: Environment, partitions: Sequence[Partition], late_graphs: Collection[str] = ()
+def partition_differences(
+    explored: Explored, partitions: Sequence[Partition], late_graphs: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Return a ``plan-differs`` per region whose partition count has changed, and one if the machine has.
+    """Return a ``plan-differs`` per region whose partition count has changed.
 
     Directions that have not been traced here are left out.
     """
@@ -99,17 +125,58 @@ def differences_from(
             before, now = counts_before.get(direction, 0), counts_here.get(direction, 0)
             if direction in traced and before != now:
                 diagnostics.append(_partitions_diagnostic(region, direction, before, now))
-    if changed := _environment_differences(explored.environment, here):
-        diagnostics.append(
-            Diagnostic(
-                DiagnosticCode.PLAN_DIFFERS,
-                f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
-                Severity.INFO,
-                upstream="no warning.",
-                remedy="Measure the plan here with ex.benchmark(), and save it again.",
-            )
-        )
     return diagnostics
+
+
+def environment_difference(explored: Explored, here: Environment) -> list[Diagnostic]:
+    """Return a ``plan-differs`` of severity info if the machine is another one than where the plan was explored."""
+    changed = _environment_differences(explored.environment, here)
+    if not changed:
+        return []
+    return [
+        Diagnostic(
+            DiagnosticCode.PLAN_DIFFERS,
+            f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
+            Severity.INFO,
+            upstream="no warning.",
+            remedy="Measure the plan here with ex.benchmark(), and save it again.",
+        )
+    ]
+
+
+def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Diagnostic]:
+    """Return a ``plan-differs`` for each way in which calls compute with something that was not explored.
+
+    A call without gradients is of severity info: a training program evaluates, too.
+    """
+    before = explored.modes
+    if before is None:
+        return []
+    found: dict[str, Severity] = {}
+    for call in calls:
+        if call.autocast != before.autocast:
+            found[f"{_autocast_text(before)}, and a call here runs {_autocast_text(call)}"] = Severity.WARNING
+        if others := sorted(set(call.dtypes) - set(before.dtypes)):
+            text = f"on inputs of {', '.join(before.dtypes)}, and a call here has some of {', '.join(others)}"
+            found[text] = Severity.WARNING
+        if call.grad and not before.grad:
+            found["without gradients, and a call here has a backward"] = Severity.WARNING
+        if before.grad and not call.grad:
+            found["with gradients, and a call here runs without"] = Severity.INFO
+    return [
+        Diagnostic(
+            DiagnosticCode.PLAN_DIFFERS,
+            f"The plan was explored {text}: its numerics and its figures are not of that.",
+            severity,
+            upstream="no warning.",
+            remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
+        )
+        for text, severity in found.items()
+    ]
+
+
+def _autocast_text(call: CallModes) -> str:
+    return f"under autocast ({call.autocast})" if call.autocast else "without autocast"
 
 
 def _partitions_diagnostic(region: str, direction: str, before: int, now: int) -> Diagnostic:

@@ -1,6 +1,7 @@
 """``rx.compile`` and the Dynamo backend: what runs is what ``ex.compiled`` runs, and what differs is told."""
 
 import copy
+import json
 import os
 import pickle
 import re
@@ -648,3 +649,88 @@ def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net,
     with pytest.raises(PlanError, match="is not a saved plan") as caught:
         rx.compile(net, path)
     assert not OF_AN_EXPLORATION.search(str(caught.value))
+
+
+# --------------------------------------------------------------------------------------- modes and the environment
+
+
+@pytest.fixture
+def saved_plan(net, x, tmp_path):
+    with rx.explore(net, (x,), plan=PLAN) as ex:
+        return ex.save_plan(tmp_path / "plan.json")
+
+
+def modes_told(compiled):
+    return [found for found in rx.status(compiled).diagnostics if found.code == "plan-differs"]
+
+
+def test_another_autocast_than_explored_is_told_once(net, x, saved_plan):
+    compiled = rx.compile(net, saved_plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        compiled(x)
+    told = (
+        r"\[plan-differs\] The plan was explored without autocast, and a call here runs "
+        r"under autocast \(cpu: bfloat16"
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.warns(UserWarning, match=told):
+            compiled(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            compiled(x)
+    assert len(modes_told(compiled)) == 1
+    assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(PlanError, match="under autocast"):
+        rx.compile(net, saved_plan, strict=True)(x)
+
+
+def test_a_plan_explored_under_autocast_fits_a_call_under_it(net, x, tmp_path):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with rx.explore(net, (x,), plan=PLAN) as ex:
+            path = ex.save_plan(tmp_path / "plan.json")
+        rx.compile(net, path, strict="environment")(x)
+    with pytest.raises(PlanError, match=r"under autocast \(cpu: bfloat16\), and a call here runs without autocast"):
+        rx.compile(net, path, strict=True)(x)
+
+
+def test_other_dtypes_than_explored_are_told(net, x, saved_plan):
+    with pytest.warns(UserWarning, match="explored on inputs of float32, and a call here has some of float64"):
+        rx.compile(copy.deepcopy(net).double(), saved_plan)(x.double())
+
+
+def test_gradients_that_were_not_explored_are_told_and_evaluation_is_noted(net, x, saved_plan, tmp_path):
+    with torch.no_grad(), rx.explore(net, (x,), plan=PLAN) as ex:
+        inference = ex.save_plan(tmp_path / "inference.json")
+    with pytest.warns(UserWarning, match="explored without gradients, and a call here has a backward"):
+        rx.compile(net, inference)(x)
+    compiled = rx.compile(net, saved_plan, strict=True)
+    with torch.no_grad():
+        compiled(x)
+    (noted,) = modes_told(compiled)
+    assert (noted.severity, "with gradients, and a call here runs without" in noted.message) == ("info", True)
+
+
+def test_strict_environment_holds_torch_the_device_and_the_threads_too(net, x, saved_plan):
+    rx.compile(net, saved_plan, strict="environment")(x)
+    saved_plan.write_text(saved_plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    rx.compile(net, saved_plan, strict=True)(x)
+    with pytest.raises(PlanError, match=r"torch 1\.0, here .* With strict='environment' this is an error"):
+        rx.compile(net, saved_plan, strict="environment")(x)
+    with pytest.raises(InvalidArgumentError, match="strict='machine': give True, False or 'environment'"):
+        rx.compile(net, saved_plan, strict="machine")
+
+
+def test_a_plan_saved_before_modes_were_part_of_it_is_held_to_none(net, x, saved_plan):
+    values = json.loads(saved_plan.read_text())
+    assert values["explored"].pop("modes") == {"dtypes": ["float32"], "grad": True}
+    saved_plan.write_text(json.dumps(values))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rx.compile(net, saved_plan, strict=True)(x)
+
+
+def test_dynamic_sizes_are_no_other_dtypes(saved_plan, net, x):
+    compiled = rx.compile(net, saved_plan, strict=True, dynamic=True)
+    for size in (4, 6):
+        compiled(torch.randn(size, 16)).backward()
+    assert not modes_told(compiled)
