@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regional_explorer.capture.source_lines import is_internal, original_function, source_line
+from regional_explorer.capture.source_lines import Outdated, as_loaded, is_internal, original_function, source_line
 from regional_explorer.record.graph import GraphBreak, MarkedBlock, SourceLine
 from regional_explorer.record.json_safe import json_safe
 from regional_explorer.torch_api import Break, OpenMark
@@ -13,31 +13,33 @@ _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
 
 
-def record_breaks(breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
+def record_breaks(breaks: Sequence[Break], outdated: Outdated) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
     records: dict[tuple[str, SourceLine | None], GraphBreak] = {}
     for graph_break in breaks:
         if graph_break.reason.startswith(_ESCAPED_MARK) and records:
             continue
         stack = tuple(
-            source_line(file, line, original_function(function))
+            as_loaded(source_line(file, line, original_function(function)), outdated)
             for file, line, function in graph_break.frames
             if not is_internal(file)
         )
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None)
         if key not in records or (graph_break.marks and not records[key].blocks):
-            records[key] = GraphBreak(reason, stack, marked_blocks(graph_break.marks), _workaround(graph_break.reason))
+            records[key] = GraphBreak(
+                reason, stack, marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
+            )
     return tuple(records.values())
 
 
-def marked_blocks(marks: Sequence[OpenMark]) -> tuple[MarkedBlock, ...]:
+def marked_blocks(marks: Sequence[OpenMark], outdated: Outdated) -> tuple[MarkedBlock, ...]:
     """Return the record of marked blocks."""
     return tuple(
         MarkedBlock(
             mark.block,
             json_safe(mark.annotation),
-            None if is_internal(file) else source_line(file, line, original_function(function)),
+            None if is_internal(file) else as_loaded(source_line(file, line, original_function(function)), outdated),
         )
         for mark in marks
         for file, line, function in [mark.frame]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx
@@ -11,6 +11,7 @@ from torch import fx
 from regional_explorer.capture.call import closed
 from regional_explorer.capture.convert import ModuleNames, record_graphs
 from regional_explorer.capture.repair import RepairRun, repair_alike
+from regional_explorer.capture.source_lines import Outdated, as_loaded
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api import BoxedCall, Folded, boxed
 
@@ -87,7 +88,8 @@ class Frame:
     """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
-    that failed. ``folded`` are the ops that were replaced by equal ones. ``autocast`` is what it was traced under.
+    that failed. ``folded`` are the ops that were replaced by equal ones. ``autocast`` is what it was traced under,
+    ``outdated`` are the lines without a known text.
     """
 
     index: int
@@ -98,6 +100,7 @@ class Frame:
     reason: str = ""
     folded: list[Folded] = field(default_factory=list)
     autocast: str = ""
+    outdated: Outdated = field(default_factory=dict)
 
     @property
     def origins(self) -> Mapping[int, Node]:
@@ -115,6 +118,17 @@ class Frame:
 
     def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
         """Return the records of a live graph and its bodies; ``names`` are the module paths by ``id(module)``."""
-        return record_graphs(
-            live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
+        return self.as_loaded(
+            record_graphs(
+                live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
+            )
         )
+
+    def as_loaded(self, graphs: list[Graph]) -> list[Graph]:
+        """Return the records without the text of ``outdated`` lines."""
+        if not self.outdated:
+            return graphs
+        return [replace(graph, nodes=tuple(map(self._node_as_loaded, graph.nodes))) for graph in graphs]
+
+    def _node_as_loaded(self, node: Node) -> Node:
+        return replace(node, stack=tuple(as_loaded(line, self.outdated) for line in node.stack))

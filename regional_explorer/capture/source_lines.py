@@ -7,13 +7,19 @@ import functools
 import linecache
 import os
 import re
+import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 import torch
 
-from regional_explorer.record.graph import SourceLine
+from regional_explorer.record.graph import SourceLine, is_library
+
+Outdated = Mapping[tuple[str, str, int], SourceLine]
+"""Lines without a text, by file, function and number: what runs there is not what the file has now."""
 
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"  # torchvision is not torch
 _THIS_PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
@@ -65,6 +71,63 @@ def parse_stack_trace(trace: str | None) -> tuple[tuple[str, int, str, str], ...
     ]
     user_frames = [frame for frame in frames if not is_internal(frame[0])]
     return tuple(user_frames or frames)
+
+
+def outdated_lines(codes: Iterable[CodeType]) -> dict[tuple[str, str, int], SourceLine]:
+    """Return the lines of the functions that their files no longer have: those were edited after they were loaded.
+
+    Their text is not known any more. Notebook cells, installed libraries, and modules that another loader than Python's
+    own has read are left out.
+    """
+    return {
+        (code.co_filename, code.co_name, number): SourceLine(
+            code.co_filename, number, code.co_name, scope=code.co_qualname.replace(".<locals>", "")
+        )
+        for code in dict.fromkeys(codes)
+        if code.co_name == original_function(code.co_name) and _is_outdated(code)
+        for number in sorted({number for _, _, number in code.co_lines() if number})
+    }
+
+
+def _is_outdated(code: CodeType) -> bool:
+    file = code.co_filename
+    if is_internal(file) or is_library(file) or not _is_read_as_it_is(file):
+        return False
+    try:
+        stat = Path(file).stat()
+        now = _codes_in(file, (stat.st_mtime_ns, stat.st_size))
+    except OSError:  # a cell of a notebook, for instance
+        return False
+    lines = list(code.co_lines())
+    return not any(code == other and lines == list(other.co_lines()) for other in now)
+
+
+def _is_read_as_it_is(file: str) -> bool:
+    """Return whether Python itself loaded the file, or nobody says who did: pytest, for one, rewrites assertions."""
+    modules = (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
+    loaders = [names.get("__loader__") for names in modules if names.get("__file__") == file]
+    return all(loader is None or type(loader) is SourceFileLoader for loader in loaders)
+
+
+@functools.lru_cache(maxsize=64)
+def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noqa: ARG001 - read anew when it changes
+    """Return the code of all functions in a file as it is now; none if it is not Python."""
+    try:
+        return tuple(_codes_below(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _codes_below(code: CodeType) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from _codes_below(inner)
+
+
+def as_loaded(line: SourceLine, outdated: Outdated) -> SourceLine:
+    """Return the line, without its text if that is not what runs."""
+    return outdated.get((line.file, line.function, line.line), line)
 
 
 def original_function(name: str) -> str:

@@ -13,7 +13,8 @@ from regional_explorer.capture.graph_breaks import marked_blocks
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.modes import Modes
 from regional_explorer.capture.repair import repair_alike
-from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock
+from regional_explorer.capture.source_lines import outdated_lines
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.plan_file import CallModes
 from regional_explorer.torch_api import (
     MARKS,
@@ -26,6 +27,7 @@ from regional_explorer.torch_api import (
     compile_lock,
     frame_module,
     recompile_reason,
+    traced_code,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ class TracedGraphs:
 
     ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
     may have to run again. ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after
-    ``close``; it raises.
+    ``close``; it raises. ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
 
     Args:
         partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
@@ -48,6 +50,7 @@ class TracedGraphs:
         self.breaks: tuple[GraphBreak, ...] = ()
         self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
         self.not_restored: Sequence[str] = ()
+        self.outdated: dict[tuple[str, str, int], SourceLine] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self.partitioner = partitioner
         self.names: Mapping[int, tuple[str, ...]] = {}
@@ -122,11 +125,14 @@ class TracedGraphs:
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
         index = len(self.frames)
+        self.outdated |= outdated_lines(traced_code())
         self._stamp_origins(gm, self._module_of_frame())
         dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
-        frame = Frame(index, dynamo, late=self.is_late(reason), reason=reason, autocast=autocast)
+        late = self.is_late(reason)
+        frame = Frame(index, dynamo, late=late, reason=reason, autocast=autocast, outdated=self.outdated)
+        frame.dynamo = frame.as_loaded(dynamo)
         self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
@@ -173,7 +179,7 @@ class TracedGraphs:
             if node.op not in ("placeholder", "output"):
                 custom[ORIGIN] = self._next_origin
                 if marks:
-                    self.blocks[self._next_origin] = marked_blocks(marks)
+                    self.blocks[self._next_origin] = marked_blocks(marks, self.outdated)
                 self._next_origin += 1
             if custom:
                 node.meta["custom"] = custom

@@ -79,6 +79,7 @@ def _evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evid
         folded=[fold for frame in capture.frames for fold in frame.folded],
         min_cut=capture.partitioner == "min_cut",
         not_restored=capture.not_restored,
+        outdated=list(capture.outdated.values()),
         failed_ops=capture.failed_ops,
     )
 

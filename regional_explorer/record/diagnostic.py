@@ -41,6 +41,7 @@ class DiagnosticCode(StrEnum):
     ANNOTATION_FALSE = "annotation-false"
     GRAPH_BREAK = "graph-break"
     STATE_KEPT = "state-kept"
+    SOURCE_CHANGED = "source-changed"
     RECOMPILED = "recompiled"
     PLAN_DIFFERS = "plan-differs"
     AOT_EAGER_FAILED = "aot-eager-failed"

@@ -93,6 +93,7 @@ from regional_explorer.torch_api.dynamo import (
     frame_module,
     graph_breaks,
     recompile_reason,
+    traced_code,
 )
 from regional_explorer.torch_api.transport import UNSENDABLE, dump_piece, load_piece
 from regional_explorer.torch_api.upstream_backends import (
@@ -198,6 +199,7 @@ __all__ = [
     "symbols_of",
     "target_key",
     "traced_call",
+    "traced_code",
     "traces_of",
     "unmark_dynamic",
     "upstream_backend",

@@ -18,7 +18,7 @@ from torch._C._dynamo import eval_frame
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.external_utils import wrap_inline
-from torch._dynamo.utils import get_metrics_context
+from torch._dynamo.utils import get_metrics_context, get_traced_code
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
 
@@ -137,6 +137,11 @@ def frame_module() -> nn.Module | None:
     translator = getattr(symbolic_convert.tls, "current_tx", None)
     holder = translator.output.root_tx.f_locals.get("self") if translator is not None else None
     return holder if isinstance(holder, nn.Module) else None
+
+
+def traced_code() -> list[types.CodeType]:
+    """Return the code of all functions that Dynamo traced for the graph which its backend gets now."""
+    return get_traced_code() or []  # made for backends: pytorch #155249
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.record.graph import GraphKind, Role
+from regional_explorer.render.report.source_listing import listing
 from tests.engine import programs
 from tests.engine.torch_state import version_of
 
@@ -502,3 +503,47 @@ def test_a_backward_inside_an_autograd_function_is_refused_with_advice_that_can_
     assert rx.explore(call, (x,), grad=False).session.graphs
     monkeypatch.setattr(Reversible, "taken", "grad")
     assert rx.explore(call, (x,)).live.call.gradient_names
+
+
+BEFORE = """import torch
+
+def helper(x):
+    return x.sin()
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        y = helper(x)
+        torch._dynamo.graph_break()
+        return [y * n for n in range(2)], y.exp()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("import torch", "# new\nimport torch"), ("helper(x)\n", "helper(x)\n        # new\n"), ("y * n", "y / n")],
+    ids=["a line above", "a comment inside", "another operator"],
+)
+def test_source_that_was_edited_and_not_loaded_again_is_not_shown_as_what_runs(tmp_path, monkeypatch, old, new):
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"edited_{len(new)}"
+    path = tmp_path / f"{name}.py"
+    before = BEFORE.replace("range(2)", f"range({len(new)})")  # Dynamo mixes up the files of equal code
+    path.write_text(before)
+    module = importlib.import_module(name)
+    path.write_text(before.replace(old, new, 1))
+    ex = rx.explore(module.Model(), (torch.ones(3),))
+    stacks = {line for graph in ex.session.graphs for node in graph.ops for line in node.stack}
+    assert {line.line for line in stacks if line.function == "forward"} == {8, 10}
+    assert not any(line.text for line in stacks if line.function == "forward")
+    then = [text.strip() for text in before.splitlines()]
+    assert all(line.text in {"", then[line.line - 1]} for line in stacks)
+    shown = [line for function in listing(ex.session) for line in function.lines]
+    assert all(line.text.strip() in {"…", then[line.number - 1]} for line in shown)
+    (found,) = (item for item in ex.diagnostics if item.code == "source-changed")
+    assert f"{name}.py:7 in forward" in found.message
+    assert ("in helper" in found.message) is (old == "import torch")
+    ex.mark("r", ops="aten.exp*")
+    assert f"{path} has changed since the call was traced" in str(ex.to_source())
+    again = rx.explore(importlib.reload(module).Model(), (torch.ones(3),))
+    assert not [item for item in again.diagnostics if item.code == "source-changed"]
+    assert all(line.text for graph in again.session.graphs for node in graph.ops for line in node.stack)

@@ -110,7 +110,7 @@ class SourceFile:
     def is_unchanged(self, line: SourceLine) -> bool:
         """Return whether the line has the same text as when the call was traced."""
         current = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
-        return not line.text or current == line.text.strip()
+        return current == line.text.strip()
 
     def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
         """Return the innermost function around the line, by its name, and its statements there, outermost first."""

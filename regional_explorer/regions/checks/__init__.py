@@ -26,7 +26,7 @@ from regional_explorer.regions.checks.cutting import (
 )
 from regional_explorer.regions.checks.evidence import Evidence
 from regional_explorer.regions.checks.failures import check_failures, check_repaired
-from regional_explorer.regions.checks.kept_state import check_state
+from regional_explorer.regions.checks.kept_state import check_source, check_state
 from regional_explorer.regions.checks.presence import check_breaks, check_empty, check_moved
 from regional_explorer.regions.checks.shared import check_shared
 from regional_explorer.regions.checks.subgraph_options import check_eager_subgraphs, check_subgraph_options
@@ -53,6 +53,7 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     check_directions,
     check_neighbours,
     check_state,
+    check_source,
     check_eager_subgraphs,
     check_subgraph_options,
 )

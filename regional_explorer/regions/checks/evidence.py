@@ -23,7 +23,8 @@ class Evidence:
     ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
     around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
     that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
-    ``failed_ops`` are the ops of captured graphs that raised when the graphs first ran.
+    ``outdated`` are the lines of functions whose file was edited after it was loaded; ``failed_ops`` are the ops of
+    captured graphs that raised when the graphs first ran.
     """
 
     graphs: Sequence[Graph]
@@ -36,6 +37,7 @@ class Evidence:
     folded: Sequence[Folded] = ()
     min_cut: bool = False
     not_restored: Sequence[str] = ()
+    outdated: Sequence[SourceLine] = ()
     failed_ops: Sequence[FailedOp] = ()
 
     @cached_property

@@ -56,7 +56,7 @@ class _SourceFile:
             self.traced_texts[line.line] = line.text
             self.numbers_of.setdefault(line.function, []).append(line.line)
         self.changed = any(
-            number > len(self.lines) or (text.strip() and text.strip() != self.lines[number - 1].strip())
+            number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
             for number, text in self.traced_texts.items()
         )
         self.blocks = [] if self.changed else [_DefBlock(path, *span) for span in _def_spans("\n".join(self.lines))]
@@ -72,7 +72,7 @@ class _SourceFile:
     def text(self, block: _DefBlock) -> list[str]:
         """Return the lines of a function, without the indent that all of them share."""
         numbers = range(block.first, block.last + 1)
-        lines = [self.traced_texts.get(number, "…") if self.changed else self.lines[number - 1] for number in numbers]
+        lines = [self.traced_texts.get(number) or "…" if self.changed else self.lines[number - 1] for number in numbers]
         return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
 
 
