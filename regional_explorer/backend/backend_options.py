@@ -40,7 +40,7 @@ class BackendOptions:
     error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. The
     ``partitioner`` is by default that of the exploration a saved plan comes from. ``artifacts`` is a directory that
     compiled partitions are loaded from and saved in; of a plan that lists its artifacts only those are loaded, and none
-    from a directory that others may write, unless ``trust_artifacts``.
+    from a directory that others may write, unless ``trust_artifacts``. With ``ranges`` a profiler shows the regions.
     """
 
     plan: Plan | str | Path | None = None
@@ -48,6 +48,7 @@ class BackendOptions:
     partitioner: str | None = None
     artifacts: str | Path | None = None
     trust_artifacts: bool = False
+    ranges: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> BackendOptions:
@@ -75,6 +76,7 @@ class BackendOptions:
         if self.partitioner is not None:
             check_partitioner(self.partitioner)
         check_flag("trust_artifacts", self.trust_artifacts)
+        check_flag("ranges", self.ranges)
         if self.artifacts is not None:
             folder_at(self.artifacts, is_trusted=self.trust_artifacts)
 

@@ -13,7 +13,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.torch_api import compile_isolated
 
 
-def compile(  # noqa: A001 - named like torch.compile
+def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keyword
     fn: Callable[..., Any],
     plan: Plan | str | Path | None = None,
     *,
@@ -21,6 +21,7 @@ def compile(  # noqa: A001 - named like torch.compile
     partitioner: str | None = None,
     artifacts: str | Path | None = None,
     trust_artifacts: bool = False,
+    ranges: bool = False,
     dynamic: bool | None = None,
     fullgraph: bool = False,
 ) -> Callable[..., Any]:
@@ -39,6 +40,8 @@ def compile(  # noqa: A001 - named like torch.compile
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
             whose code you would not run. If the plan lists its artifacts, only those are loaded.
         trust_artifacts: load whatever fits, even if the plan does not list it or others may write the directory.
+        ranges: make each call of a partition a ``torch.profiler.record_function`` range, named ``mlp (forward)``; off,
+            it costs nothing.
         dynamic: as in ``torch.compile``.
         fullgraph: as in ``torch.compile``.
 
@@ -51,5 +54,5 @@ def compile(  # noqa: A001 - named like torch.compile
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
-    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts, trust_artifacts))
+    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts, trust_artifacts, ranges))
     return compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)

@@ -72,6 +72,7 @@ class PlannedBackend:
             ArtifactStore(folder=self._folder()),
             report=self.report,
             from_source=self.loaded.plan is None,
+            ranges=options.ranges,
         )
         self.findings: list[Diagnostic] = []
         self._checked = False

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
+
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.artifacts.artifact import Artifact
@@ -24,6 +26,7 @@ from regional_explorer.errors import CaptureError, NoCompilerError, RegionalExpl
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import Plan
+from regional_explorer.record.region import Direction
 from regional_explorer.regions.cutting.dependencies import written_inputs
 from regional_explorer.torch_api import NO_COMPILER, BoxedCall, only_computes
 
@@ -50,11 +53,13 @@ class PlannedProgram(CutProgram):
 
     ``report`` is called with a diagnostic of whatever does not run as planned. With ``from_source`` the plan is made of
     the marks in the source, and grows with the graphs. ``_compiling`` is held by the one thread that compiles.
+    With ``ranges`` each call of a partition is a range of torch's profiler.
     ``compiles`` has the compile of each graph that has run, by its id.
     """
 
     report: Callable[[Diagnostic], None] = lambda _diagnostic: None
     from_source: bool = False
+    ranges: bool = False
     source_diagnostics: Sequence[Diagnostic] = ()
     compiles: dict[str, GraphCompile] = field(default_factory=dict)
     _first_keys: WeakKeyDictionary[Switch, str] = field(default_factory=WeakKeyDictionary)
@@ -66,6 +71,19 @@ class PlannedProgram(CutProgram):
             plan, self.source_diagnostics = source_plan(graphs)
             return plan
         return self.plan
+
+    def function_of(self, switch: Switch) -> BoxedCall:
+        """Return what the cut graph calls for a partition: with ``ranges``, in a range named by its region."""
+        call = switch.as_function()
+        if not self.ranges:
+            return call
+        name = f"{switch.piece.claim.region} ({Direction.of_graph(switch.piece.graph_id)})"
+
+        def in_range(args: list[Any]) -> Any:
+            with torch.profiler.record_function(name):
+                return call(args)
+
+        return in_range
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
         """Compile the partitions of a graph in its first run."""

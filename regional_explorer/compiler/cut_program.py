@@ -154,10 +154,14 @@ class CutProgram:
         def build() -> BoxedCall:
             # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
             with self.capture.generated.collected():
-                return boxed(cut_graph(proposed, {switch.piece: switch.as_function() for switch in switches}))
+                return boxed(cut_graph(proposed, {switch.piece: self.function_of(switch) for switch in switches}))
 
         # A graph without partitions runs as captured, without overhead.
         return SwitchedGraph(live, switches, build if switches else lambda: live.eager)
+
+    def function_of(self, switch: Switch) -> BoxedCall:
+        """Return the function that the cut graph calls for a partition."""
+        return switch.as_function()
 
     def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph again that was repaired after it was cut."""

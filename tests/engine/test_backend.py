@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -734,3 +735,17 @@ def test_dynamic_sizes_are_no_other_dtypes(saved_plan, net, x):
     for size in (4, 6):
         compiled(torch.randn(size, 16)).backward()
     assert not modes_told(compiled)
+
+
+def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
+    def profiled(**options):
+        compiled = rx.compile(net, PLAN, **options)
+        compiled(x).backward()
+        with torch.profiler.profile() as profile:
+            compiled(x).backward()
+        return Counter(event.name for event in profile.events() if event.name.startswith(("norm", "up")))
+
+    assert profiled(ranges=True) == {"norm (forward)": 3, "up (forward)": 3, "norm (backward)": 3, "up (backward)": 3}
+    assert not profiled()
+    with pytest.raises(InvalidArgumentError, match="ranges"):
+        rx.compile(net, PLAN, ranges="all")
