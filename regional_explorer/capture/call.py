@@ -205,6 +205,15 @@ class Call:
         self._flags.restore()
 
     @contextlib.contextmanager
+    def undone_if_refused(self) -> Iterator[None]:
+        """Context manager: if the block raises, restore also what the first run made and a later one would need."""
+        try:
+            yield
+        except BaseException:
+            self._state.restore_what_stays()
+            raise
+
+    @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
         """Context manager for running the call as in its first run: afterwards all of the user's state is as before.
 

@@ -60,4 +60,5 @@ def explore(
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
     with Interrupts().raised_at_the_end():
         call = Call(fn, args, kwargs, grad=grad)
-        return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))
+        with call.undone_if_refused():
+            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

@@ -27,6 +27,7 @@ class AssignedState:
         self.not_restored: tuple[str, ...] = ()
         self._before: list[tuple[Variables, ValuesByKey]] = [(scope, scope.read()) for scope in reach.variables]
         self._after: list[ValuesByKey] = []
+        self._before_first: list[tuple[Variables, ValuesByKey]] = []
         self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
         self._leaves = [(tensor, tensor.requires_grad, tensor.grad) for tensor in reach.tensors if tensor.is_leaf]
         self._known_tensors = reach.tensors
@@ -67,6 +68,8 @@ class AssignedState:
             stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
             added = stay if scope.restorable else list(before)
             labels += [scope.label(key) for key in added]
+            if added:
+                self._before_first.append((scope, before))
             values = {key: value for key, value in before.items() if key not in added}
             watched.append((scope, values | {key: after[key] for key in added if key in after}))
         self._before, self._after, self.not_restored = watched, [], tuple(dict.fromkeys(labels))
@@ -94,6 +97,11 @@ class AssignedState:
             if _any_changed(before, scope.read()):
                 scope.assign(before)
         self._restore_data()
+
+    def restore_what_stays(self) -> None:
+        """Restore what ``not_restored`` names, too: nobody will be told."""
+        for scope, before in self._before_first:
+            scope.assign(before)
 
     def _restore_data(self) -> None:
         for tensor, flag, grad in self._leaves:
