@@ -507,7 +507,7 @@ class Dropping(nn.Module):
     def forward(self, x, target):
         for layer in self.layers:
             x = self.drop(F.gelu(layer(x)))
-        return F.cross_entropy(self.last(F.dropout(x, 0.1)), target)
+        return F.cross_entropy(self.last(F.dropout(x, 0.1, self.training)), target)
 
 
 DROPPING_PLAN = rx.Plan(
@@ -749,3 +749,24 @@ def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
     assert not profiled()
     with pytest.raises(InvalidArgumentError, match="ranges"):
         rx.compile(net, PLAN, ranges="all")
+
+
+def test_a_training_program_that_evaluates_on_batches_of_other_sizes_runs_compiled_throughout():
+    run, losses = Run(autocast=True), []
+    for _ in range(2):
+        run.train(2)
+        run.model.eval()
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            for size in (16, 16, 5):  # the last batch is smaller
+                x, target = torch.randn(size, 16), torch.randint(0, 4, (size,))
+                losses.append((run.step(x, target), run.model(x, target)))
+        run.model.train()
+    for found, expected in losses:
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+    status = rx.status(run.step)
+    assert {str(part.state) for part in status.partitions} == {"compiled"}
+    late = {graph.partition("/")[0] for graph in status.graphs} - {"0"}
+    assert [found.graph for found in status.diagnostics if found.code == "recompiled"] == [
+        f"{index}/dynamo" for index in sorted(late)
+    ]
+    assert not [found for found in status.diagnostics if found.severity != "info"]
