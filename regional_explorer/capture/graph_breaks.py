@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from regional_explorer.capture.source_lines import Outdated, as_loaded, is_internal, original_function, source_line
 from regional_explorer.record.graph import GraphBreak, MarkedBlock, SourceLine
@@ -13,23 +14,31 @@ _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
 
 
-def record_breaks(breaks: Sequence[Break], outdated: Outdated) -> tuple[GraphBreak, ...]:
-    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it."""
+def record_breaks(
+    breaks: Sequence[Break], names: Mapping[int, tuple[str, ...]], outdated: Outdated
+) -> tuple[GraphBreak, ...]:
+    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it.
+
+    ``names`` are the module paths by ``id(module)``. A break in code of torch alone has that code's lines.
+    """
     records: dict[tuple[str, SourceLine | None], GraphBreak] = {}
     for graph_break in breaks:
         if graph_break.reason.startswith(_ESCAPED_MARK) and records:
             continue
+        frames = [frame for frame in graph_break.frames if "/torch/_dynamo/" not in frame[0]]  # its own wrappers
+        users = [frame for frame in frames if not is_internal(frame[0])]
         stack = tuple(
             as_loaded(source_line(file, line, original_function(function)), outdated)
-            for file, line, function in graph_break.frames
-            if not is_internal(file)
+            for file, line, function in users or frames
         )
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None)
         if key not in records or (graph_break.marks and not records[key].blocks):
-            records[key] = GraphBreak(
-                reason, stack, marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
-            )
+            modules = records[key].modules if key in records else ()
+            blocks, hint = marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
+            records[key] = GraphBreak(reason, stack, blocks, hint, modules)
+        paths = [path for module in graph_break.modules for path in names.get(module, ()) if path]
+        records[key] = replace(records[key], modules=tuple(dict.fromkeys((*records[key].modules, *paths))))
     return tuple(records.values())
 
 

@@ -72,7 +72,7 @@ class Capture(TracedGraphs):
             live.run_as_captured(self.failed_targets)
         for frame in self.frames if self.failed_ops else ():
             frame.record(self.names)
-        self.breaks = record_breaks(breaks, self.outdated)
+        self.breaks = record_breaks(breaks, self.names, self.outdated)
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 

@@ -12,7 +12,7 @@ from regional_explorer.compiler.config.validate import checked_direction, config
 from regional_explorer.errors import SelectorError
 from regional_explorer.errors.arguments import check_argument, check_flag
 from regional_explorer.exploration.live import LiveOwner
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.presets import preset
 from regional_explorer.record.region import Direction
@@ -32,6 +32,7 @@ class Draft:
 
     plan: Plan
     graphs: Sequence[Graph]
+    breaks: Sequence[GraphBreak] = ()
 
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,
@@ -69,7 +70,7 @@ class Draft:
         check_flag("each", each)
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
         chosen = selectors(patterns, innermost=innermost, only=only)
-        self.plan = marked(self.plan, self.graphs, name, chosen, each=each)
+        self.plan = marked(self.plan, self.graphs, name, chosen, each=each, breaks=self.breaks)
         return self
 
     def unmark(self, name: str) -> Self:

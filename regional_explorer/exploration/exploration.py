@@ -113,7 +113,8 @@ class Exploration:
 
     def draft(self) -> Draft:
         """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
-        return Draft(self.plan, self.live.capture.graphs)
+        capture = self.live.capture
+        return Draft(self.plan, capture.graphs, capture.breaks)
 
     def preview(self, plan: Plan) -> Preview:
         """Return the partitions and diagnostics that a plan would give, without applying it.

@@ -274,13 +274,14 @@ class GraphBreak:
     """A place where Dynamo ended one graph; the code there runs in plain Python.
 
     ``blocks`` are the marked blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the
-    workaround that torch itself suggests, if any.
+    workaround that torch itself suggests, if any. ``modules`` are the paths of the modules it happened in.
     """
 
     reason: str
     stack: tuple[SourceLine, ...] = ()
     blocks: tuple[MarkedBlock, ...] = ()
     hint: str = ""
+    modules: tuple[str, ...] = ()
 
     @property
     def source(self) -> SourceLine | None:

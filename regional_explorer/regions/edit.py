@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.graph import Graph
+from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region import Region, configs_text, require_name
 from regional_explorer.record.selector import Selector, SelectorKind
@@ -42,18 +42,26 @@ def _patterns(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     return texts
 
 
-def marked(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...], *, each: bool = False) -> Plan:
+def marked(
+    plan: Plan,
+    graphs: Sequence[Graph],
+    name: str,
+    chosen: tuple[Selector, ...],
+    *,
+    each: bool = False,
+    breaks: Sequence[GraphBreak] = (),
+) -> Plan:
     """Return the plan with the nodes that ``chosen`` picks marked as ``name``.
 
     An existing region of that name gets them in addition. With ``each``, every module that matches becomes a separate
-    region, ``name[path]``.
+    region, ``name[path]``. ``breaks`` are the graph breaks, for the message if nothing matches.
 
     Raises:
         SelectorError: a selector matches nothing, or nodes of one name.
         PlanError: the name is not a string.
     """
     require_name(name)
-    require_match(name, chosen, graphs)
+    require_match(name, chosen, graphs, breaks=breaks)
     for region_name, selectors_of_region in _one_per_module(name, chosen, graphs) if each else [(name, chosen)]:
         if region_name in plan:
             both = (*plan[region_name].selectors, *selectors_of_region)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from regional_explorer.errors import SelectorError, did_you_mean
 from regional_explorer.errors.texts import listing
-from regional_explorer.record.graph import Graph, GraphKind, SourceLine
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, SourceLine
 from regional_explorer.record.named_subgraphs import subgraph_names, subgraphs
 from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.regions.line_ranges import LineRange
@@ -23,14 +23,19 @@ Among = Callable[[int | None], bool]
 
 
 def require_match(
-    name: str, chosen: Iterable[Selector], graphs: Sequence[Graph], among: Among = lambda _: True
+    name: str,
+    chosen: Iterable[Selector],
+    graphs: Sequence[Graph],
+    among: Among = lambda _: True,
+    breaks: Sequence[GraphBreak] = (),
 ) -> None:
     """Raise SelectorError if a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
 
     It is raised, too, for the name of several nodes that belong to different operations of the program.
 
-    ``among`` says which origins count. Among several node names, some may be nodes that no selector picks (an input, a
-    sum of gradients), since a selection in the graph contains those too.
+    ``among`` says which origins count; ``breaks`` are the graph breaks, which may be the cause. Among several node
+    names, some may be nodes that no selector picks (an input, a sum of gradients), since a selection in the graph
+    contains those too.
     """
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
@@ -56,9 +61,27 @@ def require_match(
             hint = (
                 " It is an input, or a backward op that was not traced from a forward op: selectors cannot pick those."
                 if is_node and among(None)
-                else _suggestions(selector.kind, pattern, graphs, among)
+                else broken_at(single, breaks) or _suggestions(selector.kind, pattern, graphs, among)
             )
             raise SelectorError(f"Region {name!r}: {_shortened(str(single))} matches no operation {where}.{hint}")
+
+
+def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
+    """Return which graph break is inside what ``selector`` names, or around it: it ran eagerly. Empty if none is."""
+    for graph_break in reversed(breaks):
+        where = f"at {graph_break.source}" if graph_break.source is not None else "in the call"
+        runs_eagerly = f"where it runs eagerly: {graph_break.reason.rstrip('.')}."
+        for pattern in selector.patterns:
+            if selector.kind is SelectorKind.MODULES:
+                rule = module_glob(pattern)
+                for path in reversed(graph_break.modules):
+                    if rule.fullmatch(path) or pattern.startswith(f"{path}."):
+                        return f" The graph broke in module {path!r} {where}, {runs_eagerly}"
+            elif selector.kind is SelectorKind.LINES:
+                lines = LineRange.parse(pattern)
+                if any(lines.contains(line) for line in graph_break.stack):
+                    return f" The graph broke {where}, {runs_eagerly}"
+    return ""
 
 
 def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -148,12 +149,31 @@ def traced_code() -> list[types.CodeType]:
 class Break:
     """A graph break as Dynamo reports it.
 
-    ``frames`` are ``(file, line, function)``, outermost first; ``marks`` the marked blocks it happened in.
+    ``frames`` are ``(file, line, function)``, outermost first; ``marks`` the marked blocks it happened in, ``modules``
+    the ids of the modules.
     """
 
     reason: str
     frames: tuple[tuple[str, int, str], ...]
     marks: tuple[OpenMark, ...] = ()
+    modules: tuple[int, ...] = ()
+
+
+def _modules_around(translator: Any, error: BaseException | None) -> Iterator[int]:
+    """Yield the ids of the modules that Dynamo was in when ``error`` was raised, outermost first.
+
+    It reports the break for the frame that can go on, and has left those of the modules below: they are in the
+    traceback.
+    """
+    if (module := frame_module()) is not None:
+        yield id(module)
+    for frame, _ in traceback.walk_tb(error.__traceback__ if error is not None else None):
+        inner = frame.f_locals.get("self")
+        translator = inner if isinstance(inner, symbolic_convert.InstructionTranslatorBase) else translator
+    for key in translator.nn_module_stack:
+        module_id = str(key).partition("@")[0]  # "<id(module)>", or "<id>@k" for a later call
+        if module_id.isdigit():
+            yield int(module_id)
 
 
 @contextlib.contextmanager
@@ -174,7 +194,7 @@ def graph_breaks() -> Iterator[list[Break]]:
         stack = getattr(errors[0], "real_stack", None) if errors else None
         frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack or TracingContext.extract_stack())
         reason = str(errors[0]) if errors else (reasons[0] if reasons else "unknown")
-        breaks.append(Break(reason, frames, open_marks()))
+        breaks.append(Break(reason, frames, open_marks(), tuple(_modules_around(self, errors[0] if errors else None))))
         return original(self, *args, **kwargs)
 
     with mock.patch.object(translator, "log_graph_break", note_break):

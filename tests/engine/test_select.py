@@ -150,6 +150,48 @@ def test_nodes_that_no_region_can_have_may_be_among_others(ex):
         ex.mark("y", nodes="primals_1")
 
 
+class Averaging(nn.Module):
+    """Batch norms that read a counter's value, which breaks the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None)
+        self.down = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None))
+
+    def forward(self, x):
+        x = self.up(x)
+        x = self.norm(x)
+        return self.down(x).sin()
+
+
+def test_a_module_that_a_graph_break_made_run_eagerly_says_so_and_where(tmp_path):
+    ex = rx.explore(Averaging(), (torch.randn(8, 4),))
+    lines = {"norm": 3, "n*m": 3, "down": 4, "down.0": 4, "down.1": 4}
+    first = next(item.stack[-1] for item in ex.session.breaks)
+    for pattern, line in lines.items():
+        number = first.def_line + line - 1
+        module = {"n*m": "norm", "down.0": "down"}.get(pattern, pattern)
+        with pytest.raises(
+            SelectorError, match=rf"The graph broke in module '{module}' at \S+:{number} in forward"
+        ) as told:
+            ex.mark("r", modules=pattern)
+        assert "where it runs eagerly: Unsupported Tensor.item() call" in str(told.value)
+    with pytest.raises(SelectorError, match=rf"The graph broke at \S+:{first.line} in forward, where it runs eagerly"):
+        ex.mark("r", lines="Averaging.forward:3")
+    with pytest.raises(SelectorError, match=r"matches no operation of this call. Examples of modules: up"):
+        ex.mark("r", modules="uq")
+    ex.plan = rx.Plan((rx.Region("r", (rx.Selector("modules", ("norm",)),)),))
+    (empty,) = [found for found in ex.diagnostics if found.code == "region-empty"]
+    assert "match nothing in this call. The graph broke in module 'norm' at" in empty.message
+    assert rx.load(ex.save(tmp_path / "session.json")).session.breaks == ex.session.breaks
+
+
+def test_a_break_in_torchs_own_code_alone_has_its_line():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None))
+    with pytest.raises(rx.CaptureError, match=r"- batchnorm.py:\d+ in forward: Unsupported Tensor.item"):
+        rx.explore(model, (torch.randn(8, 4),))
+
+
 def test_names_that_are_spelt_otherwise_are_found_by_their_last_part(ex):
     with pytest.raises(SelectorError, match=r"Examples of modules: layers.0.up, layers.1.up"):
         ex.mark("x", modules="model.decoder.up")

@@ -9,6 +9,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph, GraphKind, Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.checks.evidence import Evidence, lines
+from regional_explorer.regions.required_match import broken_at
 from regional_explorer.torch_api import Folded
 
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
@@ -134,7 +135,9 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
         remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
     else:
-        why = "its selectors match nothing in this call"
+        causes = (broken_at(selector, evidence.breaks) for selector in evidence.plan[region].selectors)
+        cause = next(filter(None, causes), "").rstrip(".")
+        why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
         remedy = f"Mark it again, or ex.unmark({region!r})."
     return Diagnostic(
         DiagnosticCode.REGION_EMPTY,
