@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import torch
+
 from regional_explorer.capture.restore.random_state import RandomState
 from regional_explorer.compiler.artifacts.artifact import Artifact
 from regional_explorer.compiler.artifacts.fingerprint import fingerprint
@@ -200,8 +202,8 @@ class Switch:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
         if why := misread(args, self.inputs or ()):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
-        results = self._run_or_eager(artifact, args)
-        if self.artifact is not artifact:
+        results, is_compiled = self._run_or_eager(artifact, args)
+        if not is_compiled:
             return results
         wrong_outputs = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
         self.implementation = self._settled_call(artifact, wrong_outputs)
@@ -214,7 +216,7 @@ class Switch:
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.
             if not fits or not fits(args):
-                return self._run_or_eager(artifact, args)
+                return self._run_or_eager(artifact, args)[0]
             try:
                 return call(args)
             except Exception as error:
@@ -236,18 +238,19 @@ class Switch:
             relaid[index] = laid_out(relaid[index], self.outputs[index])
         return tuple(relaid)
 
-    def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> Any:
-        """Run the artifact; if it raises and eager code does not, stay eager from then on and report why.
+    def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> tuple[Any, bool]:
+        """Return the results, and whether the artifact computed them.
 
-        Generated code rejects inputs of other sizes or strides with an AssertionError. If the config enables asserts,
-        the error says which node failed.
+        If it raises and eager code does not, stay eager from then on and report why; only this call is eager where an
+        input is empty that was not. Generated code rejects inputs of other sizes or strides with an AssertionError. If
+        the config enables asserts, the error says which node failed.
 
         Raises:
             RegionAssertionError: an assert that the region's config enables failed.
         """
         try:
             if artifact.guard is None or artifact.guard(args):
-                return artifact.call(list(args))
+                return artifact.call(list(args)), True
             why = ""
         except AssertionError as error:
             if _enables_asserts(artifact):
@@ -256,10 +259,11 @@ class Switch:
         except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: other partitions go on
             why = f"the compiled code raised {type(error).__name__}: {error}"
         # Outside the except block: the error keeps alive what the compiled code had allocated.
-        if why:
-            return self._refuse_artifact(artifact, why, args)
-        self.on_eager("these sizes are outside the guards of the compiled code")
-        return self.eager(args)
+        is_empty = why and _is_newly_empty(args, self.inputs or ())
+        if why and not is_empty:
+            return self._refuse_artifact(artifact, why, args), False
+        self.on_eager("an input is empty" if is_empty else "these sizes are outside the guards of the compiled code")
+        return self.eager(args), False
 
     def _refuse_artifact(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
         results = self.eager(args)
@@ -268,6 +272,14 @@ class Switch:
         self.refusal = why.splitlines()[0]
         self.on_eager(self.refusal)
         return results
+
+
+def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
+    """Return whether a tensor is empty where the recorded one was not."""
+    return any(
+        isinstance(value, torch.Tensor) and value.numel() == 0 and layout.size and 0 not in layout.size
+        for value, layout in zip(args, inputs, strict=False)
+    )
 
 
 def _enables_asserts(artifact: Artifact) -> bool:

@@ -1,6 +1,7 @@
 """Compiling: each region under its own config, only what is stale, equal pieces once."""
 
 import copy
+import dataclasses
 import gc
 import random
 import sys
@@ -186,6 +187,44 @@ def test_a_size_that_the_compile_finds_to_be_fixed_is_checked_in_every_call():
         torch.testing.assert_close(compiled(x, 6), rows(x, 6))
     assert not ex.diagnostics
     assert ex.partitions.state.tolist() == ["compiled"]
+
+
+def with_artifact(monkeypatch, **changes):
+    """Return a switch that runs a changed artifact, an input of its call, and the call."""
+    ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")
+    ex.compile()
+    (switch,) = ex.live.program.switches
+    monkeypatch.setattr(switch, "implementation", switch.implementation)
+    artifact = switch.artifact
+    switch.use(dataclasses.replace(artifact, dynamic=True, **changes))
+    return ex, switch, lambda x: switch.implementation([x])[0]
+
+
+def test_an_empty_input_that_compiled_code_cannot_take_runs_eagerly_without_a_failure(monkeypatch):
+    def full(args):
+        assert args[0].numel(), "expected size"
+        return (args[0].sin() * 2,)
+
+    ex, switch, call = with_artifact(monkeypatch, call=full)
+    noted = []
+    switch.on_eager = noted.append
+    assert call(torch.randn(0, 3)).shape == (0, 3)
+    assert noted == ["an input is empty"]
+    assert switch.artifact is not None
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(call(x), x.sin() * 2)
+    assert not [found for found in ex.diagnostics if found.code == "region-failed"]
+
+
+def test_the_first_call_that_runs_eagerly_says_nothing_of_what_compiled_code_returns(monkeypatch):
+    answers = [False, True, True]
+
+    def transposed(args):
+        return ((args[0].sin() * 2).t().contiguous().t(),)
+
+    _, _, call = with_artifact(monkeypatch, call=transposed, guard=lambda _args: answers.pop(0))
+    x = torch.randn(4, 3)
+    assert [call(x).stride() for _ in range(3)] == [(3, 1)] * 3
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])
