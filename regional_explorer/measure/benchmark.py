@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,19 +19,21 @@ from regional_explorer.measure.accuracy.numerics import (
     TWIN_NOTE,
     Reference,
     compare,
+    failing_twice,
+    nondeterministic,
     not_comparable,
     run_once,
     verdict,
     without_twin,
 )
-from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.measure.accuracy.reference import find_reference, unless_repeating
 from regional_explorer.measure.partition_benchmark import NO_RESULTS, PartitionResults
 from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
 from regional_explorer.measure.timing.timed_call import TimedCall, do_nothing
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -96,21 +99,7 @@ def benchmark(
     traces = variants.traces()
     if run.cancelled():
         return False
-    run.progress("checking numerics: eager", 0.0)
-    found_reference = untimed(lambda: find_reference(call, program, run.cancelled))
-    yield Outcome(diagnostics=tuple(found_reference.diagnostics))
-    deterministic = not found_reference.reference.nondeterministic
-    verdicts: dict[str, NumericsVerdict] = {
-        VariantName.EAGER: NumericsVerdict.REFERENCE if deterministic else NumericsVerdict.NOT_COMPARABLE
-    }
-    for variant in ready:
-        if run.cancelled():
-            return False
-        if variant.name is not VariantName.EAGER:
-            run.progress(f"checking numerics: {variant.name}", 0.0)
-            rows = untimed(partial(_numerics_rows, call, program, variant, found_reference.reference))
-            yield Outcome(numerics=rows)
-            verdicts[variant.name] = verdict(rows)
+    verdicts = yield from _check_numerics(variants, ready, run)
     if run.cancelled():
         return False
     timed_calls = [timed_call(call, variant) for variant in ready]
@@ -134,6 +123,43 @@ def benchmark(
     return True
 
 
+def _check_numerics(
+    variants: Variants, ready: list[Variant], run: RunContext
+) -> Generator[Outcome, None, Mapping[str, NumericsVerdict]]:
+    """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
+
+    Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
+    """
+    call, program, untimed = variants.call, variants.program, run.executor.run_untimed
+    run.progress("checking numerics: eager", 0.0)
+    found = untimed(lambda: find_reference(call, program, run.cancelled))
+    yield Outcome(diagnostics=found.diagnostics)
+    reference, verdicts = found.reference, dict[str, NumericsVerdict]()
+    for variant in [variant for variant in ready if variant.name is not VariantName.EAGER]:
+        if run.cancelled():
+            break
+        run.progress(f"checking numerics: {variant.name}", 0.0)
+        try:
+            rows = untimed(partial(_numerics_rows, call, program, variant, reference))
+        except CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
+            ready.remove(variant)
+            yield Outcome(diagnostics=(_raised(variant.name, error),))
+            continue
+        if verdict(rows) is NumericsVerdict.FAILED:
+            again = untimed(partial(unless_repeating, call, reference.eager, reference.arithmetic))
+            if again is not None:
+                reference, rows = again.reference, nondeterministic(rows)
+                yield Outcome(diagnostics=again.diagnostics)
+        yield Outcome(numerics=rows)
+        verdicts[variant.name] = verdict(rows)
+    verdicts[VariantName.EAGER] = (
+        NumericsVerdict.NOT_COMPARABLE if reference.nondeterministic else NumericsVerdict.REFERENCE
+    )
+    return verdicts
+
+
 def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
@@ -147,6 +173,17 @@ def _without_verdict(
         else timing
         for timing in timings
     ]
+
+
+def _raised(name: VariantName, error: Exception) -> Diagnostic:
+    """Return the diagnostic of a variant that raised before it was measured."""
+    return Diagnostic(
+        DiagnosticCode.VARIANT_FAILED,
+        f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
+        f"{(str(error).splitlines() or [''])[0]}",
+        Severity.ERROR,
+        remedy="The other variants were measured; call this one by hand to see the full traceback.",
+    )
 
 
 def _retraced_warning(name: VariantName, traces: int) -> str:
@@ -235,10 +272,14 @@ def _numerics_rows(call: Call, program: Program, variant: Variant, reference: Re
     marked_draws = any(switch.draws for switch in program.switches)
     is_upstream = variant.name is VariantName.UPSTREAM
     needs_twin = variant.name is VariantName.REGIONAL and marked_draws
+
+    def rows_of_a_call() -> tuple[Numerics, ...]:
+        note = TWIN_NOTE if needs_twin else ""
+        return compare(variant.name, run_once(call, variant.function), reference, note)
+
     try:
         with program.drawing_as_eager() if needs_twin else nullcontext():
-            note = TWIN_NOTE if needs_twin else ""
-            rows = compare(variant.name, run_once(call, variant.function), reference, note)
+            rows = failing_twice(rows_of_a_call)
     except RegionCompileError as error:
         rows = compare(variant.name, run_once(call, variant.function), reference)
         return without_twin(rows, error)

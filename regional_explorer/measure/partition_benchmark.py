@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -112,6 +113,24 @@ class _PartitionKind:
 
     def measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
         """Check and measure; return the seconds spent and why it ended."""
+        try:
+            return (yield from self._measure())
+        except CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
+            why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
+            piece, name = self.switches[0].piece, self.switches[0].partition.name
+            diagnostic = Diagnostic(
+                DiagnosticCode.VARIANT_FAILED,
+                f"Partition {name} alone: {why}",
+                Severity.ERROR,
+                region=piece.claim.region,
+                graph=piece.graph_id,
+            )
+            yield PartitionResults(diagnostics=(diagnostic,))
+            return 0.0, Stop.FAILED
+
+    def _measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
         untimed, cancelled = self.context.run.executor.run_untimed, self.context.run.cancelled
         recorded = untimed(lambda: record_inputs(self.program, self.switches))
         switch, args = recorded.switch, recorded.args
@@ -128,17 +147,10 @@ class _PartitionKind:
         if check is not None:
             verdict = check.verdict
             yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
-        try:
-            with as_in_the_call():
-                rounds = measure_rounds(
-                    calls, self.options, self.context, baseline=VariantName.EAGER, numerics={COMPILED: verdict}
-                )
-        except MeasureError as error:
-            message = f"Partition {name} alone: {error}"
-            region, graph = switch.piece.claim.region, switch.piece.graph_id
-            diagnostic = Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR, region=region, graph=graph)
-            yield PartitionResults(diagnostics=(diagnostic,))
-            return 0.0, Stop.FAILED
+        with as_in_the_call():
+            rounds = measure_rounds(
+                calls, self.options, self.context, baseline=VariantName.EAGER, numerics={COMPILED: verdict}
+            )
         timings = {timing.variant: timing for timing in rounds.timings}
         if VariantName.EAGER in timings:
             yield PartitionResults(

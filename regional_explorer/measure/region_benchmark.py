@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from regional_explorer.compiler.run_context import no_progress
 from regional_explorer.compiler.variants import Variants
+from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import Outcome, timed_call
 from regional_explorer.measure.partition_benchmark import distinct, measure_partitions
 from regional_explorer.measure.reconcile import CUT_GRAPH
@@ -14,6 +15,7 @@ from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.measured_rounds import MeasureContext
 from regional_explorer.measure.timing.rounds import run_rounds
 from regional_explorer.measure.timing.rounds_result import RoundsResult
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.variant_name import VariantName
 
 
@@ -34,9 +36,14 @@ def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: Me
             yield Outcome(partition_results=results)
         if not run.cancelled():
             run.progress("dispatch of the cut graph", 1.0)
-            result = _measure_dispatch(variants, dispatch_options, context)
-            yield Outcome(cut=result)
-            result.stopped.raise_interrupt()
+            try:
+                result = _measure_dispatch(variants, dispatch_options, context)
+            except MeasureError as error:
+                message = f"The cut graph with eager regions: {error}"
+                yield Outcome(diagnostics=(Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR),))
+            else:
+                yield Outcome(cut=result)
+                result.stopped.raise_interrupt()
     finally:
         program.apply_artifacts()
         program.select_regional(on=True)

@@ -110,6 +110,41 @@ def test_regions_with_effects_are_checked_and_measured_alone():
     assert "variant-failed" not in {item.code for item in ex.diagnostics}
 
 
+# ------------------------------------------------------------------------------------------------ a variant that raises
+
+RUNS = []
+
+
+def _a_few_times(x: torch.Tensor) -> torch.Tensor:
+    RUNS.append(x.shape)
+    if len(RUNS) > 3:  # traced, then run for the layouts of the inputs, and as captured
+        raise RuntimeError("not again")
+    return x * 3
+
+
+a_few_times = torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())(_a_few_times)
+a_few_times.register_fake(torch.empty_like)
+
+
+def raises_when_traced(x):
+    with rx.region("r"):
+        y = x.sin()
+        y = a_few_times(y) if torch.compiler.is_compiling() else y * 3
+    return y.cos()
+
+
+def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_results():
+    RUNS.clear()
+    ex = rx.explore(raises_when_traced, (torch.randn(8),))
+    timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
+    assert timings.variant.tolist() == ["eager"]
+    told = [item.message for item in ex.diagnostics if item.code == "variant-failed"]
+    compared = "raised RuntimeError when its results were to be compared with eager's: not again"
+    assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(told)
+    assert "Partition r.0/0/inference alone: RuntimeError: not again" in told
+    assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in told)
+
+
 # ---------------------------------------------------------------------------------------- any failure, one partition
 
 

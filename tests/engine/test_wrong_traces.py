@@ -1,5 +1,6 @@
 """Traces that are not what the call does, calls that do not repeat themselves: both are told, and no speedup stands."""
 
+import itertools
 import os
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
+from regional_explorer.measure.accuracy.numerics import compare, run_once
 from regional_explorer.measure.accuracy.reference import find_reference
 from regional_explorer.render.report.result_tables import timings_table
 from tests.engine import programs
@@ -197,6 +199,97 @@ def test_a_call_that_does_not_repeat_itself_is_not_comparable():
     for row in table.rows:
         shown = row[table.columns.index("speedup")].text
         assert shown == "–" or shown.endswith(NOT_COMPARABLE)
+
+
+@torch.compiler.disable
+def tripled_in_place(y):
+    y.mul_(3)
+
+
+@torch.compiler.disable
+def first_tripled_in_place(y):
+    y.data[0].mul_(3)
+
+
+@pytest.mark.parametrize("write", [tripled_in_place, first_tripled_in_place])
+def test_the_float64_run_goes_on_from_what_eager_code_between_two_graphs_writes(write):
+    def f(x):
+        y = x.sin()
+        write(y)
+        return y.cos()
+
+    ex = rx.explore(f, (torch.randn(64),))
+    assert ex.session.breaks
+    (row,) = compare("eager", run_once(ex.live.call), find_reference(ex.live.call, ex.live.program).reference)
+    assert row.eager_error < 1e-7
+    assert not row.judged_by_eager
+
+
+class Drift:
+    """What each call adds: nothing will put back how far an iterator has come."""
+
+    added = itertools.repeat(0.0)
+
+
+@torch.compiler.disable
+def drift(x):
+    return x + next(Drift.added)
+
+
+def drifting(x):
+    return drift(x.sin()) * 2
+
+
+@pytest.fixture
+def explored_before_it_drifts():
+    Drift.added = itertools.repeat(0.0)
+    yield rx.explore(drifting, (torch.randn(8),))
+    Drift.added = itertools.repeat(0.0)
+
+
+def drift_after(calls):
+    Drift.added = itertools.chain([0.0] * calls, itertools.repeat(1.0))
+
+
+def test_eager_is_looked_at_again_before_the_trace_is_called_wrong(explored_before_it_drifts):
+    ex = explored_before_it_drifts
+    drift_after(2)  # eager, and eager again
+    found = find_reference(ex.live.call, ex.live.program)
+    assert [diagnostic.code for diagnostic in found.diagnostics] == ["call-nondeterministic"]
+    assert found.reference.nondeterministic
+
+
+def test_eager_is_looked_at_again_before_a_variant_is_called_wrong(explored_before_it_drifts):
+    ex = explored_before_it_drifts
+    drift_after(4)  # eager twice, the trace, and the trace in float64
+    timings = ex.benchmark(variants=("aot_eager",), budget_s=0.1)
+    assert set(timings.numerics) == {NOT_COMPARABLE}
+    assert "call-nondeterministic" in {item.code for item in ex.diagnostics}
+
+
+@pytest.mark.compiles
+def test_a_result_that_is_wrong_once_is_not_comparable():
+    def f(x):
+        with rx.region("r"):
+            return x.sin() + 1
+
+    ex = rx.explore(f, (torch.randn(64),))
+    ex.compile()
+    (switch,) = ex.live.program.switches
+    right, calls = switch.artifact, []
+
+    def wrong_once(args):
+        calls.append(args)
+        return tuple(value * 0 if len(calls) == 1 else value for value in right.call(args))
+
+    ex.live.program.store.artifacts[right.key] = type(right)(**{**vars(right), "call": wrong_once})
+    ex.live.program.apply_artifacts()
+    ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
+    (row,) = ex.numerics.itertuples()
+    assert (row.verdict, row.note) == (
+        NOT_COMPARABLE,
+        "two calls of this code differ: one is right, and the other is not",
+    )
 
 
 def test_rounding_in_another_order_is_no_nondeterminism():

@@ -22,7 +22,7 @@ class Float64:
 
     Each graph is rewritten to compute in float64; between graphs, and for AOTAutograd and autograd, values keep the
     dtype that they were traced with. The exact value of each is kept and found again by its place in memory, so that
-    the next graph continues from it.
+    the next graph continues from it, in the elements that nothing has written to since.
     """
 
     def __init__(self, capture: Capture) -> None:
@@ -74,7 +74,10 @@ class Float64:
         if not isinstance(value, torch.Tensor) or value.dtype not in LOW_DTYPES:
             return value
         exact = self._exact_values.get(_memory_place(value))
-        return exact if exact is not None else value.detach().double()
+        if exact is None:
+            return value.detach().double()
+        written = exact.to(value.dtype) != value.detach()
+        return torch.where(written, value.detach().double(), exact) if written.any() else exact
 
     def _rounded_to(self, value: Any, dtype: torch.dtype | None) -> Any:
         if not isinstance(value, torch.Tensor) or dtype not in LOW_DTYPES or value.dtype is not torch.float64:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
 TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
+RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
 
@@ -100,9 +101,7 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
         rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
     rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
     rows = rows or [_unchecked_row(variant, "outputs", NOTHING_TO_COMPARE)]
-    if reference.nondeterministic:
-        return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
-    return tuple(rows)
+    return nondeterministic(rows) if reference.nondeterministic else tuple(rows)
 
 
 def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
@@ -128,6 +127,20 @@ def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
         replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=why) if row.verdict == NumericsVerdict.FAILED else row
         for row in rows
     )
+
+
+def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
+    """Return the rows of a call that does not repeat itself in eager mode."""
+    return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
+
+
+def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
+    """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
+    rows = rows_of_a_call()
+    if verdict(rows) is not NumericsVerdict.FAILED:
+        return rows
+    again = {row.tensor for row in rows_of_a_call() if row.verdict is NumericsVerdict.FAILED}
+    return tuple(not_comparable([row], RIGHT_ONCE)[0] if row.tensor not in again else row for row in rows)
 
 
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:

@@ -16,7 +16,15 @@ from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.accuracy.float64 import LOW_DTYPES, to_float64
-from regional_explorer.measure.accuracy.numerics import TWIN_NOTE, Reference, compare, repeats, verdict, without_twin
+from regional_explorer.measure.accuracy.numerics import (
+    TWIN_NOTE,
+    Reference,
+    compare,
+    failing_twice,
+    repeats,
+    verdict,
+    without_twin,
+)
 from regional_explorer.measure.accuracy.rounded import Moves, Rounded
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.accuracy.values import Values, dense
@@ -83,7 +91,8 @@ def check_partition(
 
         def rows_of(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
             with _using_twin(program, switch, config):
-                partition_rows = compare(COMPILED, run_piece(switch.as_function()), reference, note)
+                compiled = switch.as_function()
+                partition_rows = failing_twice(lambda: compare(COMPILED, run_piece(compiled), reference, note))
             return tuple(replace(row, partition=partition) for row in partition_rows)
 
         draw_config = {"fallback_random": True} if switch.draws else {}

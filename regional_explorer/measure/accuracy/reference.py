@@ -13,7 +13,7 @@ from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.float64 import Float64
 from regional_explorer.measure.accuracy.numerics import Reference, compare, in_words, repeats, run_once
 from regional_explorer.measure.accuracy.rounded import Moves, Rounded
-from regional_explorer.measure.accuracy.rounding import arithmetic_of
+from regional_explorer.measure.accuracy.rounding import Arithmetic, arithmetic_of
 from regional_explorer.measure.accuracy.trace_difference import trace_differs
 from regional_explorer.measure.accuracy.values import Values
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -39,10 +39,8 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     """
     eager = run_once(call)
     arithmetic = arithmetic_of(live.gm for live in program.capture.live)
-    eager_again = run_once(call)
-    if not repeats(eager, eager_again, arithmetic):
-        rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
-        return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
+    if (found := unless_repeating(call, eager, arithmetic)) is not None:
+        return found
     moves = Moves(functools.partial(_rounded_values, call, program), cancelled)
     eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, moves=moves)
     traced_values = _traced_values(call, program)
@@ -52,8 +50,19 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
         else []
     )
     if wrong_rows:
+        if (found := unless_repeating(call, eager, arithmetic)) is not None:
+            return found
         return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
     return Found(Reference(eager, _float64_values(program), arithmetic, moves=moves))
+
+
+def unless_repeating(call: Call, eager: Values, arithmetic: Arithmetic) -> Found | None:
+    """Return that nothing can be compared if the call, run once more in eager mode, differs from ``eager``."""
+    eager_again = run_once(call)
+    if repeats(eager, eager_again, arithmetic):
+        return None
+    rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
+    return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
 
 
 def _traced_values(call: Call, program: Program) -> Values | None:
