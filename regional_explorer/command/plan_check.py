@@ -13,7 +13,7 @@ from regional_explorer.export.session_changes import CONFIDENCE
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, bootstrap_interval, median_and_iqr, paired_ratios, verdict_of
+from regional_explorer.record.statistics import MIN_FLOOR, median_and_iqr, paired_ratios, rank_interval, verdict_of
 from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Verdict
 from regional_explorer.record.variant_name import VariantName
 from regional_explorer.render.style.formats import bounds
@@ -161,7 +161,7 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         timing = regional
         return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
     ratios = paired_ratios(other.samples_s, regional.samples_s)
-    interval = bootstrap_interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE, 0)
+    interval = rank_interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
     if interval is None or len(ratios) < LEAST_SAMPLES:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
     middle, _ = median_and_iqr(ratios)

@@ -33,7 +33,7 @@ def profile_frame(session: Session) -> pd.DataFrame:
     Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
     the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
     part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``. Filled by
-    ``ex.profile()``; the bounds are NaN if it had fewer than 5 rounds.
+    ``ex.profile()``; the bounds are NaN if it had fewer than 20 rounds.
     """
     has_intervals = session.profile is not None and session.profile.has_intervals
     rows = [

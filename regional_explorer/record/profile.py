@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from regional_explorer.record.timing import LEAST_SAMPLES
+LEAST_ROUNDS = 20
+"""With fewer rounds there are no CIs: those of sums over the middle half of the rounds would be too narrow."""
 
 OUTSIDE = "(outside modules)"
 """The name of the row for ops that belong to no module."""
@@ -98,7 +99,7 @@ class Profile:
     @property
     def has_intervals(self) -> bool:
         """Whether there were enough rounds for the CIs to mean something."""
-        return self.rounds >= LEAST_SAMPLES
+        return self.rounds >= LEAST_ROUNDS
 
     @property
     def around_s(self) -> float:

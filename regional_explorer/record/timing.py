@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-LEAST_SAMPLES = 5
-"""With fewer samples no ratio, interval or spread is given: the next sample could change it completely."""
+LEAST_SAMPLES = 8
+"""With fewer samples no ratio, interval or spread is given: not even all of them bound a median with 99 %."""
 
 SAME_WITHIN = 0.1
 """Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
@@ -74,7 +74,7 @@ class Timing:
     """Run time of one variant in one phase; compile time is never part of it.
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
-    over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its bootstrap CI.
+    over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its CI.
     They are None without eager samples of the same rounds, if the numerics check failed, and with fewer than
     ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
     """
@@ -163,7 +163,7 @@ class PartitionTiming:
 
     ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
     IQRs; the compiled ones are None if there is no artifact (disabled, failed). ``speedup`` is the median over rounds
-    of eager / compiled, with its bootstrap CI; None without an artifact, if the numerics check failed, or with fewer
+    of eager / compiled, with its CI; None without an artifact, if the numerics check failed, or with fewer
     than ``LEAST_SAMPLES`` samples, in which case there are no IQRs either. ``runs`` is how often one call runs the
     partition. ``artifact`` is the key of what was measured: the figures are valid only while the partition has that
     artifact. ``measured_as`` is the partition whose samples these are, if both share an artifact and inputs of equal

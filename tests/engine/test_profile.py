@@ -24,7 +24,7 @@ from regional_explorer.measure.op_bytes import OpBytes, moved_bytes
 from regional_explorer.measure.op_timer import OpTimer, overhead_s
 from regional_explorer.measure.timing.clock import CpuClock
 from regional_explorer.measure.timing.middle_rounds import MiddleRounds
-from regional_explorer.record.profile import OUTSIDE, ProfileKind
+from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
 from regional_explorer.render.report.html import session_html
 from regional_explorer.render.report.text import session_text
 from tests.engine import programs
@@ -236,12 +236,30 @@ def test_parts_over_the_middle_rounds_add_up_to_the_whole_where_medians_do_not()
     assert MiddleRounds.of(wholes, 0.99, 0).mean(wholes) == pytest.approx(15.0), "a disturbed round does not count"
 
 
+def test_intervals_of_parts_cover_what_they_say_from_as_many_rounds_as_are_asked_for() -> None:
+    random = np.random.default_rng(0)
+
+    def rounds_of(count: int) -> np.ndarray:
+        disturbed = 1 + (random.random((count, 1)) < 0.2) * random.exponential(1.0, (count, 1))
+        return np.exp(0.3 * random.standard_normal((count, 6))) * [1, 2, 3, 0.5, 0.2, 5] * disturbed
+
+    many = rounds_of(40_000)
+    middle = np.argsort(many.sum(axis=1))[10_000:30_000]
+    truth, covered = many[middle].mean(axis=0), []
+    for _ in range(200):
+        parts = rounds_of(LEAST_ROUNDS)
+        figures = MiddleRounds.of(parts.sum(axis=1), 0.99, 0).figures
+        bounds = [figures(parts[:, place])[1:] for place in range(6)]
+        covered += [low <= true <= high for (low, high), true in zip(bounds, truth, strict=True)]
+    assert np.mean(covered) >= 0.98
+
+
 def test_few_rounds_give_no_interval(stack: rx.Exploration) -> None:
     profile = stack.session.profile
     assert profile is not None
-    few = replace(stack.session, profile=replace(profile, rounds=4))
+    few = replace(stack.session, profile=replace(profile, rounds=19))
     assert profile_frame(few)["low_us"].isna().all()
-    assert not profile_frame(replace(few, profile=replace(profile, rounds=5)))["low_us"].isna().any()
+    assert not profile_frame(replace(few, profile=replace(profile, rounds=20)))["low_us"].isna().any()
 
 
 def test_a_single_round_is_its_own_middle() -> None:

@@ -11,7 +11,7 @@ import pytest
 from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, run_rounds, summarize
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
+from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from tests.measure.fakes import FakeClock, Make
 
 LONG = 2.0**-6
@@ -67,7 +67,7 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Env
 
 
 def test_too_few_samples_give_no_ratio_and_no_spread(environment: Environment) -> None:
-    few = timing_of(seen({"eager": [2.0] * 4, "full": [1.0] * 4}), environment, "full")
+    few = timing_of(seen({"eager": [2.0] * 7, "full": [1.0] * 7}), environment, "full")
     assert (few.median_s, few.iqr_s, few.speedup, few.speedup_low, few.verdict) == (
         1.0,
         None,
@@ -75,8 +75,22 @@ def test_too_few_samples_give_no_ratio_and_no_spread(environment: Environment) -
         None,
         Verdict.UNKNOWN,
     )
-    enough = timing_of(seen({"eager": [2.0] * 5, "full": [1.0] * 5}), environment, "full")
+    enough = timing_of(seen({"eager": [2.0] * 8, "full": [1.0] * 8}), environment, "full")
     assert (enough.iqr_s, enough.speedup) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 13, 40])
+def test_intervals_cover_the_median_as_often_as_they_say(environment: Environment, rounds: int) -> None:
+    random = np.random.default_rng(0)
+    covered = []
+    for _ in range(1000):
+        disturbed = random.random((2, rounds)) < 0.2
+        samples = np.exp(0.02 * random.standard_normal((2, rounds))) + disturbed * random.exponential(1.0, (2, rounds))
+        full = timing_of(seen({"eager": samples[0].tolist(), "full": samples[1].tolist()}), environment, "full")
+        assert full.speedup_low is not None
+        assert full.speedup_high is not None
+        covered.append(full.speedup_low <= 1.0 <= full.speedup_high)
+    assert np.mean(covered) >= 0.985, "99 %, and twice the standard error of a thousand runs"
 
 
 def test_a_wrong_result_has_no_speedup(environment: Environment) -> None:

@@ -333,9 +333,9 @@ def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
 
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
-    few = tuple(replace(one, samples_s=one.samples_s[:4], iqr_s=None, speedup=None) for one in base.timings)
-    assert "fewer than 5 samples" in timings_table(replace(base, timings=few)).note
-    assert "fewer than 5 samples" not in timings_table(base).note
+    few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
+    assert "fewer than 8 samples" in timings_table(replace(base, timings=few)).note
+    assert "fewer than 8 samples" not in timings_table(base).note
 
 
 def test_phases_come_in_their_order() -> None:

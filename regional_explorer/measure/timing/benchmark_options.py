@@ -20,7 +20,7 @@ class BenchmarkOptions:
     ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
     counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
     that of the CI, and of the verdict. ``control`` measures the baseline twice in every round; None does so if the
-    budget allows it. ``seed`` is that of the order of the rounds and of the bootstrap.
+    budget allows it. ``seed`` is that of the order of the rounds.
     """
 
     budget_s: float = 5.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
 from regional_explorer.measure.timing.rounds_result import ratios_of
-from regional_explorer.record.statistics import Floats, bootstrap_interval, rank_interval
+from regional_explorer.record.statistics import Floats, rank_interval
 from regional_explorer.record.timing import Phase
 
 
@@ -32,6 +32,6 @@ def is_precise(
 def _is_narrow(values: Floats, options: BenchmarkOptions) -> bool:
     if rank_interval(values, options.verdict_confidence) is None:
         return False
-    interval = bootstrap_interval(values, options.confidence, options.seed)
+    interval = rank_interval(values, options.confidence)
     half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
     return half_width <= options.precision * float(np.median(values))

@@ -16,7 +16,6 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     Floats,
-    bootstrap_interval,
     floor_of,
     median_and_iqr,
     rank_interval,
@@ -108,7 +107,7 @@ def _speedup_and_verdict(
     if ratios is None:
         return None, None, None, Verdict.UNKNOWN
     options = result.options
-    low, high = bootstrap_interval(ratios, options.confidence, options.seed) or (None, None)
+    low, high = rank_interval(ratios, options.confidence) or (None, None)
     floor = floor_of(result.control_ratios(phase), options.verdict_confidence)
     return median_and_iqr(ratios)[0], low, high, verdict_of(ratios, options.verdict_confidence, floor)
 
