@@ -65,6 +65,8 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploratio
     assert (modules.backward_us.drop(OUTSIDE, errors="ignore") > 0).all()
     layer = next(row for row in found.by(ProfileKind.MODULE) if row.name == "layers.0")
     assert layer.share == modules.share["layers.0"]
+    # A busy machine may have had time for fewer rounds.
+    frame = profile_frame(replace(stack.session, profile=replace(found, rounds=LEAST_ROUNDS)))
     assert (frame.low_us <= frame.eager_us).all()
     assert (frame.eager_us <= frame.high_us).all()
 
