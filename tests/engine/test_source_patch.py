@@ -596,6 +596,51 @@ def test_marks_that_are_right_are_left_alone(program):
     assert "its mark in the source is computed, not written out: change it there" in one.ex.to_source()
 
 
+PAUSED = """
+    import torch
+
+    def steps(x):
+        y = x.sin()
+        yield y * 2
+        z = y.cos()
+        yield
+        yield z.exp()
+
+    def call(x):
+        one, _, two = steps(x)
+        return one + two
+    """
+
+
+@pytest.mark.parametrize("lines_of", ["steps:3", "steps:4-6"])
+def test_no_mark_stays_open_while_a_generator_waits(program, lines_of):
+    one = program(PAUSED, lambda ex: ex.mark("r", lines=lines_of))
+    said = one.ex.to_source(apply=True)
+    assert said.startswith("# Region 'r' is not in the source below: its lines hold a yield")
+    assert one.path.read_bytes() == one.before
+
+
+@pytest.mark.parametrize("lines_of", ["steps:4", "steps:2-6"])
+def test_what_runs_between_the_yields_of_a_generator_or_all_of_it_is_marked(program, lines_of):
+    assert "with torch.fx" in program(PAUSED, lambda ex: ex.mark("r", lines=lines_of)).patched()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def call(x):\n    torch = x.sin()\n    y = torch * 2\n    return y + 1\n",
+        "def call(x, torch=2):\n    y = x.sin()\n    y = y * torch\n    return y + 1\n",
+        "def call(torch):\n    def inner(v):\n        w = v.sin()\n        return w * 2\n    return inner(torch) + 1\n",
+    ],
+)
+def test_a_function_that_has_another_torch_is_not_marked(program, function):
+    line = "inner:2" if "inner" in function else "call:3"
+    one = program(f"import torch\n\n{function}", lambda ex: ex.mark("r", lines=line))
+    said = one.ex.to_source(apply=True)
+    assert said.startswith("# Region 'r' is not in the source below: the name torch means something else in ")
+    assert one.path.read_bytes() == one.before
+
+
 COMPUTED = """
     import torch
     from torch.fx.traceback import annotate

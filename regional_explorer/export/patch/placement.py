@@ -14,7 +14,7 @@ from regional_explorer.export.patch.predicted_plan import OriginClaims, annotati
 from regional_explorer.export.patch.refusals import why_unwritable
 from regional_explorer.export.patch.sites import Sites
 from regional_explorer.export.patch.source_file import Statement
-from regional_explorer.export.patch.spans import StatementRange, is_loop
+from regional_explorer.export.patch.spans import StatementRange, WholeFunction, is_loop
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_safe import json_safe
@@ -146,11 +146,29 @@ class _Placer:
         if any((mark := reused_mark(NewMark(span, region))) is not None and mark.value is None for span in spans):
             yield "its mark in the source is computed, not written out: change it there"
             return
+        other_torch = None
         by_loop_index = (self._marks_by_loop_index(region, innermost=innermost) for innermost in (False, True))
         for marks in ([NewMark(span, region) for span in spans], self._marks_by_number(region), *by_loop_index):
-            if marks is not None and (carving := self._carving_marks(region, marks)) is not None:
+            if marks is None or (carving := self._carving_marks(region, marks)) is None:
+                continue
+            if (reason := self._why_no_torch([*marks, *carving])) is not None:
+                other_torch = reason
+            else:
                 yield [*marks, *carving]
-        yield "marks in the source would give other partitions: they join what feeds each other directly"
+        yield other_torch or "marks in the source would give other partitions: they join what feeds each other directly"
+
+    def _why_no_torch(self, marks: Sequence[NewMark]) -> str | None:
+        """Return why marks inside functions cannot use the name ``torch``, or None if they can."""
+        for mark in marks:
+            function = mark.span.function
+            file = next(file for file in self.sites.files.values() if function in file.functions)
+            if (
+                not isinstance(mark.span, WholeFunction)
+                and reused_mark(mark) is None
+                and file.has_other_torch(function)
+            ):
+                return f"the name torch means something else in {function.scope}"
+        return None
 
     def _why_no_annotation(self, region: Region) -> str | None:
         if region.backward_config is not None:

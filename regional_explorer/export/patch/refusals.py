@@ -28,6 +28,9 @@ def why_unwritable(
         unread = [sites.unread[line.file] for line in node.stack if line.file in sites.unread]
         if unread:
             return unread[0]
+    innermost = [frame.path[-1] for origin in region_origins for frame in sites.frames[origin] if frame.path]
+    if any(statement.yields for statement in innermost):
+        return "its lines hold a yield, and a mark around one would stay open while the generator waits"
     lines = dict.fromkeys(str(node.source) for node in nodes)
     shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
     if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):

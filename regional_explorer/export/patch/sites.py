@@ -137,7 +137,7 @@ class Sites:
                 if frame.function.plain and self.origins[frame.function] <= allowed:
                     yield WholeFunction(frame.function), self.origins[frame.function]
                 for statement in frame.path:
-                    if self.origins[statement] <= allowed:
+                    if self.origins[statement] <= allowed and not statement.yields:
                         yield span_of(statement), self.origins[statement]
             for frame in frames:
                 for attribute, origins in self.calls(frame.path[-1]).items() if frame.path else ():
@@ -153,7 +153,7 @@ class Sites:
                 for frame in self.frames[origin]
                 if frame.library is library
                 for statement in frame.path
-                if self.origins[statement] <= allowed and any(map(is_loop, statement.around))
+                if self.origins[statement] <= allowed and not statement.yields and any(map(is_loop, statement.around))
             ]
             yield from reversed(candidates) if innermost else candidates
 
@@ -178,7 +178,8 @@ class Sites:
         for block in sorted(blocks, key=lambda span: (id(span.suite), span.first)):
             previous = ranges[-1] if ranges else None
             between = block.suite.statements[previous.last + 1 : block.first] if previous else ()
-            if previous and previous.suite is block.suite and all(self.origins[stmt] <= through for stmt in between):
+            joins = all(self.origins[stmt] <= through and not stmt.yields for stmt in between)
+            if previous and previous.suite is block.suite and joins:
                 ranges[-1] = replace(previous, last=block.last)
             else:
                 ranges.append(block)

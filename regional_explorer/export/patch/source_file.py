@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+import symtable
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,10 @@ class Suite:
 
 @dataclass(eq=False, repr=False)
 class Statement:
-    """One statement, or one line of several; ``mark`` is set for a ``with`` that marks a region."""
+    """One statement, or one line of several; ``mark`` is set for a ``with`` that marks a region.
+
+    ``yields`` says that its function may wait there: a ``with`` around it would be open meanwhile.
+    """
 
     node: Any
     first: int
@@ -51,6 +55,7 @@ class Statement:
     suite: Suite
     mark: Mark | None = None
     suites: list[Suite] = field(default_factory=list)
+    yields: bool = False
 
     @property
     def around(self) -> Iterator[Statement]:
@@ -112,6 +117,18 @@ class SourceFile:
         current = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
         return current == line.text.strip()
 
+    def has_other_torch(self, function: Function) -> bool:
+        """Return whether ``torch`` is a variable of ``function``, or of one around it, that no import makes."""
+        around = {(func.name, func.first) for func in self.functions if func.first <= function.first <= func.last}
+        tables = [symtable.symtable(self.text.removeprefix("\ufeff"), self.path, "exec")]
+        for table in tables:
+            tables += table.get_children()
+            if (table.get_name(), table.get_lineno()) in around and "torch" in table.get_identifiers():
+                symbol = table.lookup("torch")
+                if symbol.is_local() and not symbol.is_imported():
+                    return True
+        return False
+
     def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
         """Return the innermost function around the line, by its name, and its statements there, outermost first."""
         named = (func for func in self.functions if func.name == line.function and func.first <= line.line <= func.last)
@@ -150,6 +167,7 @@ class SourceFile:
         for node in block.body:
             position = self._positions[node]
             statement = Statement(node, position.start.line, position.end.line, suite)
+            statement.yields = not isinstance(node, (cst.FunctionDef, cst.ClassDef)) and _yields(node)
             if isinstance(node, cst.With):
                 marks = (_region_mark(item.item) for item in node.items)
                 statement.mark = next((mark for mark in marks if mark is not None), None)
