@@ -12,8 +12,13 @@ from regional_explorer.regions.subgraphs import calls_of
 
 
 def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
-    """Return the origins of the ops in modules that a pattern matches, each with the module call that it belongs to."""
-    rules = [module_glob(pattern) for pattern in patterns]
+    """Return the origins of the ops in modules that a pattern matches, each with the module call that it belongs to.
+
+    A pattern that is the path of a module means that module: names may have characters of globs, as in ``acts.a[0]``.
+    """
+    rules = [
+        re.compile(re.escape(pattern)) if _is_path(pattern, graphs) else module_glob(pattern) for pattern in patterns
+    ]
     shared = _shared_callers(graphs)
     instances: dict[int, Instance] = {}
     for graph in graphs:
@@ -24,6 +29,15 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
                 if instance is not None and node.origin is not None:
                     instances[node.origin] = instance
     return instances
+
+
+def _is_path(pattern: str, graphs: Sequence[Graph]) -> bool:
+    """Return whether a pattern with characters of globs is the path of a module around an op."""
+    if not re.search(r"[*?[]", pattern):
+        return False
+    chains = {node.modules for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops}
+    paths = (path for calls in chains for call in calls for path in (call.path, *call.aliases))
+    return any(f"{path}.".startswith(f"{pattern}.") for path in paths)
 
 
 def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:

@@ -150,6 +150,29 @@ def test_nodes_that_no_region_can_have_may_be_among_others(ex):
         ex.mark("y", nodes="primals_1")
 
 
+def test_a_path_with_characters_of_globs_means_that_module():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.acts = nn.ModuleDict({"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()})
+
+        def forward(self, x):
+            for act in self.acts.values():
+                x = act(x)
+            return x
+
+    ex = rx.explore(Named(), (torch.ones(3),))
+    found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
+    for path, op in found.items():
+        assert names(ex.mark("r", modules=path), "r", "0/inference") == [op]
+        ex.unmark("r")
+    ex.mark("r", modules="acts.*", each=True)
+    members = {name: graphs["0/inference"] for name, graphs in ex.session.members.items()}
+    assert members == {f"r[{path}]": (op,) for path, op in found.items()}
+    ex.plan = rx.Plan()
+    assert names(ex.mark("r", modules="acts.a*"), "r", "0/inference") == ["relu", "tanh"]
+
+
 class Averaging(nn.Module):
     """Batch norms that read a counter's value, which breaks the graph."""
 
