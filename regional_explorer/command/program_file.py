@@ -46,7 +46,7 @@ def execute(path: Path, source: str) -> dict[str, Any]:
     linecache.checkcache(file)
     arguments, sys.argv = sys.argv, [str(path)]
     try:
-        exec(compile(source, file, "exec"), vars(module))  # noqa: S102 - the user's file, which they asked to run
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's file, which they asked to run
     except SystemExit as error:
         raise RegionalExplorerError(
             f"{path}{_line(error, file)}: the file ends the program here. Put what is only for running it as a script "

@@ -32,7 +32,7 @@ class Draft:
 
     plan: Plan
     graphs: Sequence[Graph]
-    breaks: Sequence[GraphBreak] = ()
+    breaks: Sequence[GraphBreak]
 
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,

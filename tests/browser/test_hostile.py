@@ -12,8 +12,8 @@ from tests.browser.test_panel import shot
 NAMES = [
     "<script>alert(1)</script><img src=x onerror=alert(2)>",
     "quotes \" ' ` & &amp; ]]> \\ ${x}",
-    "two\nlines\tand\ra bell \a",
-    "\u202eright to left\u2066 and isolates",
+    "}; digraph { evil -> node [label=<<b>x</b>>]",
+    "日本語 ラベル 🙂 {{x}} %s",
     "W" * 10_000,
 ]
 SETUP = f"""
@@ -29,7 +29,8 @@ for name, op in zip({NAMES!r}, ("relu", "sin", "cos", "mul", "exp")):
 first = ex.plan.regions[0].name
 ex.configure(first, {{"profile_bandwidth_regex": "<script>alert(4)</script>" * 20}})
 def broken(*_, **__):
-    raise ValueError("<script>alert(5)</script> " + "W" * 10_000)
+    hidden = "two\\nlines\\tand\\ra bell \\a, \\u202eright to left\\u2066"
+    raise ValueError("<script>alert(5)</script> " + hidden + "W" * 10_000)
 ex.benchmark = broken
 """
 

@@ -104,7 +104,7 @@ def test_an_empty_table_shows_its_head() -> None:
 
 def test_configure_takes_keywords_like_a_marked_region() -> None:
     session = sessions.trained(1)
-    draft = Draft(session.plan, session.graphs)
+    draft = Draft(session.plan, session.graphs, session.breaks)
     dotted: dict[str, Any] = {"cpp.simdlen": 256}
     draft.configure("mlp", max_fusion_size=8, **dotted)
     assert draft.plan["mlp"].config["max_fusion_size"] == 8
