@@ -79,10 +79,9 @@ lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and 
 	$(BIN)/lint-imports
 	$(NODE) npm run --silent lint
 
-# Each of the three that run beside shows what it printed when it ends.
+# Their lines come as they are printed: who waits sees the progress of all four.
 test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the slow ones, side by side
-	rest=0; $(MAKE) --keep-going --jobs=3 --output-sync=target --no-print-directory lint docs test-browser & \
-		$(MAKE) --no-print-directory test-rest || rest=$$?; wait $$!; exit $$rest
+	$(MAKE) --keep-going --jobs=4 --no-print-directory lint docs test-rest test-browser
 
 test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
 	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
