@@ -89,7 +89,7 @@ test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
 test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
 	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PYTEST_ARGS)
 
-test-browser: $(STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
+test-browser: $(STAMP) $(NODE_STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
 	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
 coverage: $(STAMP) cxx ## branch coverage of the package by all tests but the slow and the browser's: half as long again

@@ -112,7 +112,7 @@ def test_regions_with_effects_are_checked_and_measured_alone():
 
 # ------------------------------------------------------------------------------------------------ a variant that raises
 
-RUNS = []
+RUNS: list[torch.Size] = []
 
 
 def _a_few_times(x: torch.Tensor) -> torch.Tensor:
