@@ -50,10 +50,9 @@ class Modes:
     def active(self) -> Iterator[None]:
         """Context manager: run the block under these modes, on whichever thread."""
         with contextlib.ExitStack() as stack:
-            device_before = torch.get_default_device()
-            if self.default_device != device_before:
-                torch.set_default_device(self.default_device)
-                stack.callback(torch.set_default_device, None if device_before.type == "cpu" else device_before)
+            # Not torch.set_default_device: inside a `with torch.device(…)` of the user it leaves a context behind.
+            if self.default_device != torch.get_default_device():
+                stack.enter_context(self.default_device)
             if self.inference != torch.is_inference_mode_enabled():  # entering it sets other modes, too
                 stack.enter_context(torch.inference_mode(self.inference))
             stack.enter_context(torch.set_grad_enabled(self.grad))

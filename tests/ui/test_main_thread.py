@@ -76,6 +76,10 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
         loop.run_until(other.done)
         assert modes() == mine == (True, True, torch.device("meta"))
     assert other.result == [(False, False, torch.device("cpu"))] * 2
+    torch.set_default_device("meta")
+    assert torch.get_default_device() == torch.device("meta")
+    torch.set_default_device(None)
+    assert torch.get_default_device() == torch.device("cpu"), "as if nothing had been set before"
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
