@@ -1,4 +1,4 @@
-"""Architectures drawn from other libraries: nothing crashes, and what was compiled is right.
+"""Architectures of other libraries, drawn and listed: nothing crashes, and what was compiled is right.
 
 The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its architectures are skipped.
 """
@@ -9,6 +9,8 @@ from torch import nn
 
 from benchmarks import libraries as campaign
 from tests.campaign.libraries import DRAWN, drawn, installed
+from tests.campaign.libraries_listed import LISTED
+from tests.campaign.libraries_vision import load_torchvision
 from tests.campaign.library_case import Built, Case
 
 pytestmark = pytest.mark.slow
@@ -36,8 +38,8 @@ def case_of(model):
     return Case("none", model.__name__, lambda _training: Built(model(), (torch.randn(2, 4),)))
 
 
-def test_forty_architectures_are_drawn():
-    assert len(ARCHITECTURES) == 40
+def test_forty_architectures_are_drawn_and_forty_are_listed():
+    assert (len(ARCHITECTURES), len(LISTED)) == (40, 40)
 
 
 def test_globs_of_modules():
@@ -83,3 +85,17 @@ def test_architecture(library, index, training):
         pytest.skip(f"{library} is not installed")
     for row in campaign.run(drawn(library)[index], training=training):
         assert row.sound, "\n".join([str(row), *row.details])
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("case", LISTED, ids=lambda case: f"{case.library}-{case.name}")
+def test_listed_architecture(case, training):
+    if not installed(case.library):
+        pytest.skip(f"{case.library} is not installed")
+    load_torchvision()  # where it is installed, other libraries import it too
+    for row in campaign.run(case, training=training):
+        print(case.library, case.name, row)
+        assert row.sound, "\n".join([str(row), *row.details])
+        assert row.artifacts, row
