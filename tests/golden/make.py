@@ -1,0 +1,46 @@
+"""Makes golden sessions anew: ``python -m tests.golden.make [NAME …]``, under the torch that the project pins.
+
+A session is a measurement of the machine that made it; paths are made neutral. Make one only when its program or the
+format of files changes, and read what changes in the snapshots.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import types
+from pathlib import Path
+
+import torch
+
+from regional_explorer.record.codec import dump_session
+
+HERE = Path(__file__).parent
+SESSIONS = HERE / "sessions"
+NEUTRAL = "/home/someone/model.py"
+
+
+def programs() -> types.ModuleType:
+    """Return the programs, loaded as if they stood in somebody's own file."""
+    text = (HERE / "programs.py").read_text(encoding="utf-8")
+    linecache.cache[NEUTRAL] = (len(text), None, text.splitlines(keepends=True), NEUTRAL)
+    module = types.ModuleType("model")
+    module.__file__ = NEUTRAL
+    sys.modules["model"] = module
+    exec(compile(text, NEUTRAL, "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - our own file, under another name
+    return module
+
+
+def make(name: str) -> None:
+    """Run a program and write its session."""
+    torch.manual_seed(0)
+    text = dump_session(programs().PROGRAMS[name]())
+    for folder, neutral in ((sys.prefix, "/home/someone/venv"), (str(HERE.parents[1]), "/home/someone/project")):
+        text = text.replace(folder, neutral)
+    SESSIONS.mkdir(exist_ok=True)
+    (SESSIONS / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or programs().PROGRAMS:
+        make(chosen)

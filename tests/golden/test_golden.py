@@ -1,0 +1,103 @@
+"""Six saved sessions, and every text, page and table made from them: a change of any shows here, word by word.
+
+``pytest tests/golden --snapshot-update`` writes what is made now; read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from regional_explorer.exploration.results import SavedSession, load
+from regional_explorer.export.compare import compare
+from regional_explorer.export.csv import table_csv
+from regional_explorer.record.region_summary import region_summaries
+from regional_explorer.render.picture.svg import session_svg
+from regional_explorer.render.report.plan_source import plan_source
+from regional_explorer.render.report.text import session_text
+from regional_explorer.render.style.element import to_html
+from regional_explorer.render.viewer.saved_page import page_html
+from regional_explorer.ui.panel.region_table import region_table
+from regional_explorer.ui.panel.time_table import time_table
+
+SESSIONS = Path(__file__).parent / "sessions"
+NAMES = ("textbook", "training", "troubled", "repeated", "numerics", "insight")
+FRAMES = (
+    "regions",
+    "partitions",
+    "timings",
+    "region_timings",
+    "partition_timings",
+    "reconciliation",
+    "memory",
+    "numerics",
+    "region_numerics",
+    "compile_costs",
+    "caches",
+    "compile_times",
+    "op_times",
+)
+
+
+def code_of_regions(results: SavedSession) -> str:
+    return "\n".join(f"{region.name}\n{results.code(region.name)}" for region in results.session.plan.regions)
+
+
+def kernel_times(results: SavedSession) -> str:
+    names = [region.name for region in results.session.plan.regions]
+    return "\n".join(f"{name}\n{table_csv(results.kernel_times(name))}" for name in names)
+
+
+def frame_csv(name: str) -> Callable[[SavedSession], str]:
+    return lambda results: table_csv(getattr(results, name))
+
+
+def panel_tables(results: SavedSession) -> str:
+    regions = region_table(region_summaries(results.session), None, picked=(), opened=None, busy=False)
+    return readable(to_html(*regions, *time_table(results.session, busy=False)))
+
+
+def readable(html: str) -> str:
+    """Return a page with a tag a line, without its scripts, style sheets and the picture that stands for the graph."""
+    for invisible in (r"<style>.*?</style>", r"<script.*?</script>", r"<svg.*?</svg>"):
+        html = re.sub(invisible, "", html, flags=re.DOTALL)
+    html = re.sub(r"script-src '[^']*'", "script-src", html)
+    return re.sub(r"(?<=.)(?=<(?!/))", "\n", html)
+
+
+def snapshot_file(ending: str) -> type[SingleFileSnapshotExtension]:
+    """Return the kind of snapshot that is a text file of its own with this ending."""
+    return type(ending, (SingleFileSnapshotExtension,), {"_write_mode": WriteMode.TEXT, "file_extension": ending})
+
+
+SNAPSHOT_FILES = {ending: snapshot_file(ending) for ending in ("txt", "html", "svg", "dot", "csv")}
+
+VIEWS: dict[str, Callable[[SavedSession], str]] = {
+    "report.txt": lambda results: session_text(results.session, width=100),
+    "notebook.html": lambda results: readable(results._repr_mimebundle_()["text/html"]),
+    "page.html": lambda results: readable(page_html(results.session)),
+    "panel.html": panel_tables,
+    "picture.svg": lambda results: re.sub(r"(?=<(?!/))", "\n", session_svg(results.session)),
+    "graph.dot": lambda results: results.graph().source,
+    "plan.txt": lambda results: plan_source(results.session.plan),
+    "compare.csv": lambda results: table_csv(compare(results.session, results.session)),
+    "code.txt": code_of_regions,
+    "kernel_times.csv": kernel_times,
+    **{f"{name}.csv": frame_csv(name) for name in FRAMES},
+}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def results(request: pytest.FixtureRequest) -> SavedSession:
+    return load(SESSIONS / f"{request.param}.json")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_view(view: str, results: SavedSession, snapshot: SnapshotAssertion) -> None:
+    made, ending = VIEWS[view](results), view.rpartition(".")[2]
+    assert made == snapshot(extension_class=SNAPSHOT_FILES[ending])
