@@ -160,6 +160,21 @@ def is_elementwise(node: fx.Node) -> bool:
     return torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
+_MOVING_OPS = frozenset({
+    "as_strided_scatter", "cat", "clone", "constant_pad_nd", "copy", "diagonal_scatter", "embedding", "flip", "gather",
+    "index", "index_select", "masked_scatter", "masked_select", "repeat", "roll", "select_scatter", "slice_scatter",
+    "stack",
+})  # fmt: skip
+
+
+def only_moves(node: fx.Node) -> bool:
+    """Return whether each element of an operator's result is one of its inputs' as it was: nothing is rounded."""
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet is torch.ops.aten.index_put:
+        return not (node.args[3:] or node.kwargs.get("accumulate", False))
+    return packet is not None and str(packet).removeprefix("aten.") in _MOVING_OPS
+
+
 def is_effect_token(node: fx.Node) -> bool:
     """Return whether a node is a token that only orders ops with effects, such as the checks of ``linalg``.
 

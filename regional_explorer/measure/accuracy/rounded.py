@@ -20,7 +20,7 @@ from torch import fx
 from regional_explorer.compiler.run_context import never_cancelled
 from regional_explorer.measure.accuracy.rounding import SLACK, eps_of, eps_of_sums, holds_exact_values, is_floating, rms
 from regional_explorer.measure.accuracy.values import Values, is_dense
-from regional_explorer.torch_api import draws_random, is_elementwise, returns_new_tensors
+from regional_explorer.torch_api import draws_random, is_elementwise, only_moves, returns_new_tensors
 
 _RUNS = 16
 _TOGETHER = {0: 1.0, 1: -1.0}
@@ -47,7 +47,7 @@ class Rounded(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Run a node."""
         result = super().run_node(n)
-        if self._number is None or not returns_new_tensors(n) or draws_random(n):
+        if self._number is None or not returns_new_tensors(n) or only_moves(n) or draws_random(n):
             return result
         round_tensor = functools.partial(self._rounded, elementwise=is_elementwise(n))
         return tuple(map(round_tensor, result)) if isinstance(result, (tuple, list)) else round_tensor(result)
