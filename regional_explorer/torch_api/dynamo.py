@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 import torch._dynamo.config as dynamo_config
 from torch import fx, nn
-from torch._C._dynamo import eval_frame
+from torch._C._dynamo import eval_frame as frame_evaluation
 from torch._dynamo import symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.external_utils import wrap_inline
@@ -83,11 +83,11 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     if ISOLATES:
         return
     method = fn.forward if isinstance(fn, nn.Module) else fn
-    default_strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.DEFAULT, eval_frame._FrameAction.DEFAULT)
+    default_strategy = frame_evaluation._FrameExecStrategy(frame_evaluation._FrameAction.DEFAULT, frame_evaluation._FrameAction.DEFAULT)
     for function in (getattr(method, "__func__", method), wrap_inline(fn)):
         code = getattr(function, "__code__", None)
         if isinstance(code, types.CodeType):
-            eval_frame.set_code_exec_strategy(code, default_strategy)
+            frame_evaluation.set_code_exec_strategy(code, default_strategy)
 
 
 def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from regional_explorer import torch_api
+from regional_explorer.torch_api import inductor
 from regional_explorer.errors import (
     ClosedError,
     InvalidConfigKeyError,
@@ -320,7 +320,7 @@ def test_a_trace_without_tensors_as_inputs_says_so():
 
 def test_a_region_that_does_not_compile_runs_eagerly_and_the_rest_goes_on():
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    compile_piece = torch_api.compile_piece
+    compile_piece = inductor.compile_piece
 
     def failing(gm, inputs, mode, config):
         if config.get("max_fusion_size") == 1:
@@ -538,7 +538,7 @@ def test_without_a_compiler_eager_is_still_measured(monkeypatch):
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
 
     def missing(*_args):
-        raise NoCompilerError(torch_api.NO_COMPILER)
+        raise NoCompilerError(inductor.NO_COMPILER)
 
     monkeypatch.setattr("regional_explorer.compiler.compilation.warm_toolchain", missing)
     timings = ex.benchmark(budget_s=0.2)

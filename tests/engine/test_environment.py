@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer import torch_api
 from regional_explorer.compiler.processes import warmup
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.no_room import assert_mended
@@ -44,7 +43,7 @@ def failed(ex):
 def explored():
     """Return an exploration of ``two``, compiled; its region ``bad`` raises what is in the list beside it."""
     errors, pieces = [], []
-    original = torch_api.compile_piece
+    original = torch_compile.compile_piece
 
     def compile_piece(*args):
         compiled = original(*args)

@@ -16,7 +16,7 @@ from torch._dynamo import convert_frame
 import regional_explorer as rx
 from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler import cut_program
+from regional_explorer.compiler import cut_program as program_module
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run_context import RunContext
 from regional_explorer.errors import BusyError, ClosedError
@@ -389,7 +389,7 @@ def test_threads_that_need_a_new_cut_at_once_get_the_same(monkeypatch):
         both.wait(60)
         return compile_lock()
 
-    monkeypatch.setattr(cut_program, "compile_lock", lock_of_both)
+    monkeypatch.setattr(program_module, "compile_lock", lock_of_both)
     threads = [threading.Thread(target=lambda: found.append(program.switches)) for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.render.picture import graphviz_process
+from regional_explorer.render.picture.graphviz_process import layout_command
 from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.digraph import digraph
 from regional_explorer.render.picture.dot import scene_dot
@@ -17,7 +17,7 @@ from tests.render.parsing import parse
 
 graphviz = pytest.importorskip("graphviz")
 ROOT = Path(__file__).resolve().parents[2]
-needs_graphviz = pytest.mark.skipif(graphviz_process.layout_command("svg") is None, reason="no Graphviz")
+needs_graphviz = pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
 
 
 def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:

@@ -15,7 +15,7 @@ from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.placement import arranged
 from regional_explorer.render.style.formats import duration
 from regional_explorer.render.viewer.overlay import Overlay, partition_heat
-from regional_explorer.ui.views import graph_view
+from regional_explorer.ui.views import graph_view as view_module
 from regional_explorer.ui.views.code_view import CodeView
 from regional_explorer.ui.views.graph_view import GraphView
 from regional_explorer.ui.views.source_view import SourceView
@@ -118,7 +118,7 @@ def test_what_goes_wrong_in_a_message_is_told(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("no\x00 luck")
 
     shown = view()
-    monkeypatch.setattr(graph_view, "picture", broken)
+    monkeypatch.setattr(view_module, "picture", broken)
     shown.receive(shown, {"do": "open all", "of": ""}, [])
     assert shown.problem == "RuntimeError: no luck"
     shown.tab = "partitions"  # another that fails alike: the tabs show it
@@ -134,7 +134,7 @@ def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatc
         raise RuntimeError("no luck")
 
     shown = view()
-    monkeypatch.setattr(graph_view, "picture", broken)
+    monkeypatch.setattr(view_module, "picture", broken)
     shown.set_session(sessions.trained(3))
     assert shown.problem == "RuntimeError: no luck"
     monkeypatch.undo()
@@ -152,7 +152,7 @@ def test_of_two_sessions_drawn_on_two_threads_the_newer_stays(monkeypatch: pytes
         return picture(*given, **more)
 
     shown = view(3)
-    monkeypatch.setattr(graph_view, "picture", slow_at_first)
+    monkeypatch.setattr(view_module, "picture", slow_at_first)
     older = threading.Thread(target=shown.expand_all)
     older.start()
     assert begun.wait(60)

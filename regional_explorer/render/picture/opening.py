@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from itertools import count
+import itertools
 
 from regional_explorer.render.picture.outline import Fold, FoldKind
 
@@ -77,7 +77,7 @@ def _opened_automatically(folds: Sequence[Fold], opening: Opening) -> set[str]:
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []
     open_keys: set[str] = set()
-    box_count, tickets = len(folds), count()
+    box_count, tickets = len(folds), itertools.count()
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
