@@ -25,10 +25,10 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.codec import dump_session, load_plan_file, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.threads.progress import StreamProgress, Throttle
 
 EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO = 0, 1, 2, 3

@@ -33,3 +33,8 @@ def fresh_names(base: str, used: Container[str]) -> Iterator[str]:
     """Return an iterator over ``base``, ``base_2``, ``base_3`` and so on, without the names in ``used``."""
     names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
     return (name for name in names if name not in used)
+
+
+def sendable(text: str) -> str:
+    """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.errors.arguments import shown_value
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.atomic_file import replacing
-from regional_explorer.render.style.untrusted import sendable
 
 
 def file_path(path: object, error: type[RegionalExplorerError]) -> Path:

@@ -83,7 +83,9 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     if ISOLATES:
         return
     method = fn.forward if isinstance(fn, nn.Module) else fn
-    default_strategy = frame_evaluation._FrameExecStrategy(frame_evaluation._FrameAction.DEFAULT, frame_evaluation._FrameAction.DEFAULT)
+    default_strategy = frame_evaluation._FrameExecStrategy(
+        frame_evaluation._FrameAction.DEFAULT, frame_evaluation._FrameAction.DEFAULT
+    )
     for function in (getattr(method, "__func__", method), wrap_inline(fn)):
         code = getattr(function, "__code__", None)
         if isinstance(code, types.CodeType):

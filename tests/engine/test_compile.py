@@ -15,7 +15,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from regional_explorer.torch_api import inductor
 from regional_explorer.errors import (
     ClosedError,
     InvalidConfigKeyError,
@@ -29,6 +28,7 @@ from regional_explorer.errors import (
 from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once, verdict
 from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.benchmark import timed_call
+from regional_explorer.torch_api import inductor
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.render.picture.graphviz_process import layout_command
 from regional_explorer.render.picture.compose import compose
 from regional_explorer.render.picture.digraph import digraph
 from regional_explorer.render.picture.dot import scene_dot
+from regional_explorer.render.picture.graphviz_process import layout_command
 from tests.render import sessions
 from tests.render.parsing import parse
 

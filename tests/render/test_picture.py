@@ -14,9 +14,9 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture import graphviz_process
 from regional_explorer.render.picture.compose import compose, shown_graphs
 from regional_explorer.render.picture.dot import quoted, scene_dot
+from regional_explorer.render.picture.graphviz_process import graphviz, layout_command
 from regional_explorer.render.picture.opening import Detail
 from regional_explorer.render.picture.payload import picture
 from regional_explorer.render.picture.pieces import pieces
@@ -34,7 +34,7 @@ ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", 
 
 SLOW = (sys.executable, "-c", "import time; time.sleep(60); print('laid out')")
 
-needs_graphviz = pytest.mark.skipif(graphviz_process.layout_command("svg") is None, reason="no Graphviz")
+needs_graphviz = pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
 
 
 def box_of(scene: Scene, node: str) -> Box:
@@ -208,7 +208,7 @@ def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
 @pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
 def test_hostile_names_stay_text_in_dot(text: str) -> None:
     dot = scene_dot(compose(sessions.hostile(text)))
-    svg = graphviz_process.graphviz(dot)
+    svg = graphviz(dot)
     assert svg is not None, dot
     root = parse(svg)
     assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
@@ -293,21 +293,21 @@ def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
 def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygraphviz")
     monkeypatch.setenv("PATH", "")
-    assert b"<svg" in (graphviz_process.graphviz("digraph { without_path -> dot }") or b"")
+    assert b"<svg" in (graphviz("digraph { without_path -> dot }") or b"")
 
 
 def test_a_layout_that_takes_too_long_is_ended() -> None:
-    assert graphviz_process.graphviz("digraph { slow }", time_limit_s=0.2, command=SLOW) is None
+    assert graphviz("digraph { slow }", time_limit_s=0.2, command=SLOW) is None
 
 
 def test_a_layout_is_ended_by_another_thread() -> None:
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
-    assert graphviz_process.graphviz("digraph { stopped }", stop=stop, command=SLOW) is None
+    assert graphviz("digraph { stopped }", stop=stop, command=SLOW) is None
 
 
 def test_broken_dot_gives_no_layout() -> None:
-    assert graphviz_process.graphviz("digraph { this is -> [ not dot") is None
+    assert graphviz("digraph { this is -> [ not dot") is None
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])

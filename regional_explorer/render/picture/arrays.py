@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.columns import columns
 from regional_explorer.render.picture.opening import ShownFold
@@ -15,7 +16,7 @@ from regional_explorer.render.picture.outline import Fold
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.placement import Placement
 from regional_explorer.render.picture.scene import Badge, Scene, Section
-from regional_explorer.render.style.untrusted import LONG, SHORT, clean, sendable
+from regional_explorer.render.style.untrusted import LONG, SHORT, clean
 
 Payload = dict[str, Any]
 UNSET = -1

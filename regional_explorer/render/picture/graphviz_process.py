@@ -1,8 +1,4 @@
-"""Runs Graphviz in a child process with a time limit, which can be killed: a layout may take minutes.
-
-This file is also the program of the child, run by its path: it imports the standard library only, which keeps the
-start short.
-"""
+"""Runs Graphviz in a child process with a time limit, which can be killed: a layout may take minutes."""
 
 from __future__ import annotations
 
@@ -20,6 +16,13 @@ STOP_POLL_S = 0.05
 """Seconds between two checks whether the child is to be killed."""
 MOST_DRAWINGS = 16
 """How many drawings are cached, so that the same text is not laid out twice."""
+
+_CHILD = """
+import sys, pygraphviz
+graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
+sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
+"""
+"""The program of the child: DOT from stdin, laid out in the format that its argument names, to stdout."""
 
 _drawings: dict[tuple[tuple[str, ...], str], bytes] = {}
 
@@ -87,19 +90,7 @@ def _run_layout(command: tuple[str, ...], dot: str, time_limit_s: float, stop: t
 def layout_command(form: str) -> tuple[str, ...] | None:
     """Return the command that lays out and writes as ``form``; None if neither pygraphviz nor dot is installed."""
     if sys.executable and importlib.util.find_spec("pygraphviz"):
-        # -P keeps this folder off the child's path: its modules could shadow those of the standard library.
-        return (sys.executable, "-P", __file__, form)
+        # -P keeps the current folder off the child's path: its modules could shadow those of the standard library.
+        return (sys.executable, "-P", "-c", _CHILD, form)
     dot = shutil.which("dot")
     return (dot, f"-T{form}") if dot else None
-
-
-def main() -> None:
-    """Read DOT from stdin and write it laid out, in the format named by the first argument, to stdout."""
-    import pygraphviz
-
-    graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
-    sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-import itertools
 
 from regional_explorer.render.picture.outline import Fold, FoldKind
 

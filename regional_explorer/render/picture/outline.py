@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil, sqrt
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.render.picture.pieces import RegionPiece
 from regional_explorer.render.picture.repeats import Stretch, stretches
 from regional_explorer.render.picture.scopes import Chain, Scope, ScopeKind, scopes, shared
-from regional_explorer.render.style.untrusted import sendable
 
 MOST_OWN_OPS = 12
 """A module or function shows up to this many ops of its own one by one; more are folded by line."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from regional_explorer.errors.texts import count
+from regional_explorer.errors.texts import count, sendable
 from regional_explorer.record.graph import Graph, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.region import Direction, config_of
@@ -35,7 +35,7 @@ from regional_explorer.render.picture.strokes import stroke_arrays
 from regional_explorer.render.picture.tooltip import tooltip_arrays
 from regional_explorer.render.style.formats import STATE_GLYPHS, bounds, config_text, duration, ratio
 from regional_explorer.render.style.palette import paint
-from regional_explorer.render.style.untrusted import SHORT, clean, sendable
+from regional_explorer.render.style.untrusted import SHORT, clean
 
 PARTITIONS = "partitions"
 """The tab of the partitions, with all graphs side by side."""

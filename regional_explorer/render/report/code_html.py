@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.render.report.code_sections import sections, shown_lines
 from regional_explorer.render.report.code_tables import kernels_table
@@ -17,7 +18,7 @@ from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.report.tokens import MOST_COLOURED, TOKEN_CSS, tokens_by_line
 from regional_explorer.render.style.css import PAGE, page_css
 from regional_explorer.render.style.element import to_html
-from regional_explorer.render.style.untrusted import LONG_TEXT, markup, sendable
+from regional_explorer.render.style.untrusted import LONG_TEXT, markup
 
 CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"

@@ -9,9 +9,10 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
 from regional_explorer.record.session import Session
-from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_page, sendable
+from regional_explorer.render.style.untrusted import LONG, SHORT, clean, clean_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,31 +96,31 @@ def _def_spans(text: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def _nested_spans(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:
-    for node in ast.iter_child_nodes(tree):
+    for child in ast.iter_child_nodes(tree):
         qualified_name = name
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            qualified_name = f"{name}.{node.name}" if name else node.name
-            if not isinstance(node, ast.ClassDef):
-                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-                yield qualified_name, first, node.end_lineno or node.lineno
-        yield from _nested_spans(node, qualified_name)
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            qualified_name = f"{name}.{child.name}" if name else child.name
+            if not isinstance(child, ast.ClassDef):
+                first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+                yield qualified_name, first, child.end_lineno or child.lineno
+        yield from _nested_spans(child, qualified_name)
 
 
 def listing(session: Session) -> tuple[Function, ...]:
     """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
     ops = [(graph.id, node) for graph in session.graphs for node in graph.nodes if node.role is Role.OP and node.stack]
     lines_by_file: dict[str, dict[SourceLine, None]] = {}
-    for _, node in ops:
-        for line in node.stack:
+    for _, op in ops:
+        for line in op.stack:
             lines_by_file.setdefault(line.file, {})[line] = None
     files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
     block_of = {line: files[path].block(line) for path, lines in lines_by_file.items() for line in lines}
     own_nodes: dict[tuple[_DefBlock, int], list[str]] = {}
     passing_nodes: dict[_DefBlock, dict[int, list[str]]] = {}
-    for graph_id, node in ops:
-        name = sendable(f"{graph_id}:{node.name}")
-        own_nodes.setdefault((block_of[node.stack[-1]], node.stack[-1].line), []).append(name)
-        for block, number in {(block_of[line], line.line): None for line in node.stack}:
+    for graph_id, op in ops:
+        name = sendable(f"{graph_id}:{op.name}")
+        own_nodes.setdefault((block_of[op.stack[-1]], op.stack[-1].line), []).append(name)
+        for block, number in {(block_of[line], line.line): None for line in op.stack}:
             passing_nodes.setdefault(block, {}).setdefault(number, []).append(name)
     return tuple(
         Function(

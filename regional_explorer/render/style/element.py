@@ -7,7 +7,8 @@ import re
 from html import escape
 from typing import Any
 
-from regional_explorer.render.style.untrusted import LONG_TEXT, clean, sendable
+from regional_explorer.errors.texts import sendable
+from regional_explorer.render.style.untrusted import LONG_TEXT, clean
 
 Node = list[Any]
 """An element: its tag, its attributes, then its children (elements or texts). It is sent to the page as JSON."""

@@ -36,11 +36,6 @@ def markup(text: object, limit: int = LONG) -> str:
     return escape(clean(text, limit), quote=True)
 
 
-def sendable(text: str) -> str:
-    """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
-    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
-
-
 def _without_invisible(text: str) -> str:
     # Nearly all texts are plain ASCII, and need not be checked character by character.
     return text if text.isascii() and text.isprintable() else "".join(filter(_visible, text))

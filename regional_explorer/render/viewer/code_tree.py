@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from regional_explorer.errors.texts import count, listing
+from regional_explorer.errors.texts import count, listing, sendable
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import SourceLine
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
@@ -16,7 +16,7 @@ from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet, verbatim
 from regional_explorer.render.style.formats import NONE, size
 from regional_explorer.render.style.tones import toned
-from regional_explorer.render.style.untrusted import LONG, clean, sendable
+from regional_explorer.render.style.untrusted import LONG, clean
 from regional_explorer.render.viewer.source_tree import LIVE_REGION
 
 CODE_LIMIT = 3_000

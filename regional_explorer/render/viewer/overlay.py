@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.region import Direction
 from regional_explorer.record.region_timing import current_timings
 from regional_explorer.record.session import Session
@@ -19,7 +20,6 @@ from regional_explorer.render.picture.fold_records import record_and_outer
 from regional_explorer.render.picture.payload import Picture
 from regional_explorer.render.style.formats import duration, percent, ratio
 from regional_explorer.render.style.palette import contrast, mix
-from regional_explorer.render.style.untrusted import sendable
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""

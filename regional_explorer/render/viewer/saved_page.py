@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.node_names import nodes_of_diagnostic, qualified_names
 from regional_explorer.record.region_code import region_code
@@ -32,7 +33,7 @@ from regional_explorer.render.report.table_node import table_nodes
 from regional_explorer.render.static import script, style
 from regional_explorer.render.style.css import page_css, saved_css
 from regional_explorer.render.style.element import Node, node, to_html
-from regional_explorer.render.style.untrusted import markup, sendable
+from regional_explorer.render.style.untrusted import markup
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import Overlay, fold_times, overlays, partition_heat, share_fills
 from regional_explorer.render.viewer.source_tree import source_tree

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-from regional_explorer.errors.texts import count, listing
+from regional_explorer.errors.texts import count, listing, sendable
 from regional_explorer.record.session import Session
 from regional_explorer.render.report.source_listing import Function, Line
 from regional_explorer.render.report.table_node import chip
 from regional_explorer.render.style.css import page_css
 from regional_explorer.render.style.element import Node, node, style_sheet
-from regional_explorer.render.style.untrusted import SHORT, clean, sendable
+from regional_explorer.render.style.untrusted import SHORT, clean
 
 LIVE_REGION = node("div", role="status", class_="rxs-live")
 """The element whose text screen readers announce."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from regional_explorer.record.codec import plan_line
+from regional_explorer.record.session import Session
 from regional_explorer.ui.control import Control
 
 
@@ -77,3 +80,8 @@ class EventKind:
     about: Callable[[Control, str], str | None] = as_sent
     value: Callable[[object], bool] = anything
     when: Callable[[Control], bool] = always
+
+
+def run_key(run: Session) -> str:
+    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
+    return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]

@@ -11,9 +11,8 @@ from pathlib import Path
 from regional_explorer.record.node_names import nodes_of_diagnostic
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.config_events import CONFIG_EVENTS
-from regional_explorer.ui.panel.event import Event, EventKind, among
+from regional_explorer.ui.panel.event import Event, EventKind, among, run_key
 from regional_explorer.ui.panel.job_events import JOB_EVENTS, retrace
-from regional_explorer.ui.panel.layout import run_key
 from regional_explorer.ui.panel.region_events import REGION_EVENTS, ROW_EVENTS, time_row
 from regional_explorer.ui.panel.time_table import time_share
 from regional_explorer.ui.state import CODE, PANES, PanelState

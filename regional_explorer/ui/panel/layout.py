@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from regional_explorer.record.codec import plan_line
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_summary import RegionSummary
 from regional_explorer.record.session import Session
@@ -21,6 +19,7 @@ from regional_explorer.ui.panel.config_editor import config_editor
 from regional_explorer.ui.panel.controls import button
 from regional_explorer.ui.panel.diagnostics import diagnostics_list
 from regional_explorer.ui.panel.editing import edit_bar, partly_selected
+from regional_explorer.ui.panel.event import run_key
 from regional_explorer.ui.panel.mark_preview import preview_nodes
 from regional_explorer.ui.panel.marking import mark_form
 from regional_explorer.ui.panel.region_table import region_table
@@ -201,11 +200,6 @@ def _runs_table(runs: Sequence[Session], current: Session, *, busy: bool) -> lis
         return button("Use this plan", "take", run_key(runs[number]), disabled=busy, title=title, aria_label=name)
 
     return measured_plans(runs, current, use_button)
-
-
-def run_key(run: Session) -> str:
-    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
-    return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 
 PARTS: Mapping[str, Part] = {

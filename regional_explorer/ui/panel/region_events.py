@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors.texts import sendable
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.render.style.untrusted import sendable
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel.editing import EDITS, partly_selected
 from regional_explorer.ui.panel.event import Event, EventKind, Handler, among, is_choice, is_switch, is_text

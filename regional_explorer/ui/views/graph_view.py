@@ -14,6 +14,7 @@ from typing import Any
 
 import traitlets
 
+from regional_explorer.errors.texts import sendable
 from regional_explorer.record.node_names import qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.render.picture.arrays import Payload, places
@@ -23,7 +24,7 @@ from regional_explorer.render.picture.payload import Picture, first_tab, picture
 from regional_explorer.render.picture.placement import Placement, arranged, layers
 from regional_explorer.render.picture.scene import Scene
 from regional_explorer.render.static import script, style
-from regional_explorer.render.style.untrusted import clean_page, sendable
+from regional_explorer.render.style.untrusted import clean_page
 from regional_explorer.render.viewer.graph_bars import graph_bars
 from regional_explorer.render.viewer.overlay import Overlay, heat, next_title, titled
 from regional_explorer.ui.views.background_layout import LAYOUT_TIME_LIMIT_S, BackgroundLayout
