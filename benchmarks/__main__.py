@@ -11,7 +11,7 @@ import torch
 from benchmarks import clicks, drawing, kernels, measuring, memory, profile
 from benchmarks.engine import ROWS
 from benchmarks.row import Row
-from regional_explorer.measure.timing.self_test import table
+from regional_explorer.measure.__main__ import table
 
 
 def line(row: Row) -> str:

@@ -16,11 +16,11 @@ import torch
 
 import regional_explorer as rx
 from benchmarks.page import NewPage, in_page, pages, traits
+from regional_explorer.page.report import table_text
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.report.text import table_text
-from regional_explorer.ui.views.graph_view import GraphView
+from regional_explorer.tables.table import Cell, Table
+from regional_explorer.ui.view import GraphView
 
 CLICKS = 20
 LAYERS = 12

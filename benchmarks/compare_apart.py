@@ -14,8 +14,8 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from regional_explorer.export.session_changes import speed_change
-from regional_explorer.record.codec import load_session
+from regional_explorer.record.changes import speed_change
+from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
 
 LIMIT, PLANTED = 0.03, 1.08

@@ -21,12 +21,12 @@ from torch.fx.passes.graph_drawer import FxGraphDrawer
 import regional_explorer as rx
 from benchmarks import clicks, edits
 from benchmarks.page import NewPage, in_page, pages
+from regional_explorer.page.report import table_text
+from regional_explorer.picture.graphviz import graphviz
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.render.picture.graphviz_process import graphviz
-from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.report.text import table_text
-from regional_explorer.ui.views.graph_view import GraphView
+from regional_explorer.tables.table import Cell, Table
+from regional_explorer.ui.view import GraphView
 
 LIMIT_S, QUICK_LIMIT_S = 120.0, 10.0
 BLOCKS = 24

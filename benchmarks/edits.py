@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import regional_explorer as rx
 from benchmarks.clicks import LAYERS, bert
 from benchmarks.page import READ_STATE, NewPage, packed, pages
-from regional_explorer.render.report.table import Cell, Table
-from regional_explorer.render.report.text import table_text
+from regional_explorer.page.report import table_text
+from regional_explorer.tables.table import Cell, Table
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

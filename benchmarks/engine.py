@@ -27,7 +27,7 @@ import regional_explorer as rx
 from benchmarks import first, insight, production, whole
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row, timed, turns
-from regional_explorer.compiler.processes import pool
+from regional_explorer.compiler import pool
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -188,7 +188,8 @@ def capture_rows(repeats: int = 9) -> list[Row]:
 
 def call_rows(budget_s: float = 10.0) -> list[Row]:
     """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
-    from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
+    from regional_explorer.measure.clock import TimedCall
+    from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
     from regional_explorer.record.timing import Phase
 
     found = []

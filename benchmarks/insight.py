@@ -12,10 +12,10 @@ from unittest import mock
 import regional_explorer as rx
 from benchmarks.provenance import quickstart_gpt
 from benchmarks.row import Row, timed
-from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
-from regional_explorer.record.timing import Phase
-from regional_explorer.record.variant_name import VariantName
-from regional_explorer.torch_api import lower_piece
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.record.timing import Phase, VariantName
+from regional_explorer.torch_api import lowering
 
 REPEATS = 3
 BUDGET_S = 60.0
@@ -35,7 +35,7 @@ def compile_row(repeats: int) -> Row:
     with_code, without = [], []
     for _ in range(repeats):
         ex = quickstart_gpt()
-        with mock.patch.object(lower_piece, "lower_piece", side_effect=AssertionError("nobody asked")):
+        with mock.patch.object(lowering, "lower_piece", side_effect=AssertionError("nobody asked")):
             compiled_s = timed(lambda ex=ex: ex.compile(cold=True))  # type: ignore[misc]
         codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
         without.append(compiled_s)

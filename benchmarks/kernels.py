@@ -15,7 +15,7 @@ import torch
 import regional_explorer as rx
 from benchmarks.models import explore
 from benchmarks.provenance import quickstart_gpt
-from regional_explorer.measure.bandwidth import copy_bandwidth
+from regional_explorer.measure.rates import copy_bandwidth
 
 MODELS = ("gpt", "bert", "vit")
 BUDGET_S = 3.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from regional_explorer.measure.timing.self_test import Rate, outcomes, rates, table
+from regional_explorer.measure.__main__ import Rate, rates, table, trials
 
 BUDGET_S = 5.0
 EQUAL_PAIRS = 200
@@ -19,8 +19,8 @@ THREADS = 1
 
 def rows(part: float = 1.0) -> list[Rate]:
     """Return the rates of both ways of measuring, over ``part`` of the pairs."""
-    seen = [*outcomes(round(EQUAL_PAIRS * part), 0.0, BUDGET_S, THREADS)]
-    seen += outcomes(round(SLOWED_PAIRS * part), PLANTED, BUDGET_S, THREADS)
+    seen = [*trials(round(EQUAL_PAIRS * part), 0.0, BUDGET_S, THREADS)]
+    seen += trials(round(SLOWED_PAIRS * part), PLANTED, BUDGET_S, THREADS)
     return rates(seen)
 
 

@@ -20,10 +20,10 @@ import torch
 import regional_explorer as rx
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.row import Row as TimedRow
-from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
 from regional_explorer.record.plan import Cut
-from regional_explorer.record.timing import Phase
-from regional_explorer.record.variant_name import VariantName
+from regional_explorer.record.timing import Phase, VariantName
 
 STEPS = ("gpt", "bert", "llama", "vit", "mamba")
 """The models that ``--steps`` times when none is named."""

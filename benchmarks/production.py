@@ -25,7 +25,8 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from benchmarks.model import Chain, inputs
 from benchmarks.row import Row
-from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
 from regional_explorer.record.timing import Phase
 
 REGIONS = 6

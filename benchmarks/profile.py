@@ -33,8 +33,8 @@ from torch import fx
 import regional_explorer as rx
 from benchmarks.models import explore
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.variant_name import VariantName
-from regional_explorer.torch_api import BoxedCall, boxed
+from regional_explorer.record.timing import VariantName
+from regional_explorer.torch_api.graphs import BoxedCall, boxed
 
 MODELS = {"gpt": 256, "bert": 256, "albert": 256, "gpt2": 128, "llama": 256, "vit": 256, "dit": 32, "mamba": 64}
 """How often the batch of each model is repeated."""

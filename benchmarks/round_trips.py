@@ -21,9 +21,9 @@ import regional_explorer as rx
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.models import BUDGET_S, explore
 from benchmarks.source_patches import CONFIG, partitions
-from regional_explorer.record.codec import dump_session, load_plan, load_session
+from regional_explorer.page.saved import page_html
+from regional_explorer.record.json_file import dump_session, load_plan, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.render.viewer.saved_page import page_html
 
 HEADER = (
     "| model | mode | nodes | partitions | session, kB | page, kB | differs | seconds |"

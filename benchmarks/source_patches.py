@@ -23,8 +23,8 @@ from typing import Any
 import regional_explorer as rx
 from benchmarks import architectures
 from benchmarks.models import explore
-from regional_explorer.exploration.exports import Exports
-from regional_explorer.export.patch.source_patch import SourcePatch
+from regional_explorer.exploration.exploration import Exports
+from regional_explorer.export.source_patch import SourcePatch
 
 CONFIG = {"max_fusion_size": 8}
 """Given to every region, so that a config that gets lost shows."""

@@ -18,7 +18,8 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_
 import regional_explorer as rx
 from benchmarks.architectures import GPT, WORDS
 from benchmarks.row import Row
-from regional_explorer.measure import BenchmarkOptions, TimedCall, run_rounds
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
 from regional_explorer.record.timing import Phase
 
 BLOCKS = 4

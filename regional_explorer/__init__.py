@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.exploration.viewer import last, require_notebook, use_panel
 
 if TYPE_CHECKING:
-    from regional_explorer.backend.compile import compile  # noqa: A004 - as torch.compile is called
-    from regional_explorer.backend.status import Status, status
+    from regional_explorer.backend.compile import (
+        Status,
+        compile,  # noqa: A004 - as torch.compile is called
+        status,
+    )
     from regional_explorer.errors import (
         ArtifactError,
         BusyError,
@@ -47,12 +50,9 @@ if TYPE_CHECKING:
         UnknownRegionError,
         UnsupportedTorchError,
     )
-    from regional_explorer.exploration.exploration import Exploration
-    from regional_explorer.exploration.explore import explore
+    from regional_explorer.exploration.exploration import Exploration, explore
     from regional_explorer.exploration.results import SavedSession, load
-    from regional_explorer.record.plan import Plan
-    from regional_explorer.record.region import DEFAULT, Region
-    from regional_explorer.record.selector import Selector
+    from regional_explorer.record.plan import DEFAULT, Plan, Region, Selector
     from regional_explorer.record.session import Session
     from regional_explorer.regions.annotate import region
 
@@ -103,21 +103,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DEFAULT": "record.region",
+    "DEFAULT": "record.plan",
     "Exploration": "exploration.exploration",
     "Plan": "record.plan",
-    "Region": "record.region",
+    "Region": "record.plan",
     "SavedSession": "exploration.results",
-    "Selector": "record.selector",
+    "Selector": "record.plan",
     "Session": "record.session",
-    "Status": "backend.status",
-    "compare": "export.compare",
+    "Status": "backend.compile",
+    "compare": "exploration.results",
     "compile": "backend.compile",
-    "explore": "exploration.explore",
+    "explore": "exploration.exploration",
     "last": "exploration.viewer",
     "load": "exploration.results",
     "region": "regions.annotate",
-    "status": "backend.status",
+    "status": "backend.compile",
 }
 """Where a public name lives; every other one is an error class."""
 

@@ -117,7 +117,7 @@ def print_paths() -> None:
 
     import regional_explorer as rx
     from regional_explorer.ui.control import control_of
-    from regional_explorer.ui.panel.panel import Panel
+    from regional_explorer.ui.panel import Panel
 
     def call(x: torch.Tensor) -> torch.Tensor:
         return (x.sin() * 2).softmax(-1).sum()

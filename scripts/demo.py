@@ -50,10 +50,9 @@ class ThisPython(KernelSpecManager):
 
 def print_tables(session: Any) -> None:
     """Print a session's regions, timings and diagnostics; runs in the kernel of the notebook."""
-    from regional_explorer.render.report.plan_tables import regions_table
-    from regional_explorer.render.report.region_tables import region_times_table
-    from regional_explorer.render.report.result_tables import timings_table
-    from regional_explorer.render.report.text import diagnostics_text, table_text
+    from regional_explorer.page.report import diagnostics_text, table_text
+    from regional_explorer.tables.plan import regions_table
+    from regional_explorer.tables.results import region_times_table, timings_table
 
     for table in (regions_table, timings_table, region_times_table):
         print(table_text(table(session)), end="\n\n")

@@ -56,7 +56,7 @@ def package_files() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("room", ["record", "render"])
+@pytest.mark.parametrize("room", ["record", "style", "tables", "picture", "page"])
 def test_room_imports_without_torch_and_notebook_packages(room: str) -> None:
     found = run_python(IMPORT_BLOCKED.format(blocked=BLOCKED, room=f"regional_explorer.{room}"))
     assert int(found) > 0

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
-from regional_explorer.command.program_file import execute
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, execute, main
 from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.codec import load_session
+from regional_explorer.record.json_file import load_session
 from tests.conftest import ReplaceBenchmark
 
 ROOT = Path(__file__).resolve().parent.parent

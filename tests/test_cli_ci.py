@@ -15,11 +15,10 @@ import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.command.checks import PlanCheck, compare_speed, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, main
-from regional_explorer.command.plan_check import PlanCheck, plan_check
-from regional_explorer.command.speed_comparison import compare_speed, read_limit
 from regional_explorer.errors import RegionalExplorerError, SessionError
-from regional_explorer.record.codec import dump_plan, dump_session, load_session
+from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from tests.render import sessions
@@ -178,7 +177,7 @@ def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
         asked.append((against, budget_s))
         return checked(0.8)
 
-    monkeypatch.setattr("regional_explorer.command.plan_check.check_saved_plan", check_saved_plan)
+    monkeypatch.setattr("regional_explorer.command.checks.check_saved_plan", check_saved_plan)
     file, plan = tmp_path / "f_of_mine.py", tmp_path / "plan.json"
     file.write_text("def f(x):\n    return x\n", encoding="utf-8")
     plan.write_text(dump_plan(rx.Plan()), encoding="utf-8")

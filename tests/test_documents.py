@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from regional_explorer.errors import RefusalCode
@@ -15,33 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "regional_explorer"
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, those inside functions and for type checking included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == PACKAGE.name:
-            yield from (f"{PACKAGE.name}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-
-
-def test_files_do_not_import_each_other_in_a_circle() -> None:
-    files = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
-    del files["regional_explorer.__init__"]  # the public names, loaded when first used
-    imports = {name: {found for found in imported(path) if found in files} for name, path in files.items()}
-    waiting = dict(imports)
-    while free := [name for name, below in waiting.items() if not below & waiting.keys()]:
-        waiting = {name: below for name, below in waiting.items() if name not in free}
-    assert sorted(waiting) == []
-
-
 def test_every_package_stands_in_the_table_of_packages() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:\w+/)+)`", page))
     packages = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("__init__.py")} - {"./"}
-    subdivided = {"render/"}
-    assert packages - subdivided <= named
+    assert packages <= named
 
 
 def test_code_and_statements_are_counted() -> None:

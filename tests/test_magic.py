@@ -30,13 +30,13 @@ from regional_explorer.command.completion import completions
 from regional_explorer.command.options import OPTIONS
 from regional_explorer.errors import SessionError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.codec import plan_line
+from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.style.element import words
+from regional_explorer.style.element import words
 from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from tests.conftest import ReplaceBenchmark
 from tests.ui.conftest import elements, text
 

@@ -22,7 +22,7 @@ from regional_explorer.command import magic
 hooked = lambda: magic.preload.before_cell in shell.events.callbacks["pre_execute"]
 print("torch" in sys.modules, hooked(), magic.toolchain.build._child is not None)
 shell.run_cell("import torch")
-print(magic.preload.wait(120), "regional_explorer.exploration.explore" in sys.modules)
+print(magic.preload.wait(120), "regional_explorer.exploration.exploration" in sys.modules)
 print(shell.run_cell("%unload_ext regional_explorer").success, hooked())
 """
 

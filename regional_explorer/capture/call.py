@@ -1,36 +1,153 @@
-"""The user's call: runs it once eagerly, repeats it with its outputs and gradients, and restores what it changed."""
+"""The user's call: checked, run once eagerly, repeated, with all restored that it changed."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
+from unittest import mock
 
 import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from regional_explorer.capture.gradients import (
+from regional_explorer.capture.python_state import AssignedState, tensor_names
+from regional_explorer.capture.reachable import Reach, reach, reachable_modules
+from regional_explorer.capture.source_lines import at_line, innermost_user_line, user_line
+from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
     gradient_inputs,
     next_sequence_number,
     requires_grad,
+    tensors_in,
 )
-from regional_explorer.capture.modes import Modes
-from regional_explorer.capture.reachable_modules import reachable_modules
-from regional_explorer.capture.refuse_training import refuse_training
-from regional_explorer.capture.restore.assigned_state import AssignedState
-from regional_explorer.capture.restore.muted_output import silent
-from regional_explorer.capture.restore.random_state import RandomState
-from regional_explorer.capture.restore.reachable_state import Reach, reach
-from regional_explorer.capture.restore.undo_log import UndoLog, storages_of
-from regional_explorer.capture.source_lines import at_line, user_line
-from regional_explorer.capture.tensor_names import tensor_names
-from regional_explorer.capture.tensors import tensors_in
-from regional_explorer.errors import CaptureError, ClosedError, RefusalCode
-from regional_explorer.torch_api import TorchFlags, compile_lock_for_user_code, is_marked_dynamic, unmark_dynamic
+from regional_explorer.capture.undo import RandomState, UndoLog, silent, storages_of
+from regional_explorer.errors import (
+    CaptureError,
+    ClosedError,
+    InvalidArgumentError,
+    RefusalCode,
+    check_argument,
+    check_callable,
+    check_flag,
+    did_you_mean,
+    shown_value,
+)
+from regional_explorer.torch_api.config import TorchFlags
+from regional_explorer.torch_api.environment import compile_lock_for_user_code
+from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
+
+_PATCHING = threading.RLock()
+
+
+@contextlib.contextmanager
+def refuse_training() -> Iterator[None]:
+    """Raise CaptureError where the block takes gradients or steps an optimizer, before anything changes.
+
+    Other threads may train meanwhile: they are not refused.
+    """
+    thread = threading.get_ident()
+
+    def refuse(what: str) -> NoReturn:
+        where = at_line(innermost_user_line(traceback.extract_stack()))
+        if is_in_backward():
+            remedy = (
+                "That is inside the backward of an autograd function: take these gradients with "
+                "torch.autograd.grad(…), which leaves .grad alone (of torch.utils.checkpoint: pass "
+                "use_reentrant=False), or explore the forward alone with grad=False."
+            )
+        else:
+            remedy = (
+                "Pass the function that returns the loss instead: the explorer takes the gradients, and leaves .grad "
+                "and the optimizer alone."
+            )
+        raise CaptureError(RefusalCode.CALL_TRAINS, f"The call itself runs {what}{where}. {remedy}")
+
+    def refusing(owner: Any, name: str, what: str) -> AbstractContextManager[Any]:
+        original = getattr(owner, name)
+
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            return refuse(what) if threading.get_ident() == thread else original(*args, **kwargs)
+
+        return mock.patch.object(owner, name, replacement)
+
+    def before_step(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            refuse("an optimizer step")
+
+    # One thread at a time: each restores the functions that it found.
+    with _PATCHING, ExitStack() as stack:
+        for owner, name, what in (
+            (torch.Tensor, "backward", "backward()"),
+            (torch.autograd, "backward", "torch.autograd.backward()"),
+            (torch.optim.Optimizer, "zero_grad", "zero_grad()"),
+            (nn.Module, "zero_grad", "zero_grad()"),
+        ):
+            stack.enter_context(refusing(owner, name, what))
+        handle = register_optimizer_step_pre_hook(before_step)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Modes:
+    """The modes of a thread that decide what its code computes."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, torch.dtype, bool], ...]
+    autocast_cache: bool
+    default_device: torch.device
+
+    @classmethod
+    def current(cls) -> Modes:
+        """Return the modes of the calling thread."""
+        return cls(
+            grad=torch.is_grad_enabled(),
+            inference=torch.is_inference_mode_enabled(),
+            autocast=tuple(
+                (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+                for device in AUTOCAST_DEVICES
+            ),
+            autocast_cache=torch.is_autocast_cache_enabled(),
+            default_device=torch.get_default_device(),
+        )
+
+    @property
+    def casts(self) -> bool:
+        """Whether any autocast is enabled."""
+        return any(enabled for _, _, enabled in self.autocast)
+
+    @property
+    def autocast_text(self) -> str:
+        """The enabled autocasts, such as ``cpu: bfloat16``; empty if there are none."""
+        enabled = [(device, str(dtype).removeprefix("torch.")) for device, dtype, is_on in self.autocast if is_on]
+        return ", ".join(f"{device}: {dtype}" for device, dtype in enabled)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Context manager: run the block under these modes, on whichever thread."""
+        with contextlib.ExitStack() as stack:
+            # Not torch.set_default_device: inside a `with torch.device(…)` of the user it leaves a context behind.
+            if self.default_device != torch.get_default_device():
+                stack.enter_context(self.default_device)
+            if self.inference != torch.is_inference_mode_enabled():  # entering it sets other modes, too
+                stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for device, dtype, enabled in self.autocast:
+                if enabled or torch.is_autocast_enabled(device):
+                    autocast = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
+                    stack.enter_context(autocast)
+            yield
 
 
 class Call:
@@ -294,3 +411,41 @@ def _raising_capture_error(what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # a call that ends the program would end ours, and look successful
         where = at_line(user_line(error))
         raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error
+
+
+PARTITIONERS = ("default", "min_cut")
+
+
+def check_call(fn: Any, args: Any, kwargs: Any) -> None:
+    """Raise InvalidArgumentError unless these are a function and its arguments."""
+    check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
+    check_argument("args", args, (tuple, list), "a tuple, such as rx.explore(fn, (x, y))")
+    check_argument("kwargs", kwargs, (Mapping, type(None)), "a dict, such as rx.explore(fn, (x,), {'mask': mask})")
+    for name in kwargs or {}:
+        check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
+    called_ids = (id(fn), id(getattr(fn, "__self__", None)))
+    for root in reachable_modules(fn, args, kwargs or {}):
+        for name, module in root.named_modules():
+            # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
+            is_called = id(module) in called_ids
+            if isinstance(module, torch.jit.ScriptModule) and (is_called or "_buffers" not in vars(module)):
+                raise InvalidArgumentError(
+                    f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "
+                    "runs it, so there is no Python to trace. Explore the module that it was made from."
+                )
+
+
+def check_options(grad: Any, dynamic: Any, partitioner: Any) -> None:
+    """Raise InvalidArgumentError unless these are the options of a capture."""
+    check_flag("grad", grad, optional=True)
+    check_flag("dynamic", dynamic, optional=True)
+    check_partitioner(partitioner)
+
+
+def check_partitioner(partitioner: Any) -> None:
+    """Raise InvalidArgumentError unless this names a way in which AOTAutograd splits forward from backward."""
+    if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
+        raise InvalidArgumentError(
+            f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
+            f"{did_you_mean(partitioner, PARTITIONERS) if isinstance(partitioner, str) else ''}"
+        )

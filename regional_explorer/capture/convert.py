@@ -1,4 +1,4 @@
-"""Converts live graphs to frozen records: each node with its role, inputs, modules, source line, origin and options."""
+"""Converts live graphs, their bodies, marked blocks and graph breaks to records."""
 
 from __future__ import annotations
 
@@ -6,37 +6,82 @@ import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from regional_explorer.capture.body_callers import BodyContext, with_callers
-from regional_explorer.capture.source_lines import parse_stack_trace, source_line
+from regional_explorer.capture.source_lines import (
+    Outdated,
+    as_loaded,
+    is_internal,
+    original_function,
+    parse_stack_trace,
+    source_line,
+)
 from regional_explorer.record.graph import (
     Chain,
     Graph,
+    GraphBreak,
     GraphKind,
+    MarkedBlock,
     ModuleCall,
     Node,
     Role,
+    SourceLine,
     SubgraphOptions,
     TensorSpec,
+    traced_from,
 )
-from regional_explorer.record.json_safe import json_safe
-from regional_explorer.torch_api import (
+from regional_explorer.record.json_file import json_safe
+from regional_explorer.torch_api.dynamo import Break, OpenMark, calls_subgraph, subgraph_options
+from regional_explorer.torch_api.graphs import (
     ANNOTATION,
     FALLBACK,
     ORIGIN,
     bodies,
-    calls_subgraph,
     draws_random,
     input_expression,
     is_operator,
     resolve,
-    subgraph_options,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class BodyContext:
+    """Where a body is used.
+
+    ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
+    """
+
+    parent: tuple[str, str]
+    callers: Sequence[Chain]
+
+
+def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
+    """Return the modules of an op in a body; aliases are the paths that each has under the body's other callers.
+
+    ``callers`` are the modules of the ops that call the body: ``layers.0.act`` in the body of ``layers.0`` is
+    ``layers.1.act`` too if ``layers.1`` calls it.
+    """
+    traced = traced_from(chain, callers)
+    if not traced:
+        return chain
+    other_calls = [caller[-1] for caller in callers if caller and caller[-1].path != traced[-1].path]
+    return tuple(
+        _with_aliases(call, traced[-1], other_calls) if depth >= len(traced) - 1 else call
+        for depth, call in enumerate(chain)
+    )
+
+
+def _with_aliases(call: ModuleCall, traced: ModuleCall, other_calls: Sequence[ModuleCall]) -> ModuleCall:
+    if call.path != traced.path and not call.path.startswith(f"{traced.path}."):
+        return call  # a module outside of the first caller, which all callers share
+    suffix = call.path.removeprefix(traced.path)
+    paths = [f"{path}{suffix}" for other in other_calls for path in (other.path, *other.aliases)]
+    return replace(call, aliases=tuple(dict.fromkeys(alias for alias in (*call.aliases, *paths) if alias != call.path)))
+
 
 ModuleNames = Mapping[int, tuple[str, ...]]
 
@@ -236,3 +281,62 @@ def _tensor_specs(node: fx.Node) -> Iterator[TensorSpec]:
 
 def _int_or_text(size: Any) -> int | str:
     return size if type(size) is int else str(size)
+
+
+_ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
+"""How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
+
+
+def record_breaks(
+    breaks: Sequence[Break], names: Mapping[int, tuple[str, ...]], outdated: Outdated
+) -> tuple[GraphBreak, ...]:
+    """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it.
+
+    ``names`` are the module paths by ``id(module)``. A break in code of torch alone has that code's lines.
+    """
+    records: dict[tuple[str, SourceLine | None], GraphBreak] = {}
+    for graph_break in breaks:
+        if graph_break.reason.startswith(_ESCAPED_MARK) and records:
+            continue
+        frames = [frame for frame in graph_break.frames if "/torch/_dynamo/" not in frame[0]]  # its own wrappers
+        users = [frame for frame in frames if not is_internal(frame[0])]
+        stack = tuple(
+            as_loaded(source_line(file, line, original_function(function)), outdated)
+            for file, line, function in users or frames
+        )
+        reason = _first_sentences(graph_break.reason)
+        key = (reason, stack[-1] if stack else None)
+        if key not in records or (graph_break.marks and not records[key].blocks):
+            modules = records[key].modules if key in records else ()
+            blocks, hint = marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
+            records[key] = GraphBreak(reason, stack, blocks, hint, modules)
+        paths = [path for module in graph_break.modules for path in names.get(module, ()) if path]
+        records[key] = replace(records[key], modules=tuple(dict.fromkeys((*records[key].modules, *paths))))
+    return tuple(records.values())
+
+
+def marked_blocks(marks: Sequence[OpenMark], outdated: Outdated) -> tuple[MarkedBlock, ...]:
+    """Return the record of marked blocks."""
+    return tuple(
+        MarkedBlock(
+            mark.block,
+            json_safe(mark.annotation),
+            None if is_internal(file) else as_loaded(source_line(file, line, original_function(function)), outdated),
+        )
+        for mark in marks
+        for file, line, function in [mark.frame]
+    )
+
+
+def _first_sentences(reason: str) -> str:
+    """Return Dynamo's headline and explanation; its hints and developer notes fill a screen."""
+    lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
+    explanations = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
+    return f"{'. '.join([*lines[:1], *explanations])}{'.' if explanations else ''}"
+
+
+def _workaround(reason: str) -> str:
+    """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
+    hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
+    workarounds = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
+    return next(workarounds, "").removeprefix("Hint: ").rstrip(".")

@@ -1,17 +1,52 @@
-"""Finds the tensors inside arguments and results: in containers, dataclasses and attributes, each with its path."""
+"""Tensors inside arguments and results, and which gradients are taken."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from regional_explorer.capture.slots import has_slots, is_readable, slot_names
+from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.torch_api.graphs import as_subclass_of
+
+LRU_CACHE = type(functools.lru_cache(lambda: None))
+"""The class of functions under ``functools.lru_cache``."""
+
+
+def is_readable(value: object) -> bool:
+    """Return whether a value says what it is; the proxy of an object that is gone raises, and some lazy objects do."""
+    try:
+        return value.__class__ is not None
+    except Exception:  # noqa: BLE001 - whatever a property of the user's raises
+        return False
+
+
+def has_slots(cls: type) -> bool:
+    """Return whether a class or one of its bases declares ``__slots__``, which may be empty."""
+    return any("__slots__" in vars(base) for base in cls.__mro__)
+
+
+def slot_names(cls: type) -> list[str]:
+    """Return the names of the slots of a class and its bases, without those for the ``__dict__`` and weak references.
+
+    They are read from the descriptors: ``__slots__`` has private names as they are written, ``__cache`` for
+    ``_Model__cache``.
+    """
+    return [
+        name
+        for base in cls.__mro__
+        if "__slots__" in vars(base)
+        for name, attribute in vars(base).items()
+        if isinstance(attribute, types.MemberDescriptorType)
+    ]
+
 
 TENSOR_SEARCH_DEPTH = 16
 TENSOR_SEARCH_OBJECTS = 20_000
@@ -82,3 +117,89 @@ def _python_attributes(value: Any) -> dict[str, Any] | None:
         return None
     in_slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
     return in_slots | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
+
+
+COTANGENT_SEED = 20_251_016
+"""Seed of the generator that draws the fixed random cotangents."""
+
+GradientInput = torch.Tensor | GradientEdge
+"""What ``torch.autograd.grad`` takes as an input: a leaf, or the edge to a node of the user's own."""
+
+
+def next_sequence_number() -> int:
+    """Return the number that autograd gives to the next node; nodes with a smaller one existed before the call."""
+    with torch.enable_grad(), torch.inference_mode(mode=False):
+        probe = torch.zeros((), requires_grad=True).view(())
+    assert probe.grad_fn is not None  # noqa: S101 - grad mode is on
+    return int(probe.grad_fn._sequence_nr())
+
+
+def requires_grad(tensor: torch.Tensor | None) -> bool:
+    """Return whether gradients can be taken of an output."""
+    if tensor is None or not tensor.requires_grad or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    # A view of a leaf made under no_grad says that it requires grad, but no gradient flows through it (torch 2.13).
+    return tensor.grad_fn is not None or not tensor._is_view()  # noqa: SLF001 - there is no public way to ask
+
+
+def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
+    """Return the distinct output tensors that gradients can be taken of, by their paths."""
+    by_id: dict[int, tuple[str, torch.Tensor]] = {}
+    for path, tensor in tensors_in(outputs):
+        if requires_grad(tensor):
+            by_id.setdefault(id(tensor), (path, tensor))
+    return dict(by_id.values())
+
+
+def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
+    """Return what gradients are taken of: where the call's part of the autograd graph ends.
+
+    These are its leaves, and the user's own nodes that are older than the call: gradients stop there, so their
+    buffers stay for the user's own backward. ``first_number`` is the number of the call's first node.
+
+    A leaf is given as the tensor, not as the edge to its node: with a Python object of the node alive, two threads that
+    use the tensor can deadlock (docs/upstream.md).
+    """
+    queue = [get_gradient_edge(tensor) for tensor in _differentiable_outputs(outputs).values()]
+    seen_edges: set[tuple[Any, int]] = set()
+    ends: list[GradientInput] = []
+    for edge in queue:
+        if (edge.node, edge.output_nr) in seen_edges:
+            continue
+        seen_edges.add((edge.node, edge.output_nr))
+        leaf = getattr(edge.node, "variable", None)
+        if leaf is not None or edge.node._sequence_nr() < first_number:
+            ends.append(edge if leaf is None else leaf)
+        else:
+            queue.extend(GradientEdge(node, nr) for node, nr in edge.node.next_functions if node is not None)
+    return ends
+
+
+def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
+    """Draw one fixed cotangent per differentiable output; ``sum()`` would hide wrong gradients of a softmax.
+
+    A single loss gets 1, as in training. No two outputs get the same: in ``h + g, h - g`` the gradient of ``g`` would
+    be zero.
+
+    Raises:
+        CaptureError: an output is a nested tensor, which no cotangent can be drawn for.
+    """
+    differentiable = _differentiable_outputs(outputs)
+    one_loss = sum(tensor.dim() == 0 for tensor in differentiable.values()) == 1
+    generator = torch.Generator("cpu").manual_seed(COTANGENT_SEED)  # not every device draws: "meta" does not
+    cotangents = {}
+    for path, tensor in differentiable.items():
+        if tensor.is_nested:
+            raise CaptureError(
+                RefusalCode.NO_GRADIENT,
+                f"The call returns a nested tensor (output{path}), for which no gradient can be taken here. Return its "
+                "values (`.values()`), or pass grad=False.",
+            )
+        if tensor.dim():
+            drawn = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device="cpu")
+        elif one_loss:
+            drawn = torch.ones((), dtype=tensor.dtype, device="cpu")
+        else:  # from 1 to 2: near 0, the gradients of a loss would hardly count
+            drawn = 1 + torch.rand((), generator=generator, dtype=tensor.dtype, device="cpu")
+        cotangents[path] = as_subclass_of(tensor, drawn.to(tensor.device))
+    return cotangents

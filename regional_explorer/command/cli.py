@@ -1,22 +1,23 @@
-"""The command line ``regional-explorer`` (``run``, ``show``, ``compare``, ``check``, …): parser and exit codes."""
+"""The command line: its parser, exit codes, and the user's file."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
+import linecache
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from regional_explorer import __version__
+from regional_explorer.command.call_text import read_call
 from regional_explorer.command.command import Command
-from regional_explorer.command.expression import read_call
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
-from regional_explorer.command.program_file import execute, read_source
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
@@ -24,12 +25,66 @@ from regional_explorer.errors import (
     SelectorError,
     UnknownConfigKeyError,
     UnknownRegionError,
+    sendable,
 )
-from regional_explorer.errors.texts import sendable
-from regional_explorer.record.codec import dump_session, load_plan_file, load_session
+from regional_explorer.page.report import session_text
+from regional_explorer.record.json_file import dump_session, load_plan_file, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.render.report.text import session_text
-from regional_explorer.ui.threads.progress import StreamProgress, Throttle
+from regional_explorer.ui.jobs import StreamProgress, Throttle
+
+EXPLORED_MODULE = "__explored__"
+"""The name of the module that the file runs as; no other module has it."""
+
+
+def read_source(path: Path) -> str:
+    """Return the text of a Python file.
+
+    Raises:
+        CommandError: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # a ValueError: it is not text, or not a valid file name
+        raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def execute(path: Path, source: str) -> dict[str, Any]:
+    """Execute a file as a module and return its namespace.
+
+    Its name is not ``__main__``, so ``if __name__ == "__main__"`` blocks do not run. ``sys.argv`` has only the file:
+    the arguments of this command are not the file's.
+
+    Raises:
+        RegionalExplorerError: the file raises, or ends the program; the message has the line.
+    """
+    file = str(path.resolve())
+    module = types.ModuleType(EXPLORED_MODULE)
+    module.__file__ = file
+    # Registered because dataclasses look up their module; the file's folder is importable, as for scripts.
+    sys.modules[EXPLORED_MODULE] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    linecache.checkcache(file)
+    arguments, sys.argv = sys.argv, [str(path)]
+    try:
+        exec(compile(source, file, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's file, which they asked to run
+    except SystemExit as error:
+        raise RegionalExplorerError(
+            f"{path}{_line(error, file)}: the file ends the program here. Put what is only for running it as a script "
+            'under `if __name__ == "__main__":`, which is left out here.'
+        ) from error
+    except Exception as error:
+        raise RegionalExplorerError(f"{path}{_line(error, file)}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.argv = arguments
+    return vars(module)
+
+
+def _line(error: BaseException, file: str) -> str:
+    """Return the last line of ``file`` that an error passed, such as ``, line 7``; an empty text if it passed none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+    return f", line {line}" if line else ""
+
 
 EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO = 0, 1, 2, 3
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
@@ -216,7 +271,7 @@ def _show_session(options: argparse.Namespace) -> int:
 
 
 def _compare_sessions(options: argparse.Namespace) -> int:
-    from regional_explorer.command.speed_comparison import compare_speed, read_limit
+    from regional_explorer.command.checks import compare_speed, read_limit
 
     limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
     change = compare_speed(load_session(options.before), load_session(options.after))
@@ -228,7 +283,7 @@ def _compare_sessions(options: argparse.Namespace) -> int:
 
 
 def _check_saved_plan(options: argparse.Namespace) -> int:
-    from regional_explorer.command.plan_check import check_saved_plan
+    from regional_explorer.command.checks import check_saved_plan
 
     call = _call_under_plan(options)
     with _progress(options) as progress:
@@ -252,7 +307,7 @@ def _check_saved_plan(options: argparse.Namespace) -> int:
 def _print_source_diff(options: argparse.Namespace) -> int:
     fn, args, kwargs = _call_under_plan(options)
 
-    from regional_explorer.exploration.explore import explore  # imports torch: only after errors are reported
+    from regional_explorer.exploration.exploration import explore  # imports torch: only after errors are reported
 
     exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
     with contextlib.closing(exploration):
@@ -261,7 +316,7 @@ def _print_source_diff(options: argparse.Namespace) -> int:
 
 
 def _print_findings(options: argparse.Namespace) -> int:
-    from regional_explorer.command.doctor import examine
+    from regional_explorer.command.checks import examine
 
     findings = list(examine())
     text = json.dumps([asdict(finding) for finding in findings]) if options.json else "\n".join(map(str, findings))

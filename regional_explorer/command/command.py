@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.compiler.interrupt import Interrupts
+from regional_explorer.compiler.run import Interrupts
 from regional_explorer.errors import MeasureError
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.region import Direction
+from regional_explorer.record.plan import Direction, Plan
 
 if TYPE_CHECKING:
-    from regional_explorer.compiler.run_context import ProgressCallback
+    from regional_explorer.compiler.run import ProgressCallback
     from regional_explorer.exploration.exploration import Exploration
 
 
@@ -55,11 +54,11 @@ class Command:
             RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
                 or the plan cannot be read.
         """
-        from regional_explorer.compiler.config.catalogue import parse_value
-        from regional_explorer.export.files import writable_path
+        from regional_explorer.compiler.config import parse_value
         from regional_explorer.export.save import ENDINGS
-        from regional_explorer.record.codec import load_plan
-        from regional_explorer.record.variant_name import checked_variants
+        from regional_explorer.record.files import writable_path
+        from regional_explorer.record.json_file import load_plan
+        from regional_explorer.record.timing import checked_variants
 
         try:
             checked_variants(self.variants)
@@ -82,8 +81,8 @@ class Command:
         Raises:
             RegionalExplorerError: as ``rx.explore``, ``mark`` and ``configure``.
         """
-        from regional_explorer.compiler.config.catalogue import parse_value
-        from regional_explorer.exploration.explore import explore
+        from regional_explorer.compiler.config import parse_value
+        from regional_explorer.exploration.exploration import explore
 
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:

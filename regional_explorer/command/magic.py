@@ -14,14 +14,13 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 
+from regional_explorer.command.call_text import CallText, read_call, split_cell
 from regional_explorer.command.command import Command
 from regional_explorer.command.completion import completions
-from regional_explorer.command.expression import CallText, read_call, split_cell
 from regional_explorer.command.options import CommandError, help_text, read_options, split_line
 from regional_explorer.command.preload import Preload
-from regional_explorer.compiler.processes import toolchain
-from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.errors.texts import listing
+from regional_explorer.compiler import toolchain
+from regional_explorer.errors import RegionalExplorerError, listing
 from regional_explorer.record.plan import Plan
 
 if TYPE_CHECKING:
@@ -191,11 +190,11 @@ def _import_dynamo() -> None:
 
 
 def _import_inductor() -> None:
-    importlib.import_module("regional_explorer.compiler.processes.warmup")
+    importlib.import_module("regional_explorer.compiler.warmup")
 
 
 def _import_explorer() -> None:
-    importlib.import_module("regional_explorer.exploration.explore")
+    importlib.import_module("regional_explorer.exploration.exploration")
     importlib.import_module("regional_explorer.ui.display")
 
 

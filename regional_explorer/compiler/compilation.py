@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regional_explorer.compiler.artifacts.artifact import Artifact
-from regional_explorer.compiler.artifacts.canonical import portable
-from regional_explorer.compiler.cut_program import CutProgram
-from regional_explorer.compiler.processes.pool import CompilePool
-from regional_explorer.compiler.processes.warmup import warm_toolchain
-from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import ProgressCallback, RunContext
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.fingerprint import portable
+from regional_explorer.compiler.pool import CompilePool
+from regional_explorer.compiler.program import CutProgram, Program
+from regional_explorer.compiler.run import ProgressCallback, RunContext
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.timing import CompileCost
-from regional_explorer.torch_api import compile_lock, empty_caches
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.inductor import empty_caches
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,329 @@
-"""The captured call, cut into the partitions of a plan; their layouts are recorded by running the call again."""
+"""The captured graphs cut into the partitions of a plan; recorded inputs, later traces."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import copy
+import inspect
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from regional_explorer.capture.live_graph import Frame
-from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.artifacts.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.artifacts.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.cut_program import CutProgram, SwitchedGraph
-from regional_explorer.compiler.recompiles import warn_of_trace
+import torch
+
+from regional_explorer.capture.live_graph import Frame, LiveGraph
+from regional_explorer.capture.trace import Capture, TracedGraphs
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore
+from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.switch import PieceFacts, Switch
-from regional_explorer.errors.texts import count
-from regional_explorer.record.plan import Plan
-from regional_explorer.regions.cutting.cut import PieceContent
+from regional_explorer.errors import count
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph, Node, Role
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
+from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.instances import Instance
+from regional_explorer.regions.select import Assignment, assign
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import BoxedCall, boxed
+
+
+@dataclass
+class SwitchedGraph:
+    """A live graph, the switches of its partitions, and the function that runs it with calls of them.
+
+    ``build`` returns that function; it is built in its first run, so that an edit of the plan need not wait for it.
+    ``has_run`` says, in production, whether the first run is over.
+    """
+
+    live: LiveGraph
+    switches: list[Switch]
+    build: Callable[[], BoxedCall]
+    has_run: bool = False
+
+    def run(self, args: list[Any]) -> Any:
+        """Run the cut graph; later calls go to it directly."""
+        built = self.build()
+        if self.live.implementation == self.run:
+            self.live.implementation = built
+        self.build = lambda: built
+        return built(args)
+
+
+@dataclass
+class CutProgram:
+    """Every live graph with its partitions cut out, and the artifacts that the partitions can be switched to.
+
+    A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
+    cut is made when it is first used, so that many edits in a row cost one cut; the pieces of the last one are used
+    again where they are the same.
+    ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
+    """
+
+    capture: TracedGraphs
+    plan: Plan
+    store: ArtifactStore = field(default_factory=ArtifactStore)
+    assignment: Assignment = field(default_factory=lambda: Assignment({}))
+    tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    _made: list[SwitchedGraph] | None = None
+    _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
+    _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
+    _cyclic: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    _selected: bool = True
+    _numbering: PartitionNumbering = field(default_factory=PartitionNumbering)
+
+    def __post_init__(self) -> None:
+        """Cut the graphs that exist, and those that later calls make Dynamo trace."""
+        self.capture.on_graph = self._add_live_graph
+        self.cut(self.plan)
+
+    def apply(self, plan: Plan) -> None:
+        """Replace the plan; graphs are cut again only if it moves nodes between regions.
+
+        Raises:
+            SelectorError: a selector is malformed; nothing has changed.
+        """
+        before = self.plan
+        moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
+        if moved or not all(map(Region.same_nodes, before.regions, plan.regions)):
+            self.cut(plan)
+        else:
+            self.plan = plan
+            self.apply_artifacts()
+
+    def cut(self, plan: Plan) -> None:
+        """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
+        self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked), plan
+        if self._made is not None:
+            self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
+        self._made = None
+        for live in self.capture.live:
+            live.implementation = live.eager
+
+    @property
+    def _switched_graphs(self) -> list[SwitchedGraph]:
+        if self._made is None:
+            # One thread cuts at a time. What another one generated meanwhile would be taken for this program's code.
+            with compile_lock():
+                if self._made is None:  # another thread may have cut them while this one waited
+                    graphs = self.capture.graphs
+                    self._cyclic, self._numbering = [], PartitionNumbering()
+                    self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
+                    self._pieces = {}
+                    self.adopt_facts()
+                    self.select_regional(on=self._selected)
+        return self._made
+
+    @property
+    def cyclic(self) -> list[tuple[str, frozenset[str]]]:
+        """The regions that feed each other in both directions, by graph; some of them had to be split."""
+        return self._cyclic if self._switched_graphs else []
+
+    def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
+        """Cut a graph that a later call traced, and call ``on_new_graph``."""
+        graphs = self.capture.graphs
+        if frame not in self.capture.frames:
+            graphs += [*frame.dynamo, *frame.records]
+        self._picked.clear()  # there are more graphs to pick from
+        self.plan = self.plan_for(graphs)
+        self.assignment = assign(graphs, self.plan, self._picked)
+        if all(cut.live is not live for cut in self._switched_graphs):
+            self._switched_graphs.append(self._cut_live_graph(live, graphs))
+        self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))
+
+    def plan_for(self, graphs: Sequence[Graph]) -> Plan:
+        """Return the plan for these graphs."""
+        del graphs
+        return self.plan
+
+    def adopt_facts(self) -> None:
+        """Copy what is known about equal partitions of earlier cuts to those of a new cut."""
+
+    def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
+        """Set how a graph that a later call traced runs, first and from then on."""
+        raise NotImplementedError
+
+    def _cut_live_graph(
+        self, live: LiveGraph, graphs: Sequence[Graph], known_pieces: Mapping[PieceContent, Piece] | None = None
+    ) -> SwitchedGraph:
+        records = {graph.id: graph.by_name() for graph in graphs}
+        order = [region.name for region in self.plan.regions]
+        proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+        self._cyclic += proposed.cyclic()
+        with self.capture.generated.collected():
+            pieces = pieces_of(proposed, known_pieces)
+            switches = [
+                Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
+                for piece in pieces
+            ]
+
+        def build() -> BoxedCall:
+            # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
+            with self.capture.generated.collected():
+                return boxed(cut_graph(proposed, {switch.piece: self.function_of(switch) for switch in switches}))
+
+        # A graph without partitions runs as captured, without overhead.
+        return SwitchedGraph(live, switches, build if switches else lambda: live.eager)
+
+    def function_of(self, switch: Switch) -> BoxedCall:
+        """Return the function that the cut graph calls for a partition."""
+        return switch.as_function()
+
+    def cut_again(self, cut: SwitchedGraph) -> None:
+        """Cut a graph again that was repaired after it was cut."""
+        with compile_lock():
+            new_cut = self._cut_live_graph(cut.live, self.capture.graphs)
+        cut.build, cut.switches = new_cut.build, new_cut.switches
+
+    def select_regional(self, *, on: bool) -> None:
+        """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
+        self._selected = on
+        for cut in self._switched_graphs:
+            cut.live.implementation = cut.run if on else cut.live.eager
+
+    @property
+    def switches(self) -> list[Switch]:
+        """The switches of all partitions, graph by graph."""
+        return [switch for cut in self._switched_graphs for switch in cut.switches]
+
+    # ----------------------------------------------------------------------------------------------------- compiling
+
+    def keys(self) -> dict[Switch, str]:
+        """Return the key of the artifact that each partition needs under the current settings.
+
+        Partitions of disabled regions, and those whose layouts are not known yet, need none.
+        """
+        settings = surroundings()
+        keys = {switch: self.key_of(switch, settings) for switch in self.switches}
+        return {switch: key for switch, key in keys.items() if key is not None}
+
+    def key_of(self, switch: Switch, settings: str) -> str | None:
+        """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
+        if switch.inputs is None or not self.plan[switch.piece.claim.region].enabled:
+            return None
+        return artifact_key(switch.fingerprint(), self.config_for(switch), settings)
+
+    def config_for(self, switch: Switch) -> dict[str, Any]:
+        """Return the config that the plan requests for a partition."""
+        piece = switch.piece
+        return config_of(self.plan[piece.claim.region], Direction.of_graph(piece.graph_id))
+
+    def apply_artifacts(self) -> None:
+        """Switch every partition to its artifact under the plan if that has been compiled, else to eager code."""
+        keys = self.keys()
+        for switch in self.switches:
+            artifact = self.store.artifacts.get(keys.get(switch, ""))
+            if switch.chooses:
+                continue
+            if switch.inputs is None and switch.failure is None:
+                # A graph that a call on other shapes traced: its layouts are recorded in its next call.
+                switch.record()
+            elif artifact is None:
+                switch.use_eager()
+            elif switch.artifact is not artifact and switch.refused is not artifact:
+                switch.use(artifact)
+
+    def stale(self, *, everything: bool = False) -> dict[str, Switch]:
+        """Return the artifacts still to compile, by key, each with the first partition that needs it.
+
+        With ``everything`` artifacts that exist are included.
+        """
+        keys = self.keys()
+        to_compile: dict[str, Switch] = {}
+        for switch in self.switches:
+            key = keys.get(switch)
+            failed = key in self.store.failures and key not in self.store.retried
+            if key is not None and (everything or key not in self.store.artifacts) and not failed:
+                to_compile.setdefault(key, switch)
+        return to_compile
+
+    def close(self) -> None:
+        """Free the artifacts and all live objects. The record stays."""
+        self._made, self._pieces = [], {}
+        self.capture.close()
+        self.store.generated.release()
+        self.store = ArtifactStore()
+
+
+_CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
+_OBSERVED_VALUES = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
+
+
+def warn_of_trace(frame: Frame, partitions: str) -> None:
+    """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
+    why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
+    warnings.warn(
+        f"The call was traced again ({frame_inputs(frame)}){why}. Eager until the next ex.compile(): {partitions}.",
+        stacklevel=stacklevel_of_caller(),
+    )
+
+
+def frame_inputs(frame: Frame) -> str:
+    """Return the dtypes and shapes of the first few inputs of a frame, as text."""
+    nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
+    return ", ".join(str(value) for node in nodes[:4] for value in node.values) or "no tensor as input"
+
+
+def stacklevel_of_caller() -> int:
+    """Return the stacklevel of the user's line: the first outside torch, this package and the stdlib."""
+    inner = tuple(
+        f"{Path(file).parent}{os.sep}" for file in (torch.__file__, Path(__file__).parent, contextlib.__file__)
+    )
+    files = [frame.filename for frame in inspect.stack(0)]
+    generated = "<eval_with_key>"  # the code of an fx graph
+    return next((level for level, file in enumerate(files) if not file.startswith((*inner, generated))), 1)
+
+
+def recompiles(program: CutProgram) -> list[Diagnostic]:
+    """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
+    grouped_traces = grouped(
+        ((region, _failed_guards(frame.reason)), (frame, node))
+        for frame in program.capture.frames
+        if frame.late
+        for region, node in _regions_in_frame(program, frame).items()
+    )
+    return [_recompiled_diagnostic(region, traces) for (region, _), traces in grouped_traces.items()]
+
+
+def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
+    """Return the regions in a frame, each with the first of its ops."""
+    first_ops: dict[str | None, Node | None] = {}
+    for graph in frame.dynamo:
+        for node in graph.ops:
+            if (claim := program.assignment.claim(graph.id, node)) is not None:
+                first_ops.setdefault(claim.region, node)
+    return first_ops or {None: next(iter(frame.dynamo[0].ops), None)}
+
+
+def _failed_guards(reason: str) -> frozenset[str]:
+    """Return which guards failed, without the sizes, values and cache entries that differ from call to call."""
+    lines = (_CACHE_ENTRY.sub("", line.strip()) for line in reason.splitlines())
+    return frozenset(_OBSERVED_VALUES.sub("", line).strip() for line in lines if line)
+
+
+def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | None]]) -> Diagnostic:
+    frames = [frame for frame, _ in traces]
+    traced = "the call" if region is None else f"region {region!r}"
+    inputs, graphs = frame_inputs(frames[-1]), ", ".join(str(frame.index) for frame in frames)
+    if len(frames) == 1:
+        text = f"A later call made Dynamo trace {traced} again (graph {graphs}: {inputs})"
+    else:
+        text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
+    reason = frames[-1].reason
+    return Diagnostic(
+        DiagnosticCode.RECOMPILED,
+        f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
+        Severity.INFO,
+        region=region,
+        graph=frames[0].dynamo[0].id,
+        where=tuple(dict.fromkeys(node.source for _, node in traces if node is not None and node.source is not None)),
+        upstream="it would compile all its regions again at that moment.",
+        remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may avoid another trace.",
+    )
 
 
 @dataclass
@@ -133,3 +440,50 @@ class Program(CutProgram):
         """Free the artifacts and all live objects. The record stays."""
         self._facts.clear()
         super().close()
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The inputs of one partition, and how often one call runs each of the partitions that were watched.
+
+    ``switch`` is the first of them that the call ran, and ``args`` are its inputs; both are None if the call ran none:
+    a branch not taken.
+    """
+
+    switch: Switch | None
+    args: tuple[Any, ...] | None
+    runs: Mapping[Switch, int]
+
+
+def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
+    """Run the call once, the ``switches`` eagerly, and return the inputs of the first of them.
+
+    The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
+    where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
+    """
+    call, capture = program.capture.call, program.capture
+    several_graphs = len(capture.frames) > 1
+    runs = dict.fromkeys(switches, 0)
+    first_run: list[tuple[Switch, tuple[Any, ...]]] = []
+
+    def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
+        def record_args(args: Sequence[Any]) -> None:
+            runs[switch] += 1
+            if not first_run:
+                first_run.append((switch, copied(args) if several_graphs else tuple(args)))
+
+        return record_args
+
+    program.select_regional(on=True)
+    with contextlib.ExitStack() as stack:
+        for switch in switches:
+            stack.enter_context(switch.watched(watcher(switch)))
+        stack.enter_context(call.restoring())
+        call.run(capture.run)
+    return Recorded(first_run[0][0], first_run[0][1], runs) if first_run else Recorded(None, None, runs)
+
+
+def copied(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets."""
+    memo: dict[int, Any] = {}  # has each storage that is copied already
+    return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)

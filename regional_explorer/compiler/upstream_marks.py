@@ -8,24 +8,22 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.cut_program import CutProgram
+from regional_explorer.compiler.program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.region import Direction, Region, config_of
-from regional_explorer.record.selector import SelectorKind
+from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import (
+from regional_explorer.torch_api.config import read_config
+from regional_explorer.torch_api.upstream import (
     all_graphs,
     annotation_of,
     lite_backend,
     mark_node,
     noting_lite,
     noting_pieces,
-    read_config,
     upstream_backend,
 )
 

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from regional_explorer.compiler.config.validate import checked_direction, configured
-from regional_explorer.errors import SelectorError
-from regional_explorer.errors.arguments import check_argument, check_flag
+from regional_explorer.compiler.validate import checked_direction, configured
+from regional_explorer.errors import SelectorError, check_argument, check_flag
 from regional_explorer.exploration.live import LiveOwner
 from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.presets import preset
-from regional_explorer.record.region import Direction
-from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, uncarved
-from regional_explorer.regions.split import split
+from regional_explorer.record.plan import Direction, Plan, preset
+from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
 P = ParamSpec("P")
 

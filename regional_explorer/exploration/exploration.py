@@ -1,46 +1,525 @@
-"""The Exploration: one traced call, with its plan, artifacts, measurements and results."""
+"""What a user explores a call with: every ex.… stands here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
-from regional_explorer.compiler.config.validate import check_plan
+from regional_explorer.capture.call import Call, check_call, check_options
+from regional_explorer.compiler.artifact import label_of, save_artifact
+from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
-from regional_explorer.compiler.run_context import (
+from regional_explorer.compiler.program import stacklevel_of_caller
+from regional_explorer.compiler.run import (
     SAME_THREAD,
     Executor,
+    Interrupts,
     ProgressCallback,
     RunContext,
     never_cancelled,
     no_progress,
 )
-from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.errors.arguments import check_flag
-from regional_explorer.exploration.code_views import CodeViews
+from regional_explorer.compiler.validate import check_plan, configured
+from regional_explorer.errors import (
+    ArtifactError,
+    MissingPackageError,
+    NotCompiledError,
+    RegionalExplorerError,
+    ReproError,
+    check_argument,
+    check_flag,
+)
 from regional_explorer.exploration.edits import Draft, edit_of_plan
-from regional_explorer.exploration.exports import Exports
-from regional_explorer.exploration.live import Live, delegate
-from regional_explorer.exploration.profiling import Profiling
-from regional_explorer.exploration.results import Results, ResultTable
-from regional_explorer.exploration.retrace import retrace
-from regional_explorer.exploration.rooflines import Rooflines
+from regional_explorer.exploration.live import Live, collect_dropped, delegate, retrace
+from regional_explorer.exploration.results import Results, ResultTable, compare_frame
+from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.exploration.viewer import open_panel
-from regional_explorer.export.compare import compare_frame
-from regional_explorer.export.save import save
-from regional_explorer.export.shown_diagnostics import DiagnosticList
-from regional_explorer.measure.timing.clock import Clock
-from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.export.save import save, save_plan
+from regional_explorer.insight.repro import repro_script
+from regional_explorer.insight.roofline import (
+    TRIALS,
+    bitwise_trials,
+    full_graphs,
+    op_differences,
+    reached,
+    region_reaches,
+)
+from regional_explorer.measure.clock import Clock
+from regional_explorer.measure.profile import profile
+from regional_explorer.measure.rates import copy_bandwidth
+from regional_explorer.measure.rounds import BenchmarkOptions, Stop
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.gpu_targets import gpu_target
+from regional_explorer.record.json_file import load_plan_file
+from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.preview import Preview
+from regional_explorer.record.plan_file import Explored, PlanFile
+from regional_explorer.record.region_code import partition_codes
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
-from regional_explorer.record.variant_name import BY_DEFAULT
-from regional_explorer.render.report.shown_frame import ShownFrame
+from regional_explorer.record.timing import BY_DEFAULT, Verdict
+from regional_explorer.style.formats import bounds
+from regional_explorer.tables.frame import ShownFrame
+from regional_explorer.tables.plan import DiagnosticList
 
 if TYPE_CHECKING:
     import graphviz
     import pandas as pd
+
+    from regional_explorer.export.source_patch import SourcePatch
+
+
+class CodeViews:
+    """Shows and measures the code that Inductor generates for the regions of an exploration."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    @property
+    def _results(self) -> Results:
+        return Results(self._live.session)
+
+    def code(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        target: str | None = None,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+    ) -> RegionCode:
+        """Return the generated code of a region, each kernel linked to the nodes and lines it computes.
+
+        The kernels are determined on the first call: Inductor lowers each distinct partition once more, without
+        compiling it. From then on the session has them. With ``config`` or ``target`` nothing needs to have been
+        compiled: that code is generated and not run.
+
+        Args:
+            name: the region.
+            config: changes to the region's config, to see the code it would give: ``ex.code("mlp").diff(…)``.
+            target: a GPU, which this machine need not have, to see its Triton code: h100, b200, a100, l4 or mi300x.
+            cancelled: called between partitions; if it returns True the remaining ones are left out.
+            progress: called with the current task and the fraction done.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
+            InvalidArgumentError: there is no such target.
+            CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
+            ClosedError: the exploration is closed, and only the code of its artifacts is kept.
+            BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
+        """
+        run = RunContext.checked(cancelled, progress)
+        region = self._live.program.plan[name].name
+        gpu = None if target is None else gpu_target(target)
+        if config is None and gpu is None:
+            if self._live.is_open:
+                with run.interrupts.raised_at_the_end():
+                    self._live.codes.read(region, run)
+            region_code = self._results.code(name)
+            if not region_code.partitions and not run.cancelled():
+                raise NotCompiledError(why_no_code(self._live.session, region))
+            return region_code
+        changes = {} if config is None else config
+        configured(self._live.program.plan, region, changes)
+        exclusive_use = self._live.exclusive_use
+        with exclusive_use.compiling(run) as may_begin:
+            self._live.require_open()
+            if not may_begin:
+                return RegionCode.under(self._live.session, region, changes, gpu, {})
+            # An edit of another thread in between would bring partitions whose layouts are not recorded.
+            with exclusive_use.editing():
+                self._live.program.record_layouts()
+                changed, session = self._live.codes.changed(region, changes), self._live.session
+            codes = self._live.codes.under(region, changed, gpu, run)
+        return RegionCode.under(session, region, changes, gpu, codes)
+
+    def stages(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any] | None = None,
+        target: str | None = None,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+    ) -> RegionStages:
+        """Return the stages of a region, with a picture of each and a description of its changes.
+
+        The stages are Dynamo's graph, AOTAutograd's forward or backward, the partition, the graph after Inductor's
+        passes, and Inductor's output: as a graph if it is Triton code, else the kernels. ``.follow("gelu")`` follows a
+        node through all of them.
+
+        Args:
+            name: the region.
+            config: changes to the region's config, as in ``code``.
+            target: a GPU, which this machine need not have, as in ``code``.
+            cancelled: called between partitions; if it returns True the remaining ones are left out.
+            progress: called with the current task and the fraction done.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
+            InvalidArgumentError: there is no such target.
+            CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
+            ClosedError: the exploration is closed, and only the code of its artifacts is kept.
+        """
+        region_code = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
+        return RegionStages.of(self._results.session, region_code, needed=not cancelled())
+
+    def kernel_times(
+        self,
+        name: str,
+        budget_s: float = 2.0,
+        *,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> pd.DataFrame:
+        """Time each kernel of a region inside its generated code; return one row each, most wasted time first.
+
+        The generated code of each distinct partition is loaded again, with a clock around every launch, and runs on
+        inputs recorded from the call. The timings of regions and variants do not come from this run. ``wasted_us`` is
+        the time beyond the bound: that of copying as many bytes on this machine, or of a matrix product of its size.
+        Only kernels on the CPU are timed; a partition on another device has a ``problem`` instead.
+
+        Args:
+            name: the region; it must have been compiled.
+            budget_s: seconds to measure, divided among its distinct partitions.
+            cancelled: called between rounds; if it returns True the run stops and keeps its results.
+            progress: called with the current task and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: it is not compiled or has changed since.
+            MeasureError: the budget is invalid.
+            ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        run = RunContext.checked(cancelled, progress, executor)
+        budget = BenchmarkOptions(budget_s=budget_s).budget_s
+        with self._live.exclusive_use.measuring("kernel_times", run) as may_begin:
+            self._live.require_open()
+            if may_begin:
+                self.code(name, cancelled=run.cancelled, progress=progress)
+                self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
+        return self._results.kernel_times(name)
+
+    def diagnose(
+        self,
+        name: str,
+        budget_s: float = 4.0,
+        *,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> DiagnosticList:
+        """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
+
+        The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
+        is compiled and measured against the current region before it is suggested. The first two come from the times of
+        kernels, so they are found on the CPU only.
+
+        Args:
+            name: the region; it must have been compiled.
+            budget_s: seconds to measure: half of it the kernels, half of it remedies.
+            cancelled: called between rounds; if it returns True there are no findings.
+            progress: called with the current task and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            NotCompiledError: it is not compiled or has changed since.
+            MeasureError: the budget is invalid.
+            ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        run = RunContext.checked(cancelled, progress, executor)
+        half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
+        with self._live.exclusive_use.measuring("diagnose", run) as may_begin:
+            self._live.require_open()
+            if not may_begin:
+                return DiagnosticList()
+            self.kernel_times(name, half_s, cancelled=run.cancelled, progress=progress, executor=executor)
+            partitions = self._results.code(name).partitions
+            times = self._live.kernel_times.found
+            return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))
+
+
+class Profiling:
+    """Profiles the call of an exploration."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def profile(
+        self,
+        budget_s: float = 5.0,
+        *,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> pd.DataFrame:
+        """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
+
+        Forward and backward run op by op, in rounds that alternate with an unmodified ``aot_eager``; the cost of timing
+        an op is measured and subtracted. Nothing is compiled, and the plan does not matter.
+
+        Args:
+            budget_s: seconds to measure, exceeded by one round at most.
+            cancelled: called between rounds; if it returns True the run stops and keeps its results, as it does when
+                interrupted.
+            progress: called with the current task and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        live, run = self._live, RunContext.checked(cancelled, progress, executor)
+        with live.exclusive_use.measuring("profile", run) as may_begin:
+            live.require_open()
+            new_profile = profile(live.variants, budget_s, live.environment.device, run) if may_begin else None
+            if new_profile is not None:
+                live.profile = new_profile
+                Stop(new_profile.stopped).raise_interrupt()
+        op_times: pd.DataFrame = Results(live.session).op_times
+        return op_times
+
+
+class Rooflines:
+    """Compares the plan of an exploration with full Inductor."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def roofline(
+        self,
+        *,
+        bitwise: bool = True,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> Roofline:
+        """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
+
+        It has each region's part of full's gain; the bytes that move between regions and eager ops, and how many of
+        them full Inductor avoids by fusion, according to the code that it generates for the whole graphs; and how the
+        results of full differ from those of eager: by op, and bitwise.
+
+        Args:
+            bitwise: whether to compile the whole call again under configs that may make full bitwise equal to eager.
+            cancelled: called between steps; if it returns True the remaining steps are left out, and ``problems`` says
+                so.
+            progress: called with the current task and the fraction done.
+            executor: runs timed and untimed work on the right threads.
+
+        Raises:
+            MeasureError: the plan was not measured with ``regional`` and ``full``: call ``ex.benchmark()`` first.
+            ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        check_flag("bitwise", bitwise)
+        run = RunContext.checked(cancelled, progress, executor)
+        with self._live.exclusive_use.measuring("roofline", run) as may_begin:
+            self._live.require_open()
+            reach = reached(self._live.session)
+            if not may_begin:  # nothing is run while another thread compiles, whatever ``cancelled`` says by now
+                run = replace(run, cancelled=lambda: True)
+            run.progress("writing the code of the whole graphs", 0.0)
+            whole_graphs = executor.run_untimed(lambda: full_graphs(self._live.program, run.cancelled))
+            for region in self._live.session.plan.regions:
+                executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
+            session, bandwidth, ops = self._live.session, None, None
+            trials: tuple[BitwiseTrial, ...] = ()
+            if not run.cancelled():
+                run.progress("measuring the copy bandwidth", 0.4)
+                bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+            if not run.cancelled():
+                run.progress("comparing ops with their decompositions", 0.5)
+                ops = executor.run_untimed(lambda: op_differences(self._live.variants))
+            if bitwise and not run.cancelled():
+                trials = executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
+        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
+        problems = [
+            f"The graph {graph_id} is left out: {graph.code.problem}."
+            for graph_id, graph in whole_graphs.items()
+            if graph_id not in full
+        ]
+        if run.cancelled():
+            problems.append("Cancelled: what was not determined by then is left out.")
+        return Roofline(
+            reach=reach,
+            regions=region_reaches(session, reach[-1]),
+            borders=borders(session, full),
+            launches=_launches(session, full) if full else None,
+            roundings=roundings(session, full),
+            ops=ops,
+            trials=trials,
+            bandwidth=bandwidth,
+            problems=tuple(problems),
+        )
+
+
+def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
+    codes = list(partition_codes(session))
+    has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
+    return Launches(
+        eager_ops(session, full),
+        sum(len(part.kernels) for part in codes) if has_all_codes else None,
+        sum(len(graph.code.kernels) for graph in full.values()),
+    )
+
+
+class Exports:
+    """Exports the plan, its artifacts and bug reports of an exploration."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    def to_source(self, *, apply: bool = False) -> str:
+        """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
+
+        Regions become ``torch.fx.traceback.annotate`` around statements, functions and calls, such that exploring the
+        changed source gives the same partitions and configs. For a region that no annotation can express, the text says
+        why, and has the calls that mark it.
+
+        Args:
+            apply: also write the files. They must be tracked by git and clean; either all are written or none.
+
+        Raises:
+            SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
+            MissingPackageError: libcst is not installed.
+        """
+        self._live.require_open()
+        check_flag("apply", apply)
+        patch = self.source_patch()
+        if apply:
+            patch.apply()
+        return str(patch)
+
+    def source_patch(self) -> SourcePatch:
+        """Return the change of the source that marks the plan there.
+
+        Raises:
+            MissingPackageError: libcst is not installed.
+        """
+        try:
+            import libcst  # noqa: F401 - unlike Python's ``ast``, it keeps comments and layout of a file
+        except ImportError as error:
+            raise MissingPackageError(
+                "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
+            ) from error
+        from regional_explorer.export.source_patch import source_patch
+
+        program, capture = self._live.program, self._live.capture
+        return source_patch(
+            capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions
+        )
+
+    def save_plan(self, path: str | Path) -> Path:
+        """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
+
+        The file also says what the plan was explored and measured on; a warning says so if it was slower than eager. It
+        lists the SHA-256 of its artifacts that
+        ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
+
+        Raises:
+            PlanError: the file cannot be written.
+        """
+        live = self._live
+        session = live.session
+        modes = live.capture.modes_of_calls()[0]
+        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
+        keys = {partition.artifact for partition in session.partitions}
+        artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
+        saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
+        if explored.verdict is Verdict.SLOWER and explored.speedup is not None:
+            warnings.warn(
+                f"The plan is slower than eager: {explored.speedup:.2f}× "
+                f"({bounds(explored.speedup_low, explored.speedup_high)}). It was saved all the same; "
+                "ex.region_timings says which regions to disable, ex.reconciliation where the time goes.",
+                stacklevel=stacklevel_of_caller(),
+            )
+        return saved
+
+    def save_artifacts(self, path: str | Path) -> Path:
+        """Write the compiled partitions of the plan to a directory, for ``rx.compile(fn, plan, artifacts=path)``.
+
+        Stale partitions are compiled first. A process that runs the same call under the same plan then starts without
+        compiling, on a machine without a compiler too. Artifacts are code: loading them runs them. A plan that is saved
+        afterwards lists them.
+
+        Raises:
+            ArtifactError: an artifact cannot be written, or torch cannot serialize it; the others are written. Or
+                ``path`` is not a directory, or one that others may write.
+            NoCompilerError: there is no C++ compiler.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        saved_keys: set[str] = set()
+        run = RunContext.checked()
+        with self._live.exclusive_use.compiling(run):
+            self._live.require_open()
+            folder = folder_at(path)
+            self._live.compiling.compile_stale(run)
+            for switch in self._live.program.switches:
+                artifact, inputs = switch.artifact, switch.inputs
+                if artifact is None or inputs is None or artifact.key in saved_keys:
+                    continue
+                saved_keys.add(artifact.key)
+                config = self._live.program.config_for(switch)
+                label = label_of(artifact.key, switch.piece, inputs, config, switch.fingerprint())
+                with self._live.capture.generated.collected():
+                    sha256 = save_artifact(folder, label, artifact)
+                if sha256 is not None:
+                    self._live.saved_artifacts[artifact.key] = sha256
+            folder.finish()
+        unsaved = [finding for finding in folder.findings if finding.code is DiagnosticCode.ARTIFACT_UNSAVED]
+        if unsaved:
+            raise ArtifactError(" ".join(finding.message for finding in unsaved))
+        return folder.path
+
+    def repro(self, name: str, *, partition: str | None = None) -> str:
+        """Return a script that compiles, checks and times one partition of a region, to attach to a bug report.
+
+        It needs nothing but torch: the graph is written as code, the inputs by size, stride and dtype, the config as
+        requested. A partition that does not compile fails there as it does here. Nothing needs to be compiled.
+
+        Args:
+            name: the region.
+            partition: the id of one of its partitions; by default one that failed, else the first.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+            ReproError: the region has no such partition, or it cannot be written as a script.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        check_argument("partition", partition, (str, type(None)), "the id of a partition")
+        with self._live.exclusive_use.compiling(RunContext.checked()):
+            self._live.require_open()
+            region = self._live.program.plan[name]
+            self._live.program.record_layouts()
+        switches = [switch for switch in self._live.program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self._live.program.keys(), self._live.program.store.failures
+        switches.sort(key=lambda switch: keys.get(switch) not in failures)
+        chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
+        if not chosen:
+            existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
+            requested = "partition" if partition is None else f"partition {partition!r}"
+            raise ReproError(f"Region {name!r} has no {requested}; there is {existing}.")
+        switch, function = chosen[0], self._live.title
+        title = f"Partition {switch.partition.name} of region {name!r} of {function}, graph {switch.piece.graph_id}."
+        if switch.inputs is None:
+            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
+        try:
+            return repro_script(title, switch.piece, switch.inputs, self._live.program.config_for(switch))
+        except ReproError as problem:
+            raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
 
 
 class Exploration:
@@ -298,3 +777,49 @@ class Exploration:
             BusyError: a measurement is running.
         """
         self.live.close()
+
+
+def explore(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    grad: bool | None = None,
+    dynamic: bool | None = None,
+    plan: Plan | str | Path | None = None,
+    partitioner: str = "default",
+) -> Exploration:
+    """Trace one call and return an Exploration of it, without compiling or measuring.
+
+    The call runs in eager mode once (twice if it assigns Python state) and once traced, with gradients if it has any.
+    In-place changes and random generators are restored afterwards; arguments are kept by reference.
+
+    Args:
+        fn: the function or module.
+        args: its positional arguments, a tuple or list.
+        kwargs: its keyword arguments.
+        grad: whether to take gradients; None as the call would, False to run under ``no_grad``.
+        dynamic: as in ``torch.compile``.
+        plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
+        partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
+            ``"min_cut"``.
+
+    Raises:
+        InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
+        CaptureError: the call raises, trains by itself, or cannot be traced.
+        UnknownConfigKeyError, InvalidConfigValueError: a region marked in the source has an invalid config.
+        SelectorError: a selector of the plan is malformed.
+        UnsupportedTorchError: torch is too old.
+        PlanError: the plan's file cannot be read.
+    """
+    check_options(grad, dynamic, partitioner)
+    check_call(fn, args, kwargs)
+    initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
+    if initial_plan is not None and not isinstance(initial_plan, PlanFile):
+        check_plan(initial_plan)
+    collect_dropped()
+    title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
+    with Interrupts().raised_at_the_end():
+        call = Call(fn, args, kwargs, grad=grad)
+        with call.undone_if_refused():
+            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

@@ -1,32 +1,158 @@
-"""The live objects of an exploration; keeps the session made from them until a result or the plan changes."""
+"""One trace with all that works on it, and the session made of it."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
-from regional_explorer.compiler.exclusive_use import ExclusiveUse
-from regional_explorer.compiler.partition_records import environment_of
-from regional_explorer.compiler.variants import Variants
-from regional_explorer.errors import ClosedError
-from regional_explorer.exploration.benchmarks import Benchmarks
-from regional_explorer.exploration.dropped import note_when_dropped
-from regional_explorer.exploration.initial_plan import initial_program
-from regional_explorer.exploration.snapshot import Insights, take_snapshot
+from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
+from regional_explorer.compiler.program import Program, recompiles
+from regional_explorer.compiler.run import ProgressCallback, RunContext, never_cancelled, no_progress
+from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
+from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
+from regional_explorer.errors import ClosedError, check_flag, listing
+from regional_explorer.exploration.exclusive_use import ExclusiveUse
+from regional_explorer.exploration.measurements import Benchmarks, reconciled
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_timer import KernelTimes
-from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import PlanFile
+from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.measure.benchmark import Outcome
+from regional_explorer.measure.variants import Variants
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.plan import Plan, Region, SelectorKind
+from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
 from regional_explorer.record.profile import Profile
-from regional_explorer.record.region import Region
-from regional_explorer.record.session import Session
+from regional_explorer.record.regions import with_measured_states
+from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.timing import CompileCost
+from regional_explorer.regions.select import members
+
+
+@dataclass(frozen=True)
+class Insights:
+    """Results about the generated code: codes and kernel times by artifact, and why regions are slow."""
+
+    codes: Mapping[str, ArtifactCode]
+    kernel_times: Mapping[str, ArtifactKernelTimes]
+    diagnostics: Sequence[Diagnostic]
+
+
+def take_snapshot(
+    title: str,
+    environment: Environment,
+    program: Program,
+    toolchain: CompileCost | None,
+    benchmarks: Benchmarks,
+    plan_diagnostics: Sequence[Diagnostic],
+    insights: Insights,
+) -> Session:
+    """Return the session with all results so far; its diagnostics are sorted by severity."""
+    capture, graphs, plan_partitions = program.capture, program.capture.graphs, partitions(program)
+    measured = benchmarks.measurements.of(plan_partitions)
+    shown_plan = measured or benchmarks.measurements.last
+    outcome = shown_plan.outcome if shown_plan else Outcome()
+    figures = benchmarks.measurements.figures(plan_partitions)
+    keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
+    artifacts = program.store.artifacts
+    compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in plan_partitions if part.compile_s]
+    session = Session(
+        title=title,
+        environment=environment,
+        grad=capture.call.grad,
+        dynamic=capture.dynamic,
+        graphs=tuple(program.assignment.with_carved_marked(graphs)),
+        breaks=capture.breaks,
+        plan=program.plan,
+        members=members(graphs, program.assignment),
+        partitions=plan_partitions,
+        timings=outcome.timings,
+        conditions=outcome.conditions and replace(outcome.conditions, outdated=measured is None),
+        numerics=outcome.numerics,
+        compile_costs=(*([toolchain] if toolchain else []), *compiled, *outcome.costs),
+        partition_timings=figures.timings,
+        partition_numerics=figures.numerics,
+        reconciliation=outcome.reconciliation,
+        memory=outcome.memory,
+        codes=tuple(insights.codes[key] for key in keys if key in insights.codes),
+        compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
+        kernel_times=tuple(insights.kernel_times[key] for key in keys if key in insights.kernel_times),
+    )
+    session = with_measured_states(session)
+    if measured is not None and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]:
+        session = replace(session, reconciliation=reconciled(session, outcome))  # its regions have other names now
+    all_diagnostics = [
+        *plan_diagnostics,
+        *diagnostics(program, plan_partitions, environment.device_type),
+        *recompiles(program),
+        *outcome.diagnostics,
+        *outcome.partition_results.diagnostics,
+        *numerics_diagnostics(session, figures.cures),
+        *region_diagnostics(session),
+        *insights.diagnostics,
+    ]
+    all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
+    return replace(session, diagnostics=tuple(all_diagnostics))
+
+
+def initial_program(
+    capture: Capture, plan: Plan | PlanFile | None, environment: Environment
+) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """Return the program under ``plan``, or under the marks in the source, and diagnostics about that plan.
+
+    Raises:
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid; for the plan of a
+            file there are diagnostics instead.
+    """
+    marked_plan, diagnostics = source_plan(capture.graphs)
+    if not isinstance(plan, PlanFile):
+        check_plan(marked_plan if plan is None else plan)
+        return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
+    valid_plan, unknown_configs = without_unknown_configs(plan.plan)
+    program = Program(capture, valid_plan)
+    if plan.explored is None:
+        return program, (*diagnostics, *unknown_configs)
+    differences = (
+        *partition_differences(plan.explored, partitions(program)),
+        *environment_difference(plan.explored, environment),
+        *mode_differences(plan.explored, capture.modes_of_calls()),
+    )
+    return program, (*diagnostics, *unknown_configs, *differences)
+
+
+MAX_DROPPED = 8
+"""How many dropped traces may wait for the garbage collector."""
+
+_DROPPED_TRACES: list[weakref.ref[Capture]] = []
+
+
+def note_when_dropped(live: object, capture: Capture) -> None:
+    """When the live objects of an exploration are no longer referenced, free its arguments, and remember its trace."""
+    weakref.finalize(live, _note_dropped, weakref.ref(capture)).atexit = False
+
+
+def _note_dropped(trace: weakref.ref[Capture]) -> None:
+    if (capture := trace()) is not None:
+        capture.drop_call()
+        _DROPPED_TRACES.append(trace)
+
+
+def collect_dropped() -> None:
+    """Run Python's garbage collector if it has many traces of dropped explorations to free."""
+    _DROPPED_TRACES[:] = [trace for trace in _DROPPED_TRACES if trace() is not None]
+    if len(_DROPPED_TRACES) >= MAX_DROPPED:
+        _DROPPED_TRACES.clear()
+        gc.collect()
+
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -158,3 +284,87 @@ def delegate(
         return method(part(owner.live), *args, **kwargs)
 
     return delegated
+
+
+MOST_NAMED_OPS = 6
+"""How many ops a message names."""
+
+Owner = TypeVar("Owner", bound=LiveOwner)
+
+
+def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
+    exploration: Owner,
+    /,
+    *,
+    dynamic: bool | None = None,
+    cancelled: Callable[[], bool] = never_cancelled,
+    progress: ProgressCallback = no_progress,
+) -> Owner:
+    """Trace the call again with other shapes, under the same plan.
+
+    ``runs`` and ``history`` keep what was measured; an artifact that the new graphs need too is not compiled again.
+    Nodes may have other names now: a region that was marked by names and gets other ops is reported as
+    ``plan-differs``, one that gets none as ``region-empty``. Functions that ``compiled`` gave before raise ClosedError.
+
+    Args:
+        dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
+        cancelled: called before and after the trace; if it returns True the exploration stays as it is.
+        progress: called with the current task and the fraction done.
+
+    Raises:
+        InvalidArgumentError: an argument has the wrong type.
+        CaptureError: the call cannot be traced like that; the exploration stays as it is.
+        ClosedError: the exploration is closed.
+        BusyError: another thread, such as a job of the panel, measures.
+    """
+    check_flag("dynamic", dynamic, optional=True)
+    run = RunContext.checked(cancelled, progress)
+    with exploration.live.exclusive_use.compiling(run) as may_begin:
+        earlier = exploration.live
+        earlier.require_open()
+        if not may_begin or run.cancelled():
+            return exploration
+        run.progress("tracing the call again", 0.0)
+        retraced = earlier.traced_again(dynamic=dynamic)
+        if run.cancelled():
+            retraced.free_trace()
+            return exploration
+        with earlier.exclusive_use.editing():
+            retraced.program.apply(earlier.program.plan)  # another thread may have edited it
+            retraced.other_ops = tuple(_changed_regions(earlier, retraced))
+            exploration.live = retraced
+            retraced.take_over(earlier)
+    return exploration
+
+
+def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagnostic]]:
+    """Return a ``plan-differs`` for each region marked by names of nodes that are other ops in the new trace."""
+    pairs = []
+    for region in retraced.program.plan.regions:
+        by_name = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
+        old_ops, new_ops = (_op_counts(live, region.name) for live in (earlier, retraced))
+        if by_name and new_ops and old_ops != new_ops:
+            message = (
+                f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
+                f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
+            )
+            remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
+            pairs.append((region, Diagnostic(DiagnosticCode.PLAN_DIFFERS, message, region=region.name, remedy=remedy)))
+    return pairs
+
+
+def _op_counts(live: Live, region: str) -> Counter[str]:
+    """Return the operators of a region's nodes, by how many there are, in the graphs of Dynamo."""
+    graphs = live.capture.graphs
+    node_names = members(graphs, live.program.assignment).get(region, {})
+    return Counter(
+        node.target
+        for graph in graphs
+        if graph.kind is GraphKind.DYNAMO
+        for node in graph.ops
+        if node.name in node_names.get(graph.id, ())
+    )
+
+
+def _listed_ops(ops: Counter[str]) -> str:
+    return listing(list(ops.elements()), MOST_NAMED_OPS) if ops else "none"

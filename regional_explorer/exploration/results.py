@@ -1,25 +1,26 @@
-"""The tables, pictures and texts of a session, live or loaded from a file."""
+"""Tables, pictures and texts of one session; saved sessions, and two beside each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from regional_explorer.errors.arguments import check_argument
+from regional_explorer.errors import InvalidArgumentError, SessionError, check_argument, shown_value
+from regional_explorer.exploration.shown import RegionCode, RegionStages
 from regional_explorer.exploration.viewer import require_notebook
-from regional_explorer.export import frames, region_frames
-from regional_explorer.export.compile_frames import caches_frame, compile_times_frame
-from regional_explorer.export.profile_frame import profile_frame
 from regional_explorer.export.save import save
-from regional_explorer.insight.code import RegionCode
-from regional_explorer.insight.kernel_times_frame import kernel_times_frame
-from regional_explorer.insight.region_stages import RegionStages
-from regional_explorer.record.codec import load_session
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
+from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
+from regional_explorer.record.timing import US_PER_S, VariantName
+from regional_explorer.tables import result_frames
+from regional_explorer.tables.code import kernel_times_frame
+from regional_explorer.tables.compile import caches_frame, compile_times_frame
+from regional_explorer.tables.frame import ShownFrame
+from regional_explorer.tables.profile import profile_frame
 
 if TYPE_CHECKING:
     import graphviz
@@ -38,16 +39,16 @@ def result_table(frame: Callable[[Session], pd.DataFrame]) -> property:
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
-    regions = result_table(frames.regions_frame)
-    partitions = result_table(frames.partitions_frame)
-    timings = result_table(frames.timings_frame)
-    region_timings = result_table(region_frames.region_timings_frame)
-    partition_timings = result_table(region_frames.partition_timings_frame)
-    reconciliation = result_table(region_frames.reconciliation_frame)
-    memory = result_table(frames.memory_frame)
-    numerics = result_table(frames.numerics_frame)
-    region_numerics = result_table(frames.region_numerics_frame)
-    compile_costs = result_table(frames.compiles_frame)
+    regions = result_table(result_frames.regions_frame)
+    partitions = result_table(result_frames.partitions_frame)
+    timings = result_table(result_frames.timings_frame)
+    region_timings = result_table(result_frames.region_timings_frame)
+    partition_timings = result_table(result_frames.partition_timings_frame)
+    reconciliation = result_table(result_frames.reconciliation_frame)
+    memory = result_table(result_frames.memory_frame)
+    numerics = result_table(result_frames.numerics_frame)
+    region_numerics = result_table(result_frames.region_numerics_frame)
+    compile_costs = result_table(result_frames.compiles_frame)
     caches = result_table(caches_frame)
     compile_times = result_table(compile_times_frame)
     op_times = result_table(profile_frame)
@@ -89,7 +90,7 @@ class Results:
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
         require_notebook("ex.graph()", ("graphviz",))
-        from regional_explorer.render.picture.digraph import digraph
+        from regional_explorer.picture.svg import digraph
 
         return digraph(self.session, graph_id)
 
@@ -143,3 +144,89 @@ def load(path: str | Path) -> SavedSession:
         SessionError: the file cannot be read, is not a session, or has a newer format.
     """
     return SavedSession(load_session(path))
+
+
+FIRST_COLUMNS = ("title", "differs", "changed")
+LAST_COLUMNS = (
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "verdict",
+    "slowdown",
+    "slowdown_low",
+    "slowdown_high",
+    "difference",
+    "numerics",
+    "partitions",
+    "compile_s",
+)
+"""The columns before and after the times of the variants."""
+
+
+class SessionOwner(Protocol):
+    """An object with a session: an exploration, or a session loaded from a file."""
+
+    @property
+    def session(self) -> Session:
+        """The frozen record."""
+
+
+def compare(*views: SessionOwner | Session) -> ShownFrame:
+    """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
+
+    Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
+    compared. ``changed`` says what differs from the first row besides the plan: torch, machine, shapes, ops,
+    partitions, and generated code if both sessions have it. ``slowdown`` is the first speedup divided by this one, with
+    its 99 % interval; ``difference`` says whether that is real. A session whose plan has changed since it was measured
+    gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
+    """
+    runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
+    for view, run in zip(views, runs, strict=True):
+        if not isinstance(run, Session):
+            raise InvalidArgumentError(
+                f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
+            )
+    return compare_frame([run for run in runs if run is not None])
+
+
+def compare_frame(runs: Sequence[Session]) -> ShownFrame:
+    """Return one row per session with times of the whole call: the step, or the forward without gradients."""
+    variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
+    columns = [*FIRST_COLUMNS, *(f"{name}_us" for name in variants), *LAST_COLUMNS]
+    rows = []
+    for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
+        times = {} if run.is_outdated else run.whole_timings
+        regional = times.get(VariantName.REGIONAL)
+        change = _change_since(runs[0], run)
+        rows.append(
+            {
+                "title": run.title,
+                "differs": "; ".join(differs),
+                "changed": "; ".join(changes(runs[0], run)),
+                **{f"{name}_us": times[name].median_s * US_PER_S if name in times else None for name in variants},
+                "speedup": regional and regional.speedup,
+                "speedup_low": regional and regional.speedup_low,
+                "speedup_high": regional and regional.speedup_high,
+                "verdict": regional and str(regional.verdict),
+                "slowdown": change.slowdown,
+                "slowdown_low": change.low,
+                "slowdown_high": change.high,
+                "difference": change.verdict,
+                "numerics": regional and str(regional.numerics),
+                "partitions": len(run.partitions),
+                "compile_s": run.compile_s,
+            }
+        )
+    return ShownFrame(rows, columns=columns)
+
+
+def _change_since(first: Session, run: Session) -> SpeedChange:
+    """Return how the speedup changed from the first session, or why it cannot be compared."""
+    if run.is_outdated:
+        return SpeedChange(problem="measured for another plan")
+    if run is first:
+        return SpeedChange(problem="first")
+    try:
+        return speed_change(first, run)
+    except SessionError:
+        return SpeedChange(problem="not comparable")

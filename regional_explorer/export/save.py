@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from regional_explorer.errors import PlanError, SessionError
-from regional_explorer.export.csv import table_csv
-from regional_explorer.export.files import file_path, write_file
-from regional_explorer.export.frames import timings_frame
-from regional_explorer.record.codec import dump_plan, dump_session
+from regional_explorer.page.saved import page_html
+from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.files import file_path, write_file
+from regional_explorer.record.json_file import dump_plan, dump_session
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.report.measured_plans import measured_plans
-from regional_explorer.render.viewer.saved_page import page_html
+from regional_explorer.tables.frame import table_csv
+from regional_explorer.tables.plan import measured_plans
+from regional_explorer.tables.result_frames import timings_frame
 
 ENDINGS = (".json", ".html", ".svg", ".csv")
 

@@ -1,32 +1,230 @@
-"""``ex.diagnose``: collects why regions are fast or slow, and times each remedy before it is recommended."""
+"""Why a region is fast or slow; a remedy is measured before it is named."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
-from regional_explorer.compiler.input_recording import record_inputs
-from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import RunContext, no_progress
+from regional_explorer.compiler.program import Program, record_inputs
+from regional_explorer.compiler.run import RunContext, no_progress
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Codes
-from regional_explorer.insight.fusion_refused import fusion_remedies
-from regional_explorer.insight.why import RECOMPUTED, Cured, Remedy, from_times, wins
-from regional_explorer.measure.accuracy.partition_check import check_partition
-from regional_explorer.measure.partition_benchmark import as_in_the_call, timed_calls
-from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
-from regional_explorer.measure.timing.timed_call import TimedCall
-from regional_explorer.record.code_diff import code_hash
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.kernel_times import ArtifactKernelTimes
-from regional_explorer.record.region import Direction, Region
-from regional_explorer.record.region_code import PartitionCode
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.reference import check_partition
+from regional_explorer.measure.rounds import BenchmarkOptions
+from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, RefusedFusion, code_hash
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.plan import Direction, Region
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import NumericsVerdict, Timing
+from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
+from regional_explorer.style.formats import duration, size
+
+AT_BOUND = 0.8
+"""If the bounds of a region's kernels are at least this share of its time, there is nothing to gain."""
+MOSTLY_LAUNCHES = 0.5
+"""If a region spends at least this share of its time outside its kernels, launches dominate."""
+KEEP_RESULTS = {"realize_opcount_threshold": 3}
+"""Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
+EXPENSIVE_OPS = frozenset(
+    (
+        *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp"),
+        *("exp2", "expm1", "fmod", "lgamma", "log", "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sin"),
+        *("sinh", "sqrt", "tan", "tanh"),
+    )
+)
+"""Ops that take many instructions per element, so that computing them twice can cost more than memory."""
+
+
+def from_times(
+    region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
+) -> Iterator[Diagnostic]:
+    """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
+
+    ``parts`` are all its partitions: the times of equal code count once for each of them.
+    """
+    timed_parts = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
+    if not timed_parts or any(part_times.problem is not None for _, part_times in timed_parts):
+        return
+    whole_s = sum(part_times.whole_s for _, part_times in timed_parts)
+    kernels_s = sum(part_times.kernels_s for _, part_times in timed_parts)
+    kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
+    bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
+    if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
+        yield Diagnostic(
+            DiagnosticCode.LAUNCH_BOUND,
+            f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
+            f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
+            Severity.INFO,
+            upstream="the same, without a warning.",
+            remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
+            "large one.",
+            region=region,
+            graph=timed_parts[0][0].partition.graph,
+            where=timed_parts[0][0].source[:1],
+        )
+    elif len(bounds) == len(kernels) and sum(bounds) >= AT_BOUND * whole_s:
+        yield Diagnostic(
+            DiagnosticCode.KERNEL_BOUND,
+            f"The kernels of region {region!r} need at least {duration(sum(bounds))} of its {duration(whole_s)} "
+            f"({sum(bounds) / whole_s:.0%}) for the bytes they move and the products they compute: "
+            "no config will help.",
+            Severity.INFO,
+            upstream="the same, without a warning.",
+            remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
+            region=region,
+            graph=timed_parts[0][0].partition.graph,
+            where=timed_parts[0][0].source[:1],
+        )
+
+
+@dataclass(frozen=True)
+class Cured:
+    """What a remedy improves in a partition."""
+
+    part: PartitionCode
+
+
+C = TypeVar("C", bound=Cured)
+
+
+@dataclass(frozen=True)
+class Remedy(Generic[C]):
+    """A change of a region's config that may make it faster.
+
+    ``cured`` compares the code of a partition with that under the remedy, and returns what improves, or None.
+    ``diagnostic`` returns the diagnostic once the remedy was measured to be faster.
+    """
+
+    config: Mapping[str, Any]
+    cured: Callable[[PartitionCode, ArtifactCode], C | None]
+    diagnostic: Callable[[str, C, Timing], Diagnostic]
+
+
+def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
+    """Return the text of a remedy: the call to make, the measured speedup, and the verdict of the numerics check."""
+    direction = Direction.of_graph(part.partition.graph)
+    return (
+        f'ex.configure({region!r}, {dict(config)!r}, direction="{direction}"): '
+        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now; "
+        f"numerics: {timing.numerics}."
+    )
+
+
+@dataclass(frozen=True)
+class Recomputed(Cured):
+    """Ops that a partition computes more often than under ``KEEP_RESULTS``: the counts now and then."""
+
+    ops: Mapping[str, tuple[int, int]]
+    kernels: tuple[LinkedKernel, ...]
+
+
+def recomputed(part: PartitionCode, after: ArtifactCode) -> Recomputed | None:
+    """Return the ops that a partition recomputes, by comparison with ``after``, its code under ``KEEP_RESULTS``."""
+    now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
+    ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
+    if not ops:
+        return None
+    kernels = tuple(linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys())
+    return Recomputed(part, ops, kernels)
+
+
+def _expensive_op_counts(code: ArtifactCode) -> dict[str, int]:
+    counts = sum((Counter(kernel.loop_ops) for kernel in code.kernels), Counter[str]())
+    return {op: times for op, times in counts.items() if op in EXPENSIVE_OPS}
+
+
+def op_recomputed(region: str, cured: Recomputed, timing: Timing) -> Diagnostic:
+    """Return the diagnostic of a recomputed op whose remedy was measured to be faster."""
+    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(cured.ops.items()))
+    names = ", ".join(linked.kernel.name for linked in cured.kernels)
+    nodes = tuple(dict.fromkeys(node.name for linked in cured.kernels for node in linked.nodes))
+    lines = tuple(dict.fromkeys(line for linked in cured.kernels for line in linked.lines))
+    return Diagnostic(
+        DiagnosticCode.OP_RECOMPUTED,
+        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
+        Severity.INFO,
+        region=region,
+        graph=cured.part.partition.graph,
+        nodes=nodes,
+        where=lines,
+        upstream="the same, without a warning.",
+        remedy=remedy_text(region, KEEP_RESULTS, cured.part, timing),
+    )
+
+
+RECOMPUTED = Remedy(KEEP_RESULTS, recomputed, op_recomputed)
+
+
+def wins(timings: Sequence[Timing | None]) -> bool:
+    """Return whether a remedy is significantly faster in one timing and not slower in any."""
+    verdicts = [timing.verdict if timing is not None else None for timing in timings]
+    return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)
+
+
+TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
+
+REMEDIES: Mapping[str, Mapping[str, Any]] = {
+    "exceeds max fusion": {"max_fusion_size": 512},
+    TOO_MANY_SIDE_BY_SIDE: {TOO_MANY_SIDE_BY_SIDE: 512},
+    "score_fusion_memory_threshold": {"score_fusion_memory_threshold": 1},
+    "indexing mismatch": {"loop_ordering_after_fusion": True},
+    "memory deps did not match": {"loop_ordering_after_fusion": True},
+}
+"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
+
+
+@dataclass(frozen=True)
+class Fused(Cured):
+    """The refused fusion that shares the most data, and the number of ``pairs`` refused for such a reason."""
+
+    refused: RefusedFusion
+    pairs: int
+
+
+def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
+    """Return the configs that may fuse what was refused in these partitions."""
+    reasons = {refused.reason for part in parts for refused in part.code.refused}
+    configs = [config for words, config in REMEDIES.items() if any(words in reason for reason in reasons)]
+    distinct = [config for number, config in enumerate(configs) if config not in configs[:number]]
+    return [Remedy(config, partial(fused, config), partial(fusion_refused, config)) for config in distinct]
+
+
+def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
+    """Return the refused fusion that shares the most data, if the refusals in ``after`` share less."""
+    pairs = [pair for pair in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in pair.reason)]
+    now_bytes, then_bytes = (sum(pair.shared_bytes for pair in code.refused) for code in (part.code, after))
+    if not pairs or after.problem is not None or then_bytes >= now_bytes:
+        return None
+    return Fused(part, max(pairs, key=lambda pair: pair.shared_bytes), len(pairs))
+
+
+def fusion_refused(config: Mapping[str, Any], region: str, cured: Fused, timing: Timing) -> Diagnostic:
+    """Return the diagnostic of a refused fusion whose remedy was measured to be faster."""
+    refused = cured.refused
+    pair = [cured.part.kernels[position] for position in dict.fromkeys((refused.first, refused.second))]
+    names = " and ".join(linked.kernel.name for linked in pair)
+    which = f"{names} apart" if len(pair) > 1 else f"two loops of {names} one after the other"
+    more_pairs = f", and {count(cured.pairs - 1, 'more pair')} for such a reason" if cured.pairs > 1 else ""
+    return Diagnostic(
+        DiagnosticCode.FUSION_REFUSED,
+        f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
+        f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
+        Severity.INFO,
+        region=region,
+        graph=cured.part.partition.graph,
+        nodes=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
+        where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
+        upstream="the same, without a warning.",
+        remedy=remedy_text(region, config, cured.part, timing),
+    )
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from regional_explorer.compiler.processes.child import answer_channel, serve_parent
+from regional_explorer.compiler.child import answer_channel, serve_parent
+from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.gpu_targets import TF32, GpuTarget
-from regional_explorer.record.kernels import ArtifactCode
 
 
 def main() -> None:
@@ -50,12 +50,11 @@ def _code_or_problem(request: tuple[str, bytes, dict[str, int]], target: GpuTarg
 def _generate_code(key: str, portable_piece: bytes, positions: dict[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
-    from regional_explorer.insight.kernel_lines import with_lines
-    from regional_explorer.insight.lowered_records import after_passes, output
-    from regional_explorer.torch_api import fake_mode_with_symbols, load_piece
-    from regional_explorer.torch_api.lower_piece import lower_piece
-    from regional_explorer.torch_api.triton_resources import kernel_resources
-    from regional_explorer.torch_api.virtual_gpu import to_gpu
+    from regional_explorer.insight.lowering import after_passes, output, with_lines
+    from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+    from regional_explorer.torch_api.lowering import lower_piece
+    from regional_explorer.torch_api.shipping import load_piece
+    from regional_explorer.torch_api.virtual_gpu import kernel_resources, to_gpu
 
     dumped, config = pickle.loads(portable_piece)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()

@@ -1,24 +1,90 @@
-"""Generates the code of a partition, and finds the nodes of each kernel, by lowering it with Inductor again."""
+"""A lowered partition as a record."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.artifacts.artifact import Artifact
-from regional_explorer.compiler.artifacts.canonical import canonical
-from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.capture.convert import record_graphs
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.fingerprint import canonical
+from regional_explorer.compiler.layouts import Layout
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.insight.kernel_lines import with_lines
-from regional_explorer.insight.lowered_records import after_passes, output
-from regional_explorer.record.kernels import ArtifactCode, normalized
-from regional_explorer.regions.cutting.cut import Piece
-from regional_explorer.torch_api import GeneratedCode, compile_lock, fake_mode_with_symbols
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, normalized
+from regional_explorer.record.graph import GraphKind, Node, Role
+from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.lowering import Lowered
+from regional_explorer.torch_api.release import GeneratedCode
 
 if TYPE_CHECKING:
     from torch import fx
+
+
+def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
+    """Return the record of the graph after Inductor's passes; ``inputs`` are the names of the partition's inputs."""
+    graph = lowered.after_passes
+    return None if graph is None else LoweredGraph(_node_records(graph.gm, inputs), graph.sources, graph.inferred)
+
+
+def output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
+    """Return the record of Inductor's output as a graph; the target of a node that calls a kernel is its name."""
+    graph = lowered.output
+    if graph is None or graph.gm is None:
+        return None
+    names = {node: lowered.kernels[kernel].name for node, kernel in graph.kernels.items()}
+    nodes = _node_records(graph.gm, inputs)
+    return LoweredGraph(
+        tuple(replace(node, target=names.get(node.name, node.target)) for node in nodes),
+        {node: (kernel,) for node, kernel in graph.kernels.items()},
+    )
+
+
+def _node_records(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
+    graph, *_ = record_graphs(gm, "lowered", GraphKind.INFERENCE, 0, names={})
+    # Dynamic sizes come first, as inputs of their own.
+    placeholders = [node.name for node in graph.nodes if node.role not in (Role.OP, Role.OUTPUT, Role.SUBGRAPH)]
+    labels = dict(zip(placeholders[len(placeholders) - len(inputs) :], inputs, strict=False)) if inputs else {}
+    return tuple(replace(node, label=labels.get(node.name, node.label)) for node in graph.nodes)
+
+
+def with_lines(kernels: Sequence[Kernel], text: str) -> Iterator[Kernel]:
+    """Yield the kernels with the lines where they are defined and called."""
+    lines = text.splitlines()
+    launch_counts: Counter[str] = Counter()
+    for kernel in kernels:
+        calls = _launch_lines(kernel, lines)
+        number = launch_counts[kernel.name]
+        launch_counts[kernel.name] += 1
+        yield replace(
+            kernel, defined=_definition_lines(kernel.name, lines), called=calls[number] if number < len(calls) else None
+        )
+
+
+def _definition_lines(name: str, lines: Sequence[str]) -> tuple[int, int] | None:
+    """Return the first and last line of ``name = async_compile.…('''…''')``."""
+    start = re.compile(rf"^\s*{re.escape(name)} = async_compile\.")
+    for first, line in enumerate(lines, 1):
+        if start.match(line):
+            ends = (last for last, text in enumerate(lines[first:], first + 1) if text.startswith("'''"))
+            return first, next(ends, first)
+    return None
+
+
+def _launch_lines(kernel: Kernel, lines: Sequence[str]) -> list[int]:
+    """Return the lines that launch a kernel of this name."""
+    call = re.compile(rf"(?<![\w.]){re.escape(kernel.name)}(\.run)?\(")
+    if kernel.kind is not KernelKind.EXTERN:
+        return [number for number, line in enumerate(lines, 1) if call.search(line)]
+    # An extern kernel has the name of its function; some are called with a namespace: torch.ops.aten.mm.default(…).
+    qualified = re.compile(rf"\b{re.escape(kernel.name.removeprefix('extern_kernels.'))}(\.\w+)?\(")
+    return [number for number, line in enumerate(lines, 1) if call.search(line) or qualified.search(line)]
+
 
 OTHER_CODE = "Inductor wrote other code when the partition was lowered again, so its kernels are not known"
 
@@ -64,7 +130,7 @@ def code_under(
 
 def _lower_partition(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
     # Not at the top: Inductor's code generators are imported only when code is requested.
-    from regional_explorer.torch_api.lower_piece import lower_piece
+    from regional_explorer.torch_api.lowering import lower_piece
 
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(piece, inputs, mode)

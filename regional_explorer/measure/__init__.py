@@ -1,11 +1,8 @@
 """Measures variants, regions, partitions and ops: time, memory and numerics."""
 
-from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.clock import Clock, CpuClock, CudaClock, clock_for
-from regional_explorer.measure.timing.rounds import run_rounds
-from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
-from regional_explorer.measure.timing.summary import Summary, summarize
-from regional_explorer.measure.timing.timed_call import TimedCall
+from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.summary import Summary, summarize
 
 __all__ = [
     "BenchmarkOptions",

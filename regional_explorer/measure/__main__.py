@@ -1,13 +1,143 @@
-"""``python -m regional_explorer.measure --self-test``: how often benchmarks on this machine are wrong."""
+"""Tests the benchmark itself: how often it reports a difference for pairs of functions whose true difference is known.
+
+A pair is a function against itself, or against itself with a known part of its own work added, so that the true
+difference is exact, whatever the speed of the machine.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.benchmark import Timer
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.record.statistics import floor_of, verdict_of
+from regional_explorer.record.timing import Phase, Verdict
+
+PIECES = 100
+"""Equal pieces of work in one call: a slowdown of 3 % is three more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict of one method on one pair: the second function against the first."""
+
+    method: str
+    work: str
+    planted: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often a method reported a difference (planted 0) or found the planted slowdown, over ``pairs`` pairs."""
+
+    method: str
+    planted: float
+    pairs: int
+    called: int
+
+    @property
+    def share(self) -> float:
+        """The fraction of the pairs that were reported."""
+        return self.called / self.pairs if self.pairs else 0.0
+
+
+def works() -> dict[str, Callable[[], object]]:
+    """Return pieces of CPU work of different kinds: of the interpreter, of memory and of arithmetic."""
+    generator = torch.Generator().manual_seed(0)
+    small, wide, square = (torch.randn(shape, generator=generator) for shape in ((16,), (8192,), (64, 64)))
+    return {"tiny add": lambda: small + small, "tanh": lambda: torch.tanh(wide), "matmul": lambda: square @ square}
+
+
+def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
+    """Return a function that does a piece of work ``steps`` times."""
+
+    def call() -> None:
+        for _ in range(steps):
+            piece()
+
+    return call
+
+
+def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
+    """Compare two functions as this package does."""
+    result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
+    result.stopped.raise_interrupt()
+    ratios = result.ratios("other", Phase.FORWARD)
+    if ratios is None:
+        return Verdict.UNKNOWN
+    confidence = result.options.verdict_confidence
+    return verdict_of(ratios, confidence, floor_of(result.control_ratios(Phase.FORWARD), confidence))
+
+
+def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
+    """Compare two functions with ``torch.utils.benchmark``, in the same time: different if the IQRs are disjoint."""
+    quartiles = []
+    for function in (first, second):
+        timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
+        times = timer.blocked_autorange(min_run_time=budget_s / 2.0).times
+        quartiles.append(np.quantile(times, (0.25, 0.75)))
+    (first_low, first_high), (second_low, second_high) = quartiles
+    if second_low > first_high:
+        return Verdict.SLOWER
+    return Verdict.FASTER if second_high < first_low else Verdict.SAME
+
+
+METHODS: Mapping[str, Callable[..., Verdict]] = {"rounds": by_rounds, "torch.utils.benchmark": by_timer}
+"""The ways to compare two functions: given both, the seconds and a seed."""
+
+
+def trials(
+    pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = METHODS
+) -> Iterator[Judged]:
+    """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions."""
+    pieces = list(works().items())
+    with torch.no_grad(), _torch_threads(threads):
+        for pair in range(pairs):
+            work, piece = pieces[pair % len(pieces)]
+            first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
+            for name, compare in methods.items():
+                yield Judged(name, work, planted, compare(first, second, budget_s, pair))
+
+
+def rates(judged: list[Judged]) -> list[Rate]:
+    """Return the rates by method and slowdown: with nothing planted any difference counts, else only "slower"."""
+    kinds = sorted({(outcome.planted, outcome.method) for outcome in judged})
+    measured_rates = []
+    for planted, method in kinds:
+        verdicts = [outcome.verdict for outcome in judged if (outcome.planted, outcome.method) == (planted, method)]
+        reported = (Verdict.SLOWER,) if planted else (Verdict.SLOWER, Verdict.FASTER)
+        measured_rates.append(Rate(method, planted, len(verdicts), sum(verdict in reported for verdict in verdicts)))
+    return measured_rates
+
+
+def table(measured_rates: list[Rate]) -> str:
+    """Return the rates as text, one line per method and slowdown."""
+    rows = (
+        f"{rate.planted:>8.0%}  {rate.method:<22}  {f'{rate.called} of {rate.pairs}':>16}  {rate.share:>6.1%}"
+        for rate in measured_rates
+    )
+    return "\n".join((f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}", *rows))
+
+
+@contextmanager
+def _torch_threads(count: int) -> Iterator[None]:
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads_before)
+
 
 PLANTED_SLOWDOWNS = (0.0, 0.03)
 
@@ -36,18 +166,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_self_test(pairs: int, budget_s: float, threads: int) -> int:
-    from regional_explorer.measure.timing import self_test
 
     outcomes = []
     try:
         for planted in PLANTED_SLOWDOWNS:
-            for outcome in self_test.outcomes(pairs, planted, budget_s, threads):
+            for outcome in trials(pairs, planted, budget_s, threads):
                 outcomes.append(outcome)
                 _print_progress(f"\r{len(outcomes) // 2} of {pairs * len(PLANTED_SLOWDOWNS)} pairs")
     except KeyboardInterrupt:
         _print_progress("\ninterrupted: the rates are those of the pairs so far")
     _print_progress("\n")
-    print(self_test.table(self_test.rates(outcomes)))  # noqa: T201 - what the command is for
+    print(table(rates(outcomes)))  # noqa: T201 - what the command is for
     return 0
 
 

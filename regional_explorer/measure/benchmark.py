@@ -1,8 +1,8 @@
-"""Benchmarks the variants of a call: compiles them, then numerics, interleaved rounds, and peak memory."""
+"""Checks and measures the variants of a call, and its partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,10 +12,11 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.compiler.variants import Variant, Variants, failed
-from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.accuracy.numerics import (
+from regional_explorer.compiler.run import RunContext, no_progress
+from regional_explorer.errors import MeasureError, RegionCompileError
+from regional_explorer.measure.clock import TimedCall, do_nothing
+from regional_explorer.measure.memory import Gauge, gauge_for, peak
+from regional_explorer.measure.numerics import (
     TWIN_NOTE,
     Reference,
     compare,
@@ -26,15 +27,14 @@ from regional_explorer.measure.accuracy.numerics import (
     verdict,
     without_twin,
 )
-from regional_explorer.measure.accuracy.reference import find_reference, unless_repeating
-from regional_explorer.measure.partition_benchmark import NO_RESULTS, PartitionResults
-from regional_explorer.measure.peak_memory import Gauge, gauge_for, peak
-from regional_explorer.measure.timing.benchmark_options import BenchmarkOptions
-from regional_explorer.measure.timing.measured_rounds import MeasureContext, measure_rounds
-from regional_explorer.measure.timing.rounds_result import RoundsResult, Stop
-from regional_explorer.measure.timing.timed_call import TimedCall, do_nothing
+from regional_explorer.measure.partitions import CUT_GRAPH, NO_RESULTS, PartitionResults, distinct, measure_partitions
+from regional_explorer.measure.reference import find_reference, unless_repeating
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.variants import Variant, Variants, failed
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.timing import (
+    BY_TORCH,
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -42,9 +42,9 @@ from regional_explorer.record.timing import (
     NumericsVerdict,
     Reconciled,
     Timing,
+    VariantName,
     Verdict,
 )
-from regional_explorer.record.variant_name import BY_TORCH, VariantName
 
 
 @dataclass(frozen=True)
@@ -288,3 +288,50 @@ def _numerics_rows(call: Call, program: Program, variant: Variant, reference: Re
     if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and is_upstream)):
         return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
     return rows
+
+
+def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:
+    """Measure every distinct partition alone, and the overhead of the cut graph, yielding results at once.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
+    program, run = variants.program, context.run
+    if not program.switches:
+        return
+    kinds = run.executor.run_untimed(lambda: distinct(program))
+    dispatch_options = replace(options, budget_s=options.budget_s / (len(kinds) + 1))
+    partition_options = replace(options, budget_s=options.budget_s - dispatch_options.budget_s)
+    try:
+        for results in measure_partitions(program, kinds, partition_options, context):
+            yield Outcome(partition_results=results)
+        if not run.cancelled():
+            run.progress("dispatch of the cut graph", 1.0)
+            try:
+                result = _measure_dispatch(variants, dispatch_options, context)
+            except MeasureError as error:
+                message = f"The cut graph with eager regions: {error}"
+                yield Outcome(diagnostics=(Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR),))
+            else:
+                yield Outcome(cut=result)
+                result.stopped.raise_interrupt()
+    finally:
+        program.apply_artifacts()
+        program.select_regional(on=True)
+
+
+def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> RoundsResult:
+    """Measure the cut graph with every region eager against the graph as captured."""
+    call, program = variants.call, variants.program
+    aot_eager, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
+    for switch in program.switches:
+        switch.use_eager()
+    with call.restoring():
+        entries = [timed_call(call, aot_eager), replace(timed_call(call, regional), name=CUT_GRAPH)]
+        return run_rounds(
+            entries,
+            options,
+            baseline=VariantName.AOT_EAGER,
+            clock=context.clock,
+            context=replace(context.run, progress=no_progress),
+        )

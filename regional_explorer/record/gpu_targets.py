@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from regional_explorer.errors import InvalidArgumentError, did_you_mean
-from regional_explorer.errors.arguments import shown_value
+from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
 
 
 @dataclass(frozen=True, slots=True)

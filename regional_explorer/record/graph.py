@@ -1,4 +1,4 @@
-"""The captured graphs: nodes with their tensors, source lines and module calls; marked blocks; graph breaks."""
+"""Captured graphs: nodes with their metadata, marked blocks, graph breaks."""
 
 from __future__ import annotations
 
@@ -287,3 +287,20 @@ class GraphBreak:
     def source(self) -> SourceLine | None:
         """The innermost line of the user's program, or None."""
         return self.stack[-1] if self.stack else None
+
+
+def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    """Yield Dynamo's bodies of ``nested_compile_region``; those of other higher-order ops have no name."""
+    return (graph for graph in graphs if graph.kind is GraphKind.DYNAMO and graph.name)
+
+
+def subgraph_names(graph: Graph) -> tuple[str, ...]:
+    """Return the names of a body: ``Block.forward``, ``Block``, ``forward`` and Dynamo's ``subgraph_0``."""
+    last_part, dynamo_name = graph.name.rpartition(".")[2], graph.id.rpartition("/")[2]
+    return tuple(dict.fromkeys((graph.name, short_name(graph.name), last_part, dynamo_name)))
+
+
+def short_name(scope: str) -> str:
+    """Return ``Block`` for ``Block.forward``, and ``mlp`` for ``step.mlp``."""
+    outer, _, last = scope.rpartition(".")
+    return outer.rpartition(".")[2] if last == "forward" and outer else last

@@ -1,11 +1,14 @@
-"""Partitions: the pieces cut out of graphs, and their states."""
+"""Partitions, their states, and the preview of a plan."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from regional_explorer.record.diagnostic import Diagnostic
 
 
 class State(StrEnum):
@@ -48,3 +51,18 @@ class Partition:
     cache: str | None = None
     error: str | None = None
     code_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
+
+    Diagnostics that need a compile or a later call are not included.
+    """
+
+    partitions: tuple[Partition, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def counts(self, region: str) -> dict[str, int]:
+        """Return how many partitions a region would have in each graph."""
+        return Counter(part.graph for part in self.partitions if part.region == region)

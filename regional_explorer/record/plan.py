@@ -1,16 +1,259 @@
-"""The plan: the ordered regions, how they are cut into partitions, and edits that return a new plan."""
+"""A plan: regions, what each selects and its config, and named presets of configs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
 from typing import Any
 
-from regional_explorer.errors import PlanError, UnknownRegionError, did_you_mean
-from regional_explorer.errors.arguments import check_argument, shown_value
-from regional_explorer.record.region import Direction, Region, checked_items, require_name, with_config
+from regional_explorer.errors import (
+    InvalidConfigValueError,
+    PlanError,
+    SelectorError,
+    UnknownRegionError,
+    check_argument,
+    check_flag,
+    did_you_mean,
+    shown_value,
+)
+
+LONGEST_PATTERN = 1_000
+"""Longer patterns are rejected: nobody writes them, and they would take minutes to match."""
+
+
+class SelectorKind(StrEnum):
+    """What a selector matches: modules, lines, ops, nodes, or marks in the source.
+
+    ``ANNOTATION`` and ``SUBGRAPH`` are for marks in the source: blocks, and ``nested_compile_region`` with options.
+    """
+
+    ANNOTATION = "annotation"
+    SUBGRAPH = "subgraph"
+    MODULES = "modules"
+    LINES = "lines"
+    OPS = "ops"
+    NODES = "nodes"
+    SUBGRAPHS = "subgraphs"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
+
+    ``innermost`` narrows a line selector to ops of these lines themselves, leaving out those of functions called there.
+    ``only`` narrows any selector to these nodes, as ``graph:name``, without changing the instances: the parts of a
+    split region are selected so.
+    """
+
+    kind: SelectorKind
+    patterns: tuple[str, ...]
+    innermost: bool = False
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the fields: a selector without patterns picks nothing.
+
+        Raises:
+            SelectorError: the kind does not exist, or the patterns are not texts, or too long.
+        """
+        kinds = [str(kind) for kind in SelectorKind]
+        if not isinstance(self.kind, str) or self.kind not in kinds:
+            raise SelectorError(
+                f"No selector is of the kind {shown_value(self.kind)}.{did_you_mean(self.kind, kinds)} "
+                f"Kinds: {', '.join(kinds)}."
+            )
+        object.__setattr__(self, "kind", SelectorKind(self.kind))
+        for name in ("patterns", "only"):
+            object.__setattr__(self, name, _checked_texts(name, getattr(self, name)))
+        check_flag("innermost", self.innermost)
+        longest = max(self.patterns, key=len, default="")
+        if len(longest) > LONGEST_PATTERN and self.kind is not SelectorKind.ANNOTATION:
+            raise SelectorError(
+                f"{self.kind}={longest[:40] + '…'!r} has {len(longest)} characters; at most {LONGEST_PATTERN} are "
+                "allowed. Give a list of patterns instead of one long text."
+            )
+        if not self.patterns:
+            raise SelectorError(f"A selector by {self.kind} needs at least one pattern.")
+
+    def __str__(self) -> str:
+        """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""
+        in_source = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
+        text = in_source.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
+        return f"{text} (a part)" if self.only else text
+
+
+def _checked_texts(name: str, texts: object) -> tuple[str, ...]:
+    checked = tuple(texts) if isinstance(texts, Iterable) and not isinstance(texts, str) else None
+    if checked is None or not all(isinstance(text, str) and text for text in checked):
+        raise SelectorError(f"{name}={shown_value(texts)}: give a tuple of strings, such as ('layers.*.mlp',).")
+    return checked
+
+
+class Default(Enum):
+    """The type of ``DEFAULT``."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        """Return ``DEFAULT``."""
+        return "DEFAULT"
+
+
+DEFAULT = Default.DEFAULT
+"""As the value of a config key: removes the key from the region's config, so that Inductor's default holds."""
+
+
+class Direction(StrEnum):
+    """The direction of a graph: which of a frame's graphs a config is for.
+
+    An inference graph counts as forward, and forward ops that the backward recomputes count as backward.
+    """
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+    @classmethod
+    def of_graph(cls, graph_id: str) -> Direction:
+        """Return the direction of a graph by its id: ``0/backward``, or ``0/backward/body`` of a higher-order op."""
+        return cls.BACKWARD if graph_id.split("/")[1:2] == [cls.BACKWARD] else cls.FORWARD
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What the user marked: a name, the selectors that pick its nodes, and the requested config.
+
+    ``config`` maps dotted Inductor config keys to values, for both directions; if there is a ``backward_config``, only
+    for the forward. A disabled region stays in the plan and runs eagerly. A ``joined`` region was merged from several:
+    ops that different selectors pick are one instance if they feed each other directly. ``carved`` picks its ops that
+    run eagerly.
+    """
+
+    name: str
+    selectors: tuple[Selector, ...]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    enabled: bool = True
+    joined: bool = False
+    carved: tuple[Selector, ...] = ()
+    backward_config: Mapping[str, Any] | None = None
+
+    @property
+    def configs(self) -> tuple[tuple[Direction | None, Mapping[str, Any]], ...]:
+        """The configs, each with its direction, which is None for a config that holds for both."""
+        if self.backward_config is None:
+            return ((None, self.config),)
+        return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            PlanError: the name is not a text, a selector is not a Selector, or the config is not a dict.
+        """
+        require_name(self.name)
+        for name in ("selectors", "carved"):
+            object.__setattr__(
+                self, name, checked_items(f"{name} of region {self.name!r}", getattr(self, name), Selector)
+            )
+        check_flag("enabled", self.enabled)
+        check_flag("joined", self.joined)
+        for _, config in self.configs:
+            if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):
+                raise PlanError(
+                    f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; "
+                    f"got {shown_value(config)}."
+                )
+
+    @property
+    def selection(self) -> str:
+        """The selectors as text, for example ``modules:norm + modules:mlp, but ops:aten.gelu*``."""
+        picked = (" + " if self.joined else ", ").join(map(str, self.selectors))
+        return f"{picked}, but {', '.join(map(str, self.carved))}" if self.carved else picked
+
+    def same_nodes(self, other: Region) -> bool:
+        """Return whether both pick the same nodes and instances, under the same name."""
+        return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)
+
+
+def config_of(region: Region, direction: Direction) -> dict[str, Any]:
+    """Return the config that a region's partitions in graphs of one direction are compiled under.
+
+    Keys set to ``DEFAULT`` are left to Inductor.
+    """
+    config = region.backward_config if direction is Direction.BACKWARD else None
+    return {key: value for key, value in (region.config if config is None else config).items() if value is not DEFAULT}
+
+
+def config_texts(config: Mapping[str, Any]) -> list[str]:
+    """Return a config as texts, one for each key: ``max_fusion_size=16``."""
+    return [f"{key}={value!r}" for key, value in config.items()]
+
+
+def configs_text(region: Region) -> str:
+    """Return a region's config as text, or both where its backward has one of its own: ``forward …; backward …``."""
+    return "; ".join(
+        f"{f'{direction} ' if direction else ''}{dict(config) or 'no config'}" for direction, config in region.configs
+    )
+
+
+def with_config(region: Region, config: Mapping[str, Any], direction: Direction | None = None) -> Region:
+    """Return the region with ``config`` for one direction, or for both with None."""
+    forward = config if direction is not Direction.BACKWARD else config_of(region, Direction.FORWARD)
+    backward = config if direction is not Direction.FORWARD else config_of(region, Direction.BACKWARD)
+    return replace(region, config=forward, backward_config=None if backward == forward else backward)
+
+
+def is_name(name: str) -> bool:
+    """Return whether ``name`` can be the name of a region: texts and terminals show it on one line, as it is."""
+    return bool(name.strip()) and name.isprintable()  # methods that Dynamo evaluates, for ``rx.region``
+
+
+def require_name(name: object) -> None:
+    """Raise PlanError unless ``name`` is a valid name of a region."""
+    if not isinstance(name, str) or not is_name(name):
+        raise PlanError(
+            "A region's name must be a non-blank string without line breaks and control characters, such as 'mlp'; "
+            f"got {shown_value(name)}."
+        )
+
+
+def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:
+    """Return ``items`` as a tuple; raise PlanError unless all are instances of ``kind``."""
+    checked = tuple(items) if isinstance(items, Iterable) and not isinstance(items, (str, Mapping)) else None
+    if checked is None or not all(isinstance(item, kind) for item in checked):
+        raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
+    return checked
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "max-autotune, no cudagraphs": {
+        "max_autotune": True,
+        "coordinate_descent_tuning": True,
+        "triton.cudagraphs": False,
+    },
+    "eager numerics": {"emulate_precision_casts": True, "fallback_random": True},
+    "no fusion": {"max_fusion_size": 1, "epilogue_fusion": False},
+    "NaN asserts": {"nan_asserts": True},
+    "size asserts": {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True},
+}
+
+ASSERTS = frozenset(("nan_asserts", *PRESETS["size asserts"]))
+"""Config keys under which a failing region raises instead of running eagerly."""
+
+
+def preset(name: str) -> Mapping[str, Any]:
+    """Return the config called ``name``.
+
+    Raises:
+        InvalidConfigValueError: there is none of that name.
+    """
+    if name not in PRESETS:
+        raise InvalidConfigValueError(
+            f"No preset is called {shown_value(name)}.{did_you_mean(name, PRESETS)} Presets: {', '.join(PRESETS)}."
+        )
+    return PRESETS[name]
 
 
 class Cut(StrEnum):

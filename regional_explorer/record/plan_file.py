@@ -6,14 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from regional_explorer.errors.texts import count
+from regional_explorer.errors import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Plan
-from regional_explorer.record.region import Direction, Region
+from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import Verdict
-from regional_explorer.record.variant_name import VariantName
+from regional_explorer.record.timing import VariantName, Verdict
 
 PLAN_FORMAT = 3
 """Version of the JSON layout of a plan's file. Version 1 had only the plan, version 2 no artifacts."""

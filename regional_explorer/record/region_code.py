@@ -1,4 +1,4 @@
-"""The generated code of a region's partitions: each kernel linked to nodes and lines, recorded or inferred."""
+"""The kernels of a region linked to its nodes and lines, and the names of nodes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
-from regional_explorer.record.graph import Node, Role, SourceLine
+from regional_explorer.record.artifact import ArtifactCode, Kernel
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.kernels import ArtifactCode, Kernel
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
 
@@ -134,3 +135,27 @@ def partition_codes(session: Session) -> Iterator[PartitionCode]:
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
     return list(grouped((part.code.artifact, part) for part in parts).values())
+
+
+def qualified_names(graphs: Iterable[Graph]) -> Iterator[str]:
+    """Yield the nodes of ``graphs`` as ``graph:name``."""
+    return (f"{graph.id}:{node.name}" for graph in graphs for node in graph.nodes)
+
+
+def nodes_of_region(session: Session, name: str) -> list[str]:
+    """Return the nodes of a region as ``graph:name``."""
+    return [f"{graph}:{node}" for graph, nodes in session.members.get(name, {}).items() for node in nodes]
+
+
+def nodes_of_diagnostic(diagnostic: Diagnostic, session: Session) -> list[str]:
+    """Return the nodes of a diagnostic as ``graph:name``: its own, else those of its lines, else of its region."""
+    if diagnostic.graph is not None and diagnostic.nodes:
+        return [f"{diagnostic.graph}:{name}" for name in diagnostic.nodes]
+    lines = {(line.file, line.line) for line in diagnostic.where}
+    on_lines = [
+        f"{graph.id}:{node.name}"
+        for graph in session.graphs
+        for node in graph.ops
+        if lines and any((line.file, line.line) in lines for line in node.stack)
+    ]
+    return on_lines or nodes_of_region(session, diagnostic.region or "")

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
-from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from regional_explorer.errors import SessionError, did_you_mean
-from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.compiles import ArtifactCompile
+from regional_explorer.errors import SessionError, did_you_mean, shown_value
+from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactKernelTimes
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.kernel_times import ArtifactKernelTimes
-from regional_explorer.record.kernels import ArtifactCode
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile

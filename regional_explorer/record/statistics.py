@@ -1,8 +1,10 @@
-"""Statistics of samples: medians, confidence intervals, verdicts, noise floor, drift and outliers."""
+"""Medians, intervals and verdicts of samples."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -171,3 +173,49 @@ def outlying(samples: ArrayLike) -> float:
     values = np.asarray(samples, dtype=np.float64)
     low, high = np.quantile(values, (0.25, 0.75))
     return float(np.mean(values > high + 3.0 * (high - low)))
+
+
+_BOOTSTRAP_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class MiddleRounds:
+    """The middle half of some rounds, by the time of the whole call in each.
+
+    The mean of a part over these rounds is robust against disturbed rounds, as its median would be. But medians of
+    parts do not add up, since each op is disturbed now and then, and the whole call in nearly every round. Means over
+    the same rounds do. ``weights`` has the weight of each round, ``resampled`` its weights in resamples, for intervals.
+    """
+
+    weights: Floats
+    resampled: Floats
+    confidence: float
+
+    @classmethod
+    def of(cls, call_times: Floats, confidence: float, seed: int) -> Self:
+        """Choose the rounds by ``call_times``, the time of the whole call in each round."""
+        count = len(call_times)
+        order = np.argsort(call_times, kind="stable")
+        drawn_ranks = np.sort(np.random.default_rng(seed).integers(0, count, (_BOOTSTRAP_RESAMPLES, count)), axis=1)
+        resampled = np.zeros((_BOOTSTRAP_RESAMPLES, count))
+        np.add.at(resampled, (np.arange(_BOOTSTRAP_RESAMPLES)[:, None], order[drawn_ranks]), _middle_half(count))
+        weights = np.zeros(count)
+        weights[order] = _middle_half(count)
+        return cls(weights, resampled, confidence)
+
+    def mean(self, part_times: Floats) -> float:
+        """Return the mean of a part, given its time in each round."""
+        return float(self.weights @ part_times)
+
+    def figures(self, part_times: Floats) -> tuple[float, float, float]:
+        """Return the mean of a part and the ends of its percentile bootstrap CI."""
+        mean, tail = self.mean(part_times), (1.0 - self.confidence) / 2.0
+        low, high = np.quantile(self.resampled @ part_times, (tail, 1.0 - tail))
+        return mean, min(float(low), mean), max(float(high), mean)
+
+
+def _middle_half(count: int) -> Floats:
+    """Return weights by rank that sum to 1: equal in the middle half, partial at its ends, 0 outside."""
+    edges = np.clip(np.arange(count + 1) / count, 0.25, 0.75)
+    weights: Floats = np.diff(edges) * 2.0
+    return weights

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from regional_explorer.record.graph import Node, over_layers
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 from torch.fx.traceback import annotate
 
-from regional_explorer.errors import InvalidConfigValueError
-from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.presets import preset
-from regional_explorer.record.region import Default, require_name
-from regional_explorer.torch_api import ANNOTATION
+from regional_explorer.errors import InvalidConfigValueError, shown_value
+from regional_explorer.record.plan import Default, preset, require_name
+from regional_explorer.torch_api.graphs import ANNOTATION
 
 CONFIG_TYPES = (bool, int, float, str, list, tuple, dict, type(None), Default)
 """The types of config values."""

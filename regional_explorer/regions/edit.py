@@ -1,17 +1,195 @@
-"""Edits of a plan: marks, merges and carves regions; each edit returns a new plan. ``split`` splits regions."""
+"""Edits of a plan: mark, merge, split, carve; selectors that match nothing are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from regional_explorer.errors import PlanError, SelectorError
-from regional_explorer.errors.arguments import shown_value
-from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.region import Region, configs_text, require_name
-from regional_explorer.record.selector import Selector, SelectorKind
-from regional_explorer.regions.required_match import require_match
-from regional_explorer.regions.select import assign, node_names, picks
+from regional_explorer.errors import PlanError, SelectorError, did_you_mean, listing, shown_value
+from regional_explorer.record.graph import (
+    Graph,
+    GraphBreak,
+    GraphKind,
+    Node,
+    Role,
+    SourceLine,
+    subgraph_names,
+    subgraphs,
+)
+from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
+from regional_explorer.regions.instances import direct_feeds
+from regional_explorer.regions.select import LineRange, assign, module_glob, node_names, picks
+
+MOST_HINTS = 8
+LONGEST_SHOWN_PATTERN = 120
+"""The maximum number of characters shown of a pattern."""
+
+Among = Callable[[int | None], bool]
+
+
+def require_match(
+    name: str,
+    chosen: Iterable[Selector],
+    graphs: Sequence[Graph],
+    among: Among = lambda _: True,
+    breaks: Sequence[GraphBreak] = (),
+) -> None:
+    """Raise SelectorError if a pattern of a selector for region ``name`` picks nothing; the text lists near matches.
+
+    It is raised, too, for the name of several nodes that belong to different operations of the program.
+
+    ``among`` says which origins count; ``breaks`` are the graph breaks, which may be the cause. Among several node
+    names, some may be nodes that no selector picks (an input, a sum of gradients), since a selection in the graph
+    contains those too.
+    """
+    where = "of this call" if among(None) else "of the region"
+    for selector in chosen:
+        for node in selector.only:
+            if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
+                hint = _suggestions(SelectorKind.NODES, node, graphs, among)
+                raise SelectorError(f"Region {name!r}: only: no operation {where} is called {node!r}.{hint}")
+        for node in (*selector.only, *(selector.patterns if selector.kind is SelectorKind.NODES else ())):
+            require_one_op(node, graphs, among)
+        selector_matches = any(map(among, picks(selector, graphs)))
+        for pattern in selector.patterns:
+            single = replace(selector, patterns=(pattern,))
+            if (selector_matches and selector.only) or any(map(among, picks(single, graphs))):
+                if selector.kind is SelectorKind.LINES:
+                    _require_one_file(pattern, graphs)
+                continue
+            names = (
+                name for graph in graphs for node in graph.nodes for name in (node.name, f"{graph.id}:{node.name}")
+            )
+            is_node = selector.kind is SelectorKind.NODES and pattern in names
+            if is_node and selector_matches:
+                continue
+            hint = (
+                " It is an input, or a backward op that was not traced from a forward op: selectors cannot pick those."
+                if is_node and among(None)
+                else broken_at(single, breaks) or _suggestions(selector.kind, pattern, graphs, among)
+            )
+            raise SelectorError(f"Region {name!r}: {_shortened(str(single))} matches no operation {where}.{hint}")
+
+
+def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
+    """Return which graph break is inside what ``selector`` names, or around it: it ran eagerly. Empty if none is."""
+    for graph_break in reversed(breaks):
+        where = f"at {graph_break.source}" if graph_break.source is not None else "in the call"
+        runs_eagerly = f"where it runs eagerly: {graph_break.reason.rstrip('.')}."
+        for pattern in selector.patterns:
+            if selector.kind is SelectorKind.MODULES:
+                rule = module_glob(pattern)
+                for path in reversed(graph_break.modules):
+                    if rule.fullmatch(path) or pattern.startswith(f"{path}."):
+                        return f" The graph broke in module {path!r} {where}, {runs_eagerly}"
+            elif selector.kind is SelectorKind.LINES:
+                lines = LineRange.parse(pattern)
+                if any(lines.contains(line) for line in graph_break.stack):
+                    return f" The graph broke {where}, {runs_eagerly}"
+    return ""
+
+
+def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:
+    """Raise SelectorError if nodes called ``name`` come from several operations of the program.
+
+    Each graph names its nodes anew: Dynamo by the user's variables, AOTAutograd by the operators.
+    """
+    full_names = {
+        node.origin: f"{graph.id}:{node.name}"
+        for graph in graphs
+        for node in graph.ops
+        if node.name == name and node.origin is not None and among(node.origin)
+    }
+    if len(full_names) > 1:
+        raise SelectorError(
+            f"Several nodes are called {name!r}. Say which: {listing(full_names.values(), MOST_HINTS)}."
+        )
+
+
+def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
+    """Raise SelectorError if line numbers without a place are found in several files; the text says how to name one."""
+    line_range = LineRange.parse(pattern)
+    lines: dict[str, SourceLine] = {}
+    if not line_range.place:
+        stacks = (node.stack for graph in graphs for node in graph.ops)
+        lines = {line.file: line for stack in stacks for line in stack if line_range.contains(line)}
+    if len(lines) > 1:
+        places = (line.in_function if line.in_cell else f"{_file_name(line)}:{line_range}" for line in lines.values())
+        raise SelectorError(
+            f"lines={pattern!r} is in {len(lines)} files. Say which one: {' or '.join(sorted(places))}."
+        )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN_PATTERN else f"{text[: LONGEST_SHOWN_PATTERN - 1]}…"
+
+
+def _file_name(line: SourceLine) -> str:
+    return line.file.rsplit("/", 1)[-1]
+
+
+def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
+    """Return names spelled like the pattern, else names with its last part, else a few examples."""
+    choices = _selectable_names(kind, pattern, graphs, among)
+    if kind is SelectorKind.SUBGRAPHS and not choices:
+        return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
+    plain = pattern.replace("*", "").strip(".")
+    if kind is SelectorKind.MODULES and (hint := _deeper_glob_hint(pattern, choices)):
+        return hint
+    short_names = {node.op for graph in graphs for node in graph.ops} if kind is SelectorKind.OPS else ()
+    if similar := did_you_mean(plain, [*choices, *short_names]):
+        return similar
+    tail = re.split(r"[.:/]", plain)[-1]
+    same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]
+    examples = same_tail or choices
+    return f" Examples of {kind}: {listing(examples, MOST_HINTS)}." if examples else ""
+
+
+def _deeper_glob_hint(pattern: str, paths: Iterable[str]) -> str:
+    """Return a hint with what a module glob would match if its ``*`` were ``**``; an empty text if nothing more."""
+    deep = re.sub(r"\*+", "**", pattern)
+    matches = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
+    if not matches:
+        return ""
+    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {listing(matches, MOST_HINTS)}."
+
+
+def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
+    """Return all names that a selector can have, in the form of ``pattern``: lines by file or function, for example."""
+    ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
+    place = pattern.partition(":")[0]
+    match kind:
+        case SelectorKind.MODULES:
+            names = {path for _, node in ops for call in node.modules for path in (call.path, *call.aliases) if path}
+        case SelectorKind.LINES:
+            lines = {line for _, node in ops for line in node.stack}
+            lines_in_place = {line for line in lines if place in (line.function, line.scope)} or lines
+            ordered = sorted(lines_in_place, key=lambda line: (line.file, line.line))
+            by_file, bare = place.endswith(".py"), ":" not in pattern
+            return list(
+                dict.fromkeys(
+                    str(line.line)
+                    if bare and not line.in_library
+                    else f"{_file_name(line)}:{line.line}"
+                    if by_file or not line.def_line
+                    else line.in_function
+                    for line in ordered
+                )
+            )
+        case SelectorKind.OPS:
+            forward = {node.target for graph in graphs if graph.kind is not GraphKind.BACKWARD for node in graph.ops}
+            names = {
+                node.target for graph, node in ops if graph.kind is not GraphKind.BACKWARD or node.target not in forward
+            }
+        case SelectorKind.SUBGRAPHS:
+            names = {name for graph in subgraphs(graphs) for name in subgraph_names(graph)}
+        case _:
+            names = {f"{graph.id}:{node.name}" if ":" in pattern else node.name for graph, node in ops}
+    return sorted(names)
+
 
 Patterns = str | Sequence[str] | None
 
@@ -173,3 +351,121 @@ def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selec
         elif remaining := node_names(graphs, picked - put_back):
             still_carved.append(Selector(SelectorKind.NODES, remaining))
     return plan.changed(name, carved=tuple(still_carved))
+
+
+def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None) -> Plan:
+    """Return the plan with a region split into parts ``name.1``, ``name.2``, …, which keep its place and its config.
+
+    Without ``at``, every instance becomes a region. With it, the instance that has this node, and every instance of the
+    same ops, is cut in two: the ops that the program runs before the node, and the rest. Other instances stay in the
+    region.
+
+    Args:
+        plan: the plan.
+        graphs: the recorded graphs.
+        name: the region.
+        at: a node of the region in any graph, such as ``mul_1`` or ``0/forward:mul_1``. The second part begins with the
+            operation of the program that it was traced from.
+
+    Raises:
+        UnknownRegionError, SelectorError: the region has no node ``at``.
+        PlanError: there is nothing to split.
+    """
+    region = plan[name]
+    owners = assign(graphs, plan).owners
+    origins = {origin for origin, claim in owners.items() if claim.region == name}
+    if not origins:
+        raise PlanError(f"Region {name!r} has no op in this call: there is nothing to split.")
+    instance_ops = [(owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins]
+    instances = list(grouped((instance, node) for instance, node in instance_ops if instance is not None).values())
+    if at is None:
+        parts, unsplit = _instance_parts(name, instances, graphs), list[Node]()
+    else:
+        parts, unsplit = _halves(name, instances, _origin_of_node(graphs, name, origins, at), at)
+    new_names = (new_name for number in itertools.count(1) if (new_name := f"{name}.{number}") not in plan)
+    regions = [_region_part(region, graphs, nodes, new_name) for nodes, new_name in zip(parts, new_names, strict=False)]
+    return plan.replaced({name}, *([_region_part(region, graphs, unsplit, name)] if unsplit else []), *regions)
+
+
+def _ops_in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
+    """Yield the ops of Dynamo's graphs in the order of the program: those of a body where the op that runs it is."""
+    dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
+    children = grouped((graph.parent, graph) for graph in dynamo)
+
+    def ops_of(graph: Graph) -> Iterator[Node]:
+        for node in graph.nodes:
+            for body in children.get((graph.id, node.name), ()):
+                yield from ops_of(body)
+            if node.role is Role.OP:
+                yield node
+
+    for graph in children.get(None, ()):
+        yield from ops_of(graph)
+
+
+def _instance_parts(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
+    """Return the nodes of each instance, or of each connected piece if there is only one instance."""
+    if len(parts) == 1:
+        nodes = {node.origin: node for node in parts[0] if node.origin is not None}
+        feeds = direct_feeds(graphs)
+        links = [(origin, source) for origin in nodes for source in feeds.get(origin, ()) if source in nodes]
+        parts = [[nodes[origin] for origin in piece] for piece in connected(list(nodes), links)]
+    if len(parts) < 2:  # noqa: PLR2004 - one part is the whole
+        example = f" For example at={parts[0][len(parts[0]) // 2].name!r}." if parts and len(parts[0]) > 1 else ""
+        raise PlanError(f"Region {name!r} is one connected piece: say at which node to split it.{example}")
+    return parts
+
+
+def _halves(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:
+    """Return the nodes before ``origin`` and those from it on, in all equal instances, and the nodes of the others."""
+    instance = next(nodes for nodes in instances if any(node.origin == origin for node in nodes))
+    start = next(index for index, node in enumerate(instance) if node.origin == origin)
+    if start == 0:
+        raise PlanError(f"Region {name!r} begins with {at!r}: none of its ops runs before. Give a later node.")
+    targets = [node.target for node in instance]
+    equal = [nodes for nodes in instances if [node.target for node in nodes] == targets]
+    unsplit = [node for nodes in instances if nodes not in equal for node in nodes]
+    halves = [[node for nodes in equal for node in nodes[:start]], [node for nodes in equal for node in nodes[start:]]]
+    return halves, unsplit
+
+
+def _origin_of_node(graphs: Sequence[Graph], name: str, origins: Collection[int], at: str) -> int:
+    """Return the origin of the node called ``at``."""
+    nodes = [(f"{graph.id}:{node.name}", node) for graph in graphs for node in graph.ops if node.origin in origins]
+    matches = [node.origin for full_name, node in nodes if at in (node.name, full_name)]
+    if not matches:
+        hint = (
+            did_you_mean(at, {node.name for _, node in nodes})
+            or f" It has {', '.join(full_name for full_name, _ in nodes[:8])}."
+        )
+        raise SelectorError(f"Region {name!r} has no node {at!r}.{hint}")
+    require_one_op(at, graphs, origins.__contains__)
+    return next(origin for origin in matches if origin is not None)
+
+
+def _region_part(region: Region, graphs: Sequence[Graph], nodes: Sequence[Node], name: str) -> Region:
+    """Return the part of ``region`` with ``nodes`` as a region called ``name``."""
+    origins = {node.origin for node in nodes if node.origin is not None}
+    narrowed = (_narrowed_selector(selector, graphs, origins) for selector in region.selectors)
+    selectors = tuple(selector for selector in narrowed if selector is not None)
+    return replace(
+        region,
+        name=name,
+        selectors=selectors,
+        joined=region.joined and len(selectors) > 1,
+        carved=tuple(selector for selector in region.carved if origins & picks(selector, graphs).keys()),
+    )
+
+
+def _narrowed_selector(selector: Selector, graphs: Sequence[Graph], origins: Collection[int]) -> Selector | None:
+    """Return the selector narrowed to ``origins``, or None if it picks none of them."""
+    picked = picks(selector, graphs)
+    narrowed = {origin: instance for origin, instance in picked.items() if origin in origins}
+    if not narrowed or len(narrowed) == len(picked):
+        return selector if narrowed else None
+    paths = {instance[0] for instance in narrowed.values() if instance is not None}
+    if selector.kind is SelectorKind.MODULES and len(paths) == 1:
+        plain = Selector(SelectorKind.MODULES, tuple(paths))
+        if picks(plain, graphs) == narrowed:
+            return plain
+    return replace(selector, only=node_names(graphs, narrowed))

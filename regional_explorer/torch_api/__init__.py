@@ -3,13 +3,13 @@
 Everything here is a thin wrapper; the packages that use it say what it is for.
 """
 
-from regional_explorer.torch_api.versions import (
+from regional_explorer.torch_api.graphs import (
     ANNOTATION,
+    BoxedCall,
     FALLBACK,
     MARKS,
     OLDEST_TORCH,
     ORIGIN,
-    BoxedCall,
     inductor_knows_fallback,
     require_cache_directory,
     require_supported_torch,
@@ -20,28 +20,22 @@ from regional_explorer.torch_api.versions import (
 require_supported_torch()
 require_cache_directory()
 
-from regional_explorer.torch_api.cache_answers import CacheAnswers, empty_caches
-from regional_explorer.torch_api.cache_key import CacheKey
+from regional_explorer.torch_api.inductor import CacheAnswers, empty_caches
+from regional_explorer.torch_api.inductor import CacheKey
 from regional_explorer.torch_api.inductor import (
+    Compiled,
     INSTALL_COMPILER,
     NO_COMPILER,
-    Compiled,
     compile_piece,
-    cxx_compiler,
     compiler_version,
+    cxx_compiler,
     inductor_cache_directory,
     load_compiled,
     probe_instruction_set,
 )
-from regional_explorer.torch_api.compiled import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
-from regional_explorer.torch_api.config import (
-    ConfigEntry,
-    caches_are_on,
-    config_comments,
-    config_entries,
-    read_config,
-)
-from regional_explorer.torch_api.folding import Folded
+from regional_explorer.torch_api.dynamo import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
+from regional_explorer.torch_api.config import ConfigEntry, caches_are_on, config_comments, config_entries, read_config
+from regional_explorer.torch_api.dynamo import Folded
 from regional_explorer.torch_api.graphs import (
     AUTOCAST_DEVICES,
     as_subclass_of,
@@ -50,30 +44,30 @@ from regional_explorer.torch_api.graphs import (
     boxed,
     dispatch_mode,
     draws_random,
-    returns_new_tensors,
-    is_elementwise,
-    only_moves,
     input_expression,
     is_carved,
     is_effect_token,
+    is_elementwise,
     is_in_backward,
     is_operator,
     only_computes,
+    only_moves,
     outside_autocast,
     propose_partitions,
     rename,
     resolve,
+    returns_new_tensors,
     set_versions,
     target_key,
     user_kernel,
     written_arguments,
 )
-from regional_explorer.torch_api.lock import acquired, compile_lock, compile_lock_for_user_code
-from regional_explorer.torch_api.machine import Machine
-from regional_explorer.torch_api.marks import OpenMark, noting_marks
+from regional_explorer.torch_api.environment import acquired, compile_lock, compile_lock_for_user_code
+from regional_explorer.torch_api.environment import Machine
+from regional_explorer.torch_api.dynamo import OpenMark, noting_marks
 from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
-from regional_explorer.torch_api.settings import Settings, TorchFlags
-from regional_explorer.torch_api.shapes import (
+from regional_explorer.torch_api.config import Settings, TorchFlags
+from regional_explorer.torch_api.graphs import (
     Guard,
     fake_mode_with_symbols,
     guard_check,
@@ -85,7 +79,7 @@ from regional_explorer.torch_api.shapes import (
     unmark_dynamic,
 )
 from regional_explorer.torch_api.shipping import Shipment, ShipmentError
-from regional_explorer.torch_api.nested_compile_region import calls_subgraph, subgraph_options
+from regional_explorer.torch_api.dynamo import calls_subgraph, subgraph_options
 from regional_explorer.torch_api.dynamo import (
     Break,
     aot_backend,
@@ -96,8 +90,8 @@ from regional_explorer.torch_api.dynamo import (
     recompile_reason,
     traced_code,
 )
-from regional_explorer.torch_api.transport import UNSENDABLE, dump_piece, load_piece
-from regional_explorer.torch_api.upstream_backends import (
+from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece, load_piece
+from regional_explorer.torch_api.upstream import (
     HAS_LITE_MODE,
     all_graphs,
     annotation_of,

@@ -1,17 +1,20 @@
-"""Inductor's and functorch's configs: as the running torch declares them, their current and changed values."""
+"""Inductor's and functorch's configs, and the global settings that affect compiled code."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
-
+import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from regional_explorer.torch_api.environment import compile_lock
+from torch.utils import _config_module
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -106,3 +109,122 @@ def caches_are_on() -> bool:
         and functorch_config.enable_autograd_cache
         and not inductor_config.force_disable_caches
     )
+
+
+_CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
+"""Not in torch 2.11, where a compile sets some of the configs for all threads while it runs."""
+
+
+class _Knob(NamedTuple):
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+def _attribute_knob(owner: Any, name: str) -> _Knob:
+    return _Knob(lambda: getattr(owner, name, None), lambda value: setattr(owner, name, value))
+
+
+def _float32_precision() -> Any:
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        # It was set per backend, so it is read per backend.
+        return tuple(knob.read() for knob in _MATMUL_KNOBS.values())
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+_matmul = torch.backends.cuda.matmul
+_MATMUL_KNOBS = {
+    "float32 precision on cuda": _attribute_knob(_matmul, "fp32_precision"),
+    "float32 precision of oneDNN": _attribute_knob(getattr(torch.backends.mkldnn, "matmul", None), "fp32_precision"),
+}
+"""What the float32 precision sets. Inductor's keys distinguish "none" and "ieee", which have the same effect."""
+_KNOBS = {
+    "threads": _Knob(torch.get_num_threads, torch.set_num_threads),
+    "default dtype": _Knob(torch.get_default_dtype, torch.set_default_dtype),
+    "float32 precision": _Knob(_float32_precision, torch.set_float32_matmul_precision),
+    "float16 reductions": _attribute_knob(_matmul, "allow_fp16_reduced_precision_reduction"),
+    "bfloat16 reductions": _attribute_knob(_matmul, "allow_bf16_reduced_precision_reduction"),
+    "deterministic": _Knob(
+        _deterministic, lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1])
+    ),
+    "fill uninitialized": _attribute_knob(torch.utils.deterministic, "fill_uninitialized_memory"),
+}
+
+
+def _default_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+_sdp, _cudnn = torch.backends.cuda, torch.backends.cudnn
+_FLAGS = {
+    **_MATMUL_KNOBS,
+    **_KNOBS,
+    "default device": _Knob(torch.get_default_device, _default_device),
+    "anomaly mode": _Knob(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+    ),
+    **{f"cuDNN {name}": _attribute_knob(_cudnn, name) for name in ("enabled", "benchmark", "deterministic")},
+    "flash attention": _Knob(_sdp.flash_sdp_enabled, _sdp.enable_flash_sdp),
+    "efficient attention": _Knob(_sdp.mem_efficient_sdp_enabled, _sdp.enable_mem_efficient_sdp),
+    "math attention": _Knob(_sdp.math_sdp_enabled, _sdp.enable_math_sdp),
+}
+
+
+class TorchFlags:
+    """The flags of torch that hold for the whole process, as they are now: a call that sets one is undone."""
+
+    def __init__(self) -> None:
+        self._values = {name: knob.read() for name, knob in _FLAGS.items()}
+
+    def is_unchanged(self) -> bool:
+        """Return whether all flags are as they were."""
+        return all(knob.read() == self._values[name] for name, knob in _FLAGS.items())
+
+    def restore(self) -> None:
+        """Set what differs."""
+        for name, knob in _FLAGS.items():
+            if knob.read() != self._values[name]:
+                knob.write(self._values[name])
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings besides a piece and its region's config that affect the generated code.
+
+    ``inductor`` and ``functorch`` are the configs that differ from their default. Settings that change only the keys of
+    Inductor's caches are not in the ``repr``: ``underneath`` and, as pieces leave AOTAutograd little to decide,
+    ``functorch``.
+    """
+
+    version: str
+    knobs: Mapping[str, Any]
+    inductor: Mapping[str, Any]
+    underneath: Mapping[str, Any] = field(repr=False)
+    functorch: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def now(cls) -> Settings:
+        """Return the current settings of this process and context. Torch 2.11 lets compiles of other threads end."""
+        knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
+        with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
+            return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
+
+    def facts(self) -> dict[str, str]:
+        """Return the settings that affect the generated code, by name, as texts to compare."""
+        return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
+
+    def apply(self) -> None:
+        """Apply these settings to this process; compare with ``Settings.now()`` to see whether that worked.
+
+        Equal settings are not set again: setting the precision to its current value turns "none" into "ieee".
+        """
+        for group, values in ((_MATMUL_KNOBS, self.underneath), (_KNOBS, self.knobs)):
+            for name, knob in group.items():
+                if knob.read() != values[name]:
+                    knob.write(values[name])
+        set_config(self.inductor, self.functorch)

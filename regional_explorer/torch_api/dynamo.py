@@ -1,32 +1,127 @@
-"""Compiles with Dynamo and AOTAutograd apart from the user's compiles; recompile reasons and graph breaks."""
+"""Traces apart from the user's own compiles: marks, breaks, folds, subgraph options, the call being traced."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import traceback
+import importlib
+import inspect
+import itertools
 import sys
-import types
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
-from unittest import mock
-
 import torch
 import torch._dynamo.config as dynamo_config
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from regional_explorer.record.graph import SubgraphOptions
+from regional_explorer.torch_api.graphs import ANNOTATION, BoxedCall, MARKS, ORIGIN
+from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
-from torch._dynamo import symbolic_convert
+from torch._dynamo import eval_frame, external_utils, symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.external_utils import wrap_inline
 from torch._dynamo.utils import get_metrics_context, get_traced_code
+from torch._dynamo.variables import ctx_manager
+from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch.fx.traceback import get_current_meta
+from typing import Any
+from unittest import mock
 
-from regional_explorer.torch_api.folding import Folded, folding
-from regional_explorer.torch_api.marks import OpenMark, open_marks
-from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
-from regional_explorer.torch_api.versions import BoxedCall
+
+@dataclass(frozen=True)
+class OpenMark:
+    """One marked block that Dynamo entered: its unique number, its annotation, and ``(file, line, function)``."""
+
+    block: int
+    annotation: Any
+    frame: tuple[str, int, str]
+
+
+@contextlib.contextmanager
+def noting_marks() -> Iterator[None]:
+    """A block in which traced nodes get, under ``MARKS``, the marked blocks they are in, outermost first.
+
+    ``annotate`` alone keeps only the innermost mark, and equal marks of two blocks cannot be distinguished.
+    """
+    variable = ctx_manager.FxTracebackAnnotateVariable
+    original = variable.enter
+    numbers = itertools.count()
+
+    @functools.wraps(original)
+    def enter(self: Any, tx: Any, *args: Any) -> Any:
+        outer = open_marks()
+        entered = original(self, tx, *args)
+        # Until 2.14 the annotation was called target_values, as in any other context manager.
+        annotation = getattr(self, "annotation", self.target_values)
+        custom = get_current_meta().get("custom")
+        if custom is not None and ANNOTATION in annotation:
+            summary = tx.frame_summary()
+            frame = (summary.filename, summary.lineno or 0, summary.name)
+            custom[MARKS] = (*outer, OpenMark(next(numbers), annotation[ANNOTATION], frame))
+        return entered
+
+    with mock.patch.object(variable, "enter", enter):
+        yield
+
+
+def open_marks() -> tuple[OpenMark, ...]:
+    """Return the marked blocks around the code that Dynamo is tracing now."""
+    marks: tuple[OpenMark, ...] = (get_current_meta().get("custom") or {}).get(MARKS, ())
+    return marks
+
+
+@dataclass(frozen=True)
+class Folded:
+    """An op that common subexpression elimination replaced by an equal one: names and origins of both."""
+
+    name: str
+    origin: int | None
+    into: str
+    into_origin: int | None
+
+
+@contextlib.contextmanager
+def folding(on_fold: Callable[[list[Folded]], None]) -> Iterator[None]:
+    """A block in which every elimination of common subexpressions is reported, graph by graph."""
+    original = partitioners.fx_graph_cse  # type: ignore[attr-defined]  # a private module exports nothing by name
+
+    def eliminate(graph: fx.Graph, *args: Any, **kwargs: Any) -> fx.Graph:
+        result: fx.Graph = original(graph, *args, **kwargs)
+        on_fold(_folded_nodes(graph, result))
+        return result
+
+    with mock.patch.object(partitioners, "fx_graph_cse", eliminate):
+        yield
+
+
+def _folded_nodes(before: fx.Graph, after: fx.Graph) -> list[Folded]:
+    """Return the nodes missing in ``after``; nodes keep their names, so a user's argument shows the replacement."""
+    replacement = {node.name: node for node in after.nodes}
+    kept_names = set(replacement)
+    for node in reversed(list(before.nodes)):
+        user = next((user for user in node.users if user.name in replacement), None)
+        if node.name not in replacement and user is not None:
+            replacement[node.name] = _argument_nodes(replacement[user.name])[_argument_nodes(user).index(node)]
+    return [
+        Folded(node.name, _node_origin(node), replacement[node.name].name, _node_origin(replacement[node.name]))
+        for node in before.nodes
+        if node.name not in kept_names and node.name in replacement
+    ]
+
+
+def _argument_nodes(node: fx.Node) -> list[fx.Node]:
+    nodes: list[fx.Node] = []
+    fx.node.map_arg((node.args, node.kwargs), nodes.append)
+    return nodes
+
+
+def _node_origin(node: fx.Node) -> int | None:
+    origin: int | None = (node.meta.get("custom") or {}).get(ORIGIN)
+    return origin
 
 
 ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
@@ -201,3 +296,146 @@ def graph_breaks() -> Iterator[list[Break]]:
 
     with mock.patch.object(translator, "log_graph_break", note_break):
         yield breaks
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """The call of a compiled function that Dynamo is tracing: the original function and the arguments.
+
+    ``at_end`` takes a function to run once the call returns; it is not run if the call raises.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    at_end: Callable[[Callable[[], object]], None]
+
+
+def traced_call() -> TracedCall | None:
+    """Return the call being traced, when called inside a backend; None if no ``torch.compile`` wrapper is running.
+
+    A backend is given only a graph and its inputs. The wrapper's Python frame has the rest: it is on the stack as long
+    as the call runs, and at the end runs the functions in its list ``cleanups`` (torch 2.13 to 2.15).
+    """
+    for frame, _ in traceback.walk_stack(sys._getframe()):
+        if frame.f_code.co_filename == eval_frame.__file__:
+            scope = frame.f_locals
+            if isinstance(scope.get("cleanups"), list) and "fn" in scope:
+                return TracedCall(_compiled_function(scope["fn"]), scope["args"], scope["kwargs"], _at_end(scope))
+    return None
+
+
+def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
+    cleanups = scope["cleanups"]
+
+    def at_end(function: Callable[[], object]) -> None:
+        def cleanup() -> None:
+            if sys._getframe(1).f_locals.get("call_succeeded", True):
+                function()
+
+        cleanups.append(cleanup)
+
+    return at_end
+
+
+def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the module if Dynamo was given a method of one, else the function.
+
+    Torch's own modules are called through a closure (``wrap_inline``).
+    """
+    inner = fn
+    if inspect.isfunction(fn) and fn.__code__.co_filename == external_utils.__file__:
+        inner = inspect.getclosurevars(fn).nonlocals.get("fn", fn)
+    owner = getattr(inner, "__self__", inner)
+    return owner if isinstance(owner, nn.Module) else inner
+
+
+def calling_wrapper() -> Any | None:
+    """Return the object through which ``torch.compile`` calls its backend, when called inside that backend, or None.
+
+    A backend given by name is one function for everything compiled with it; the wrapper identifies the compile.
+    """
+    code = torch._TorchCompileWrapper.__call__.__code__
+    frames = traceback.walk_stack(sys._getframe())
+    return next((frame.f_locals["self"] for frame, _ in frames if frame.f_code is code), None)
+
+
+def backend_of(compiled: Any) -> Any | None:
+    """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    compiled = getattr(compiled, "_compiled_call_impl", None) or compiled
+    context = getattr(compiled, "dynamo_ctx", None)
+    if context is None and inspect.isfunction(compiled):
+        context = inspect.getclosurevars(compiled).nonlocals.get("self")
+    callback = getattr(context, "callback", None)
+    return None if callback is None else eval_frame.innermost_backend(callback)
+
+
+def named_backend(wrapper: Any) -> Any:
+    """Return the backend that a wrapper of ``torch.compile`` calls, or ``wrapper`` if it is none."""
+    return wrapper.compiler_fn if isinstance(wrapper, torch._TorchCompileWrapper) else wrapper
+
+
+_DEFAULT_PATCHES = {"triton.autotune_at_compile_time": True}
+"""What torch 2.13 sets if no config is given."""
+_DEFAULT_PARTITIONER = "min_cut_rematerialization_partition"
+
+
+def calls_subgraph(node: fx.Node) -> bool:
+    """Return whether a node runs the body of a ``nested_compile_region``."""
+    return node.op == "call_function" and str(node.target) == "invoke_subgraph"
+
+
+def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
+    """Return the options of the body that ``node`` runs, or None if it has none.
+
+    Dynamo keeps them with the call (torch 2.13 and newer). A config is an argument of the compiler in 2.13, and an
+    option of its own since 2.15, one each for forward and backward.
+    """
+    options = (node.meta.get("custom") or {}).get("nested_region_config")
+    if options is None:
+        return None
+    config = _config_patches(options, "fw_compiler", "inductor_config_patches") or {}
+    backward = _config_patches(options, "bw_compiler", "bw_inductor_config_patches")
+    return SubgraphOptions(
+        config=config,
+        backward_config=None if backward is None or backward == config else backward,
+        followed=tuple(_tracing_options(options)),
+        ignored=tuple(_other_compilers(options)),
+    )
+
+
+def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
+    compiler_fn = getattr(options, compiler, None)
+    inductor = compiler_fn if isinstance(compiler_fn, functools.partial) and _is_inductor(compiler_fn) else None
+    patches = getattr(options, option, None) if inductor is None else inductor.keywords.get("inductor_config_patches")
+    if not isinstance(patches, Mapping):
+        return None
+    return {} if dict(patches) == _DEFAULT_PATCHES else dict(patches)
+
+
+def _is_inductor(compiler: Any) -> bool:
+    """Return whether a compiler is the one of torch's own options, which is Inductor under some configs."""
+    # A plain import would get the operator of the same name from the package.
+    module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
+    inductor_compile = getattr(module, "invoke_subgraph_inductor_compile", None)
+    return isinstance(compiler, functools.partial) and compiler.func is inductor_compile
+
+
+def _other_compilers(options: Any) -> Iterator[str]:
+    compilers = {name: getattr(options, name, None) for name in ("fw_compiler", "bw_compiler")}
+    if any(compiler is not None for compiler in compilers.values()):
+        for name, compiler in compilers.items():
+            if not _is_inductor(compiler):  # None leaves this direction to eager
+                yield f"{name}={_qualified_name(compiler)} (it is compiled by Inductor here)"
+
+
+def _tracing_options(options: Any) -> Iterator[str]:
+    """Yield the options that AOTAutograd applies while it traces, whichever compiler runs afterwards."""
+    if (partitioner := getattr(options, "partitioner", None)) not in (None, _DEFAULT_PARTITIONER):
+        yield f"partitioner={_qualified_name(partitioner)}"
+    if (decompositions := getattr(options, "decompositions", None)) is not None:
+        yield f"decompositions of {', '.join(sorted(map(str, decompositions))) or 'nothing'}"
+
+
+def _qualified_name(option: Any) -> str:
+    return str(getattr(option, "__qualname__", None) or repr(option))

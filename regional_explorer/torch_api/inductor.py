@@ -1,44 +1,392 @@
-"""Compiles one partition with Inductor under a config, reads back code and times, and finds the C++ compiler."""
+"""Compiles one partition, and reads back its code, phases and the caches' answer."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import inspect
 import os
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unittest import mock
-
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
-from torch import fx
-from torch._guards import TracingContext, tracing
-from torch._inductor.graph import GraphLowering
-from torch.utils._python_dispatch import _disable_current_modes
-
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
-from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
-from regional_explorer.torch_api.cache_answers import CacheAnswers
-from regional_explorer.torch_api.cache_key import CacheKey
-from regional_explorer.torch_api.compile_notes import noting_compile
-from regional_explorer.torch_api.config import read_config
-from regional_explorer.torch_api.graphs import bodies, is_carved
-from regional_explorer.torch_api.lock import compile_lock
-from regional_explorer.torch_api.shapes import fake_mode_with_symbols
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.torch_api.config import changed_functorch_config, read_config
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
 from regional_explorer.torch_api.shipping import Shipment, packer, unpack
-from regional_explorer.torch_api.versions import BoxedCall
+from torch import fx
+from torch._dynamo import utils as dynamo_utils
+from torch._dynamo.utils import counters
+from torch._functorch._aot_autograd import autograd_cache
+from torch._guards import TracingContext, tracing
+from torch._inductor import codecache, custom_graph_pass
+from torch._inductor.graph import GraphLowering
+from torch._inductor.utils import fresh_cache
+from torch.utils._python_dispatch import _disable_current_modes
+from types import ModuleType
+from typing import Any, Self, TYPE_CHECKING
+from unittest import mock
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
+
+
+LONGEST_TEXT = 80
+"""Longer texts are shown as a hash."""
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """The parts of a key by name, and the ops of its graph in order, as text; ``whole`` is torch's hash of it all.
+
+    Configs at their default are left out. A part without a short text is given by its hash.
+    """
+
+    whole: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    ops: tuple[str, ...] = ()
+
+    @cached_property
+    def op_counts(self) -> Counter[str]:
+        """How often each op occurs."""
+        return Counter(self.ops)
+
+    @cached_property
+    def target_counts(self) -> Counter[str]:
+        """How often each target of an op occurs, whatever its arguments."""
+        return Counter(op.partition("(")[0] for op in self.ops)
+
+    @classmethod
+    def of(cls, whole: str, details: Any, pickler: Any) -> CacheKey:
+        """Return the key of what torch hashes: ``FxGraphHashDetails``, or AOTAutograd's, which adds to them."""
+        parts: dict[str, str] = {}
+        ops: tuple[str, ...] = ()
+        for name, detail in vars(details).items():
+            if name == "gm":
+                ops = tuple(_op_texts(detail))
+            elif name == "example_inputs":
+                parts |= {f"input {index}": _input_text(example, pickler) for index, example in enumerate(detail)}
+            elif name == "inductor_config" and isinstance(detail, Mapping):
+                parts |= _changed_configs(detail, pickler)
+            elif name == "autograd_config":
+                parts |= _named_parts("functorch config", changed_functorch_config(), pickler)
+            else:
+                parts |= _named_parts(name.strip("_").replace("_", " "), detail, pickler)
+        return cls(whole, parts, ops)
+
+
+def _changed_configs(config: Mapping[str, Any], pickler: Any) -> dict[str, str]:
+    """Return the Inductor configs that are not at their default, as the key has them."""
+    entries: Any = inductor_config._config  # type: ignore[attr-defined]  # the module replaces itself
+    return {
+        f"inductor config {key}": _text_or_hash(value, pickler)
+        for key, value in config.items()
+        if key not in entries or value != entries[key].default
+    }
+
+
+def _named_parts(name: str, value: Any, pickler: Any) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {f"{name} {key}": _text_or_hash(item, pickler) for key, item in value.items()}
+    if isinstance(value, list):
+        return {f"{name} {index}": _text_or_hash(item, pickler) for index, item in enumerate(value)}
+    return {name: _text_or_hash(value, pickler)}
+
+
+def _text_or_hash(value: Any, pickler: Any) -> str:
+    """Return a value as text if that is complete and short, else its hash."""
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()[:12]
+    text = repr(value) if _has_plain_repr(value) else ""
+    return text if text and len(text) <= LONGEST_TEXT else _short_hash(value, pickler)
+
+
+def _has_plain_repr(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_has_plain_repr, value))
+    return value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device))
+
+
+def _short_hash(value: Any, pickler: Any) -> str:
+    try:
+        return str(pickler.get_hash(value))[:12]
+    except Exception:  # noqa: BLE001 - what cannot be hashed alone is still part of the whole key
+        return ""
+
+
+def _input_text(example: Any, pickler: Any) -> str:
+    if not isinstance(example, torch.Tensor):
+        return _text_or_hash(example, pickler)
+    grad = ", requires grad" if example.requires_grad else ""
+    dtype = str(example.dtype).removeprefix("torch.")
+    if example.layout is not torch.strided:
+        return f"{dtype} {list(example.shape)} {example.layout}{grad}"
+    return f"{dtype} {list(example.shape)} strides {list(example.stride())} on {example.device}{grad}"
+
+
+def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
+    for node in gm.graph.nodes:
+        arguments = ", ".join([*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())])
+        if node.op == "output":
+            yield f"return({arguments})"
+        elif node.op not in ("placeholder", "get_attr"):
+            yield f"{_target_text(node)}({arguments})"
+    for name, body in bodies(gm):
+        yield from (f"{name}: {op}" for op in _op_texts(body))
+
+
+def _target_text(node: fx.Node) -> str:
+    target = node.target
+    return str(target) if isinstance(target, torch._ops.OpOverload) else str(getattr(target, "__name__", target))
+
+
+_PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
+    "inductor_codecache_torch_key": CompilePhase.CACHE,
+    "CacheBase": CompilePhase.CACHE,
+    "cache key": CompilePhase.CACHE,
+    "pass.": CompilePhase.TRACING,
+    "create_aot_dispatcher_function": CompilePhase.TRACING,
+    "aot_": CompilePhase.TRACING,
+    "_recursive_": CompilePhase.TRACING,
+    "additional_fake_tensor_prop": CompilePhase.TRACING,
+    "GraphLowering.run": CompilePhase.LOWERING,
+    "Scheduler.codegen": CompilePhase.CODE,
+    "Scheduler": CompilePhase.SCHEDULING,
+    "GraphLowering": CompilePhase.CODE,
+    "PythonWrapperCodegen": CompilePhase.CODE,
+    "CppWrapper": CompilePhase.CODE,
+    "generate_kernel_code_from_nodes": CompilePhase.CODE,
+    "compile_file": CompilePhase.BUILD,
+    "async_compile": CompilePhase.BUILD,
+    "AotCodeCompiler": CompilePhase.BUILD,
+    "CachingAutotuner": CompilePhase.BUILD,
+    "reload_kernel_in_parent": CompilePhase.BUILD,
+    "PyCodeCache": CompilePhase.LOAD,
+    "AOTAutogradCache.inductor_load": CompilePhase.LOAD,
+    "TritonBundler": CompilePhase.LOAD,
+}
+"""Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
+
+_PRE_GRAD_EVENT = "_recursive_pre_grad_passes"
+_REASON_MESSAGES = ("Bypassing autograd cache due to: %s", "AOTAutograd cache unable to load compiled graph: %s")
+_CUSTOM_PASS_KEYS = (
+    "pre_grad_custom_pass",
+    "post_grad_custom_pre_pass",
+    "post_grad_custom_post_pass",
+    "joint_custom_pre_pass",
+    "joint_custom_post_pass",
+)
+
+
+class Times:
+    """Sums this thread's time in each of torch's own events: without nested events (``own``), and with (``whole``)."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._open_events: list[tuple[str, int, int]] = []
+        self.own: dict[str, float] = defaultdict(float)
+        self.whole: dict[str, float] = defaultdict(float)
+
+    def begin(self, name: str, time_ns: int) -> None:
+        """Record the start of an event."""
+        if threading.get_ident() == self._thread:
+            self._open_events.append((name, time_ns, 0))
+
+    def end(self, name: str, time_ns: int) -> None:
+        """Record the end of an event, and of nested ones that are still open."""
+        if threading.get_ident() != self._thread or all(name != event for event, _, _ in self._open_events):
+            return
+        while self._open_events:
+            ended, began_ns, inside_ns = self._open_events.pop()
+            took_ns = time_ns - began_ns
+            self.own[ended] += (took_ns - inside_ns) / 1e9
+            self.whole[ended] += took_ns / 1e9
+            if self._open_events:
+                outer, outer_began_ns, outer_inside_ns = self._open_events[-1]
+                self._open_events[-1] = outer, outer_began_ns, outer_inside_ns + took_ns
+            if ended == name:
+                return
+
+    def phases(self, seconds: float) -> dict[str, float]:
+        """Return the seconds by phase, which add up to ``seconds``."""
+        phase_s: dict[CompilePhase, float] = defaultdict(float)
+        for name, own_s in self.own.items():
+            phase = next((phase for prefix, phase in _PHASES_BY_PREFIX.items() if name.startswith(prefix)), None)
+            if phase is not None:
+                phase_s[phase] += max(own_s, 0.0)
+        phase_s[CompilePhase.OTHER] = max(0.0, seconds - sum(phase_s.values()))
+        return {str(phase): phase_s[phase] for phase in CompilePhase if phase_s.get(phase)}
+
+
+@dataclass
+class CompileNotes:
+    """The notes about one compile; ``key`` is that of the cache consulted first, None if none was computed."""
+
+    key: CacheKey | None = None
+    reason: str = ""
+    times: Times = field(default_factory=Times)
+
+    def compiled(self, seconds: float, answer: CacheAnswer) -> ArtifactCompile:
+        """Return the record of the compile."""
+        return ArtifactCompile(
+            seconds=seconds,
+            answer=answer,
+            reason=_uncached_reason(answer, self.reason),
+            phases=self.times.phases(seconds),
+            pre_grad_passes=pre_grad_passes(),
+            pre_grad_s=self.times.whole[_PRE_GRAD_EVENT],
+        )
+
+
+@contextlib.contextmanager
+def noting_compile() -> Iterator[CompileNotes]:
+    """A block around one compile that records notes about it; the compile lock must be held."""
+    notes = CompileNotes()
+    hash_of = codecache.FxGraphCachePickler.get_hash
+    begin, end = dynamo_utils.ChromiumEventLogger.log_event_start, dynamo_utils.ChromiumEventLogger.log_event_end
+    log_info, make_key = autograd_cache.log.info, autograd_cache.autograd_cache_key
+
+    def hashing(pickler: Any, value: Any) -> str:
+        digest = hash_of(pickler, value)
+        if notes.key is None and isinstance(value, codecache.FxGraphHashDetails):
+            notes.key = CacheKey(digest)  # hashing its parts calls this function again
+            with contextlib.suppress(Exception):  # whatever torch may add to its keys, compiling goes on
+                notes.key = CacheKey.of(digest, value, pickler)
+        return digest
+
+    def noting_start(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+        notes.times.begin(event_name, time_ns)
+        return begin(logger, event_name, time_ns, *args, **kwargs)
+
+    def noting_end(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+        notes.times.end(event_name, time_ns)
+        return end(logger, event_name, time_ns, *args, **kwargs)
+
+    def noting_reason(message: str, *args: Any, **kwargs: Any) -> None:
+        if message in _REASON_MESSAGES and args:
+            notes.reason = str(args[0])
+        log_info(message, *args, **kwargs)
+
+    def making_key(*args: Any, **kwargs: Any) -> Any:
+        notes.times.begin("cache key", time.time_ns())
+        try:
+            return make_key(*args, **kwargs)
+        finally:
+            notes.times.end("cache key", time.time_ns())
+
+    with (
+        mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
+        mock.patch.object(codecache.FxGraphCachePickler, "get_hash", hashing),
+        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_start", noting_start),
+        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_end", noting_end),
+        mock.patch.object(autograd_cache.log, "info", noting_reason),
+    ):
+        yield notes
+
+
+def _uncached_reason(answer: CacheAnswer, note: str) -> str:
+    if answer is CacheAnswer.OFF:
+        if inductor_config.force_disable_caches:
+            return "force_disable_caches is set"
+        off = [
+            name
+            for name, on in (
+                ("fx_graph_cache", inductor_config.fx_graph_cache),
+                ("enable_autograd_cache", functorch_config.enable_autograd_cache),
+            )
+            if not on
+        ]
+        return f"{' and '.join(off)} {'is' if len(off) == 1 else 'are'} off" if off else "it was not consulted"
+    if answer is CacheAnswer.BYPASS and "custom" in note and (passes := _passes_without_uuid()):
+        return f"{note}: {passes} has no uuid(), so that a change cannot be detected; every compile starts from scratch"
+    return note
+
+
+def pre_grad_passes() -> str:
+    """Return when passes before autograd run under the current config, and why."""
+    resolve_timing = getattr(codecache, "resolve_pre_grad_pass_timing", None)
+    try:
+        timing = None if resolve_timing is None else resolve_timing()
+    except RuntimeError as error:
+        return str(error)
+    if timing is None:
+        return ""
+    if timing == "late":
+        return "after the look-up: skipped on a hit"
+    passes = _passes_without_uuid(_CUSTOM_PASS_KEYS[:1])
+    return f"before the look-up: on every compile{f', as {passes} has no uuid()' if passes else ''}"
+
+
+def _passes_without_uuid(keys: tuple[str, ...] = _CUSTOM_PASS_KEYS) -> str:
+    values = [getattr(inductor_config, key, None) for key in keys]
+    passes = [fn for item in values for fn in (item if isinstance(item, (list, tuple)) else [item]) if fn is not None]
+    without_uuid = (fn for fn in passes if not (isinstance(fn, custom_graph_pass.CustomGraphPass) and fn.uuid()))
+    return ", ".join(str(getattr(fn, "__qualname__", None) or type(fn).__qualname__) for fn in without_uuid)
+
+
+_WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
+
+
+@dataclass(frozen=True)
+class CacheAnswers:
+    """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
+
+    aot: Mapping[CacheAnswer, int]
+    inductor: Mapping[CacheAnswer, int]
+
+    @classmethod
+    def now(cls) -> Self:
+        """Return the current counts."""
+        aot, inductor = counters["aot_autograd"], counters["inductor"]
+        return cls(
+            {answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST},
+            {answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST},
+        )
+
+    def answer(self) -> CacheAnswer:
+        """Return the worst answer since these counts, Inductor's own if AOTAutograd's cache was not consulted."""
+        answers = (answer for counts in self._new_counts() for answer in _WORST_FIRST if counts[answer])
+        return next(answers, CacheAnswer.OFF)
+
+    def since(self) -> str:
+        """Return ``warm`` if everything compiled since these counts came from the caches, else ``cold``."""
+        aot, inductor = self._new_counts()
+        missed = inductor[CacheAnswer.BYPASS] or inductor[CacheAnswer.MISS]
+        return "warm" if (aot[CacheAnswer.HIT] or inductor[CacheAnswer.HIT]) and not missed else "cold"
+
+    def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
+        now = CacheAnswers.now()
+        return Counter(now.aot) - Counter(self.aot), Counter(now.inductor) - Counter(self.inductor)
+
+
+@contextlib.contextmanager
+def empty_caches() -> Iterator[None]:
+    """A block in which Inductor's caches are empty, in memory and on disk; nothing that it compiles is kept on disk.
+
+    What all compiles share, such as precompiled headers, is in another directory and stays.
+
+    Raises:
+        CompileEnvironmentError: an empty cache directory cannot be created.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(fresh_cache())
+        except OSError as error:
+            raise CompileEnvironmentError(f"No empty cache directory can be made: {error}.") from error
+        yield
 
 
 _REMATERIALISATION = "remat_using_tags_for_fwd_loss_bwd_graph"
@@ -278,3 +626,15 @@ def probe_instruction_set() -> None:
 
     if cxx_compiler() is not None:
         pick_vec_isa()
+
+
+def load_code(text: str, config: Mapping[str, Any], names: Mapping[str, Any]) -> ModuleType:
+    """Return the module of generated code, with ``names`` as extra globals.
+
+    Its kernels are compiled under ``config``, or found in Inductor's cache.
+    """
+    from torch._inductor.codecache import PyCodeCache
+
+    with inductor_config.patch(dict(config)):
+        key, path = PyCodeCache.write(text)
+        return PyCodeCache.load_by_key_path(key, path, attrs=dict(names))

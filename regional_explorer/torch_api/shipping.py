@@ -1,26 +1,25 @@
-"""Packs compiled code of a partition with its shared objects, and loads it again, even without a C++ compiler.
-
-Torch serializes only the source of a compiled graph (2.13): the process that loads it looks for a shared object by the
-hash of source and command line, and needs a compiler to know the command line. So the shared objects are packed too,
-and found by the source that each was built from.
-"""
+"""Sends pieces and compiled code to other processes."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import operator
+import pickle
+import torch
+import torch._inductor.config as inductor_config
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from unittest import mock
-
-import torch._inductor.config as inductor_config
+from regional_explorer.torch_api.config import changed_config
+from torch import fx
 from torch._inductor.codecache import CppCodeCache, PyCodeCache
 from torch._inductor.standalone_compile import AOTCompiledArtifact
-
-from regional_explorer.torch_api.config import changed_config
+from torch._subclasses import FakeTensor, FakeTensorMode
+from torch.fx._graph_pickler import GraphPickler, Options
+from typing import Any
+from unittest import mock
 
 
 class ShipmentError(Exception):
@@ -119,3 +118,45 @@ def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any,
 
 def _shared_object_path(loaded: Any) -> Path:
     return Path(getattr(loaded, "__file__", None) or loaded._name)
+
+
+BUILTIN_NAMESPACES = ("aten", "prims")
+"""The namespaces of operators that every process registers by itself."""
+
+
+UNSENDABLE = (pickle.PicklingError, AttributeError, TypeError, AssertionError, NotImplementedError)
+"""The exceptions that pickling raises for objects that it cannot serialize."""
+
+
+def dump_piece(gm: fx.GraphModule, inputs: Sequence[Any]) -> bytes | None:
+    """Return a piece and the fakes for its inputs as bytes.
+
+    None is returned for what may differ in another process: dynamic sizes, other devices than the CPU,
+    constants, bodies of higher-order ops, and operators of other libraries.
+    """
+    if not (all(map(_is_plain_tensor, inputs)) and all(map(_is_plain_node, gm.graph.nodes))):
+        return None
+    try:
+        return GraphPickler.dumps((gm, list(inputs)), Options(ops_filter=None))
+    except UNSENDABLE:
+        return None
+
+
+def load_piece(dumped: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, list[Any]]:
+    """Return the piece and inputs that ``dump_piece`` serialized, with the fakes in ``mode``."""
+    loaded: Any = GraphPickler.loads(dumped, mode)
+    gm, inputs = loaded
+    return gm, inputs
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    if not isinstance(value, FakeTensor) or value.device.type != "cpu" or value.layout is not torch.strided:
+        return False
+    return not any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
+
+
+def _is_plain_node(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    is_sendable_op = isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in BUILTIN_NAMESPACES
+    return is_sendable_op or node.target is operator.getitem

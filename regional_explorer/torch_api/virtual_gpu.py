@@ -1,28 +1,82 @@
-"""A virtual GPU: torch is patched to report a GPU that is not there, so that Inductor generates code for it.
-
-Use it in a separate process: the patches affect all of it, and nothing can run on such a GPU.
-"""
+"""Code for a GPU that is not there: patches of torch, attention, resources of its kernels."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import hashlib
+import io
 import os
+import re
 import subprocess
+import torch
+import torch._inductor.config as inductor_config
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from regional_explorer.errors import count
+from regional_explorer.record.artifact import GpuResources
+from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.torch_api.graphs import arguments_of
+from regional_explorer.torch_api.lowering import TRITON_KERNEL
+from torch import fx
+from torch._subclasses import FakeTensorMode, fake_tensor
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from typing import Any
 from unittest import mock
 
-import torch
-import torch._inductor.config as inductor_config
-from torch import fx
-from torch._subclasses import FakeTensorMode, fake_tensor
 
-from regional_explorer.record.gpu_targets import GpuTarget
-from regional_explorer.torch_api.gpu_attention import replace_cpu_attention
+aten = torch.ops.aten
+CPU_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
+CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+HALF_DTYPES = (torch.float16, torch.bfloat16)
+
+
+def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
+    """Replace the CPU's attention ops of ``gm`` by CUDA's, in place; names of nodes stay.
+
+    As torch chooses on a GPU: flash attention for 16-bit dtypes without a mask, else memory-efficient attention.
+    """
+    forwards, backwards = (gm.graph.find_nodes(op="call_function", target=op) for op in (CPU_FORWARD, CPU_BACKWARD))
+    if forwards or backwards:
+        FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*inputs)
+    for node in forwards:
+        args = arguments_of(node)
+        qkv = (args["query"], args["key"], args["value"])
+        if _uses_flash(args):
+            node.target = aten._scaled_dot_product_flash_attention.default
+            node.args = (*qkv, args["dropout_p"], args["is_causal"])
+        else:
+            node.target = aten._scaled_dot_product_efficient_attention.default
+            # True: with the log-sum-exp that the backward needs.
+            node.args = (*qkv, args["attn_mask"], True, args["dropout_p"], args["is_causal"])
+        node.kwargs = {"scale": args["scale"]}
+    for node in backwards:
+        args = arguments_of(node)
+        gradient = (args["grad_out"], args["query"], args["key"], args["value"])
+        saved, drop, causal = (args["out"], args["logsumexp"]), args["dropout_p"], args["is_causal"]
+        with gm.graph.inserting_before(node):
+            # The random state that the forward returns for its backward; without dropout nothing reads it.
+            seed, offset = (_empty_random_state(gm, device) for _ in range(2))
+            if _uses_flash(args):
+                lengths = (gm.graph.call_function(aten.sym_size.int, (args[name], 2)) for name in ("query", "key"))
+                node.target = aten._scaled_dot_product_flash_attention_backward.default
+                node.args = (*gradient, *saved, None, None, *lengths, drop, causal, seed, offset)
+            else:
+                grad_mask = [True, True, True, False]
+                node.target = aten._scaled_dot_product_efficient_attention_backward.default
+                node.args = (*gradient, args["attn_mask"], *saved, seed, offset, drop, grad_mask, causal)
+        node.kwargs = {"scale": args["scale"]}
+
+
+def _uses_flash(args: dict[str, Any]) -> bool:
+    return args["attn_mask"] is None and args["query"].meta["val"].dtype in HALF_DTYPES
+
+
+def _empty_random_state(gm: fx.GraphModule, device: str) -> fx.Node:
+    kwargs: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(device)}
+    return gm.graph.call_function(aten.empty.memory_format, ([0],), kwargs)
+
 
 DEVICE = "cuda:0"
 
@@ -259,3 +313,85 @@ def _moved_input(value: Any, mode: FakeTensorMode) -> Any:
         return value
     with mode:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
+
+
+def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
+    """Compile the Triton kernels of ``code`` for ``target``, each under the first of its launch configs."""
+    return {name: _resources_of(source, function, target) for name, function, source in TRITON_KERNEL.findall(code)}
+
+
+def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources:
+    import triton
+    from torch._inductor.codecache import PyCodeCache
+    from triton.compiler import ASTSource
+
+    kernel = getattr(PyCodeCache.load(source), function)
+    config = kernel.configs[0]
+    meta = kernel._create_compile_meta(config)
+    ast_source = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
+    options = kernel._create_compile_options(config, meta)
+    log = io.StringIO()
+    with _assembled_anew(), contextlib.redirect_stdout(log):
+        binary = triton.compile(ast_source, target=triton_target(target), options=options)
+    warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
+    assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
+    registers, spilled = _nvidia_registers(log.getvalue()) if target.backend == "cuda" else _amd_registers(assembly)
+    settings = [*(f"{key}={value}" for key, value in config.kwargs.items()), count(warps, "warp")]
+    return GpuResources(
+        registers=registers,
+        spilled_bytes=spilled,
+        shared_bytes=shared,
+        occupancy=None if registers is None else occupancy(target, registers, shared, warps),
+        launch=", ".join(settings),
+        configs=len(kernel.configs),
+        assembly=assembly,
+    )
+
+
+@contextlib.contextmanager
+def _assembled_anew() -> Iterator[None]:
+    """A block in which Triton takes no kernel from its cache, and prints what ``ptxas`` says about each.
+
+    Running ``ptxas`` once more would need Triton's flags, which differ by version and change registers and spills.
+    """
+    from triton import knobs
+
+    with knobs.compilation.scope(), knobs.nvidia.scope():
+        knobs.compilation.always_compile = True
+        knobs.nvidia.dump_ptxas_log = True
+        yield
+
+
+def _nvidia_registers(log: str) -> tuple[int | None, int | None]:
+    """Return registers and spilled bytes per thread, as ``ptxas`` reports them.
+
+    The size of local memory is not enough: ``sin`` has a table there, and no spill.
+    """
+    registers = re.search(r"Used (\d+) registers", log)
+    spilled = re.search(r"(\d+) bytes spill stores", log)
+    return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
+
+
+def _amd_registers(assembly: str) -> tuple[int | None, int | None]:
+    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
+    spilled = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
+    # A spilled register is four bytes.
+    return (int(registers[1]) if registers else None), (4 * int(spilled[1]) if spilled else None)
+
+
+def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> float:
+    """Return the share of a multiprocessor's threads that can be resident at once, by registers and shared memory.
+
+    Args:
+        target: the GPU.
+        registers: those of each thread.
+        shared: bytes of shared memory of each block.
+        warps: those of each block.
+    """
+    # A warp's registers are allocated in one of the four parts of a multiprocessor, in units of eight per thread.
+    warps_per_part = target.registers_per_multiprocessor // 4 // (max(1, -(-registers // 8)) * 8 * target.warp_size)
+    reserved = shared + target.shared_reserved
+    blocks_by_shared = target.shared_per_multiprocessor // reserved if reserved else target.blocks_per_multiprocessor
+    most_warps = target.threads_per_multiprocessor // target.warp_size
+    blocks = min(target.blocks_per_multiprocessor, 4 * warps_per_part // warps, blocks_by_shared, most_warps // warps)
+    return blocks * warps / most_warps

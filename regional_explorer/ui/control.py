@@ -1,4 +1,4 @@
-"""The controller behind an exploration's panels: state, changes of the plan, and error handling of callbacks."""
+"""Holds the state and the results, applies changes, and tells the panels."""
 
 from __future__ import annotations
 
@@ -6,27 +6,89 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import BusyError, RegionalExplorerError, SelectorError
-from regional_explorer.record.node_names import nodes_of_region, qualified_names
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import DEFAULT
-from regional_explorer.record.region_summary import region_summaries
+from regional_explorer.compiler.config import check_key, check_value, parse_value
+from regional_explorer.errors import BusyError, InvalidConfigValueError, RegionalExplorerError, SelectorError
+from regional_explorer.record.partition import Preview
+from regional_explorer.record.plan import DEFAULT, Plan
+from regional_explorer.record.region_code import PartitionCode, nodes_of_region, qualified_names, region_code
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.ui.jobs import Jobs
-from regional_explorer.ui.open_code import OpenCode, ShownCode
-from regional_explorer.ui.proposed_name import proposed_name
+from regional_explorer.ui.jobs import Debounce, Heartbeat, Jobs, Loop, Throttle
+from regional_explorer.ui.marking import proposed_name
 from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
-from regional_explorer.ui.threads.debounce import Debounce
-from regional_explorer.ui.threads.heartbeat import Heartbeat
-from regional_explorer.ui.threads.main_thread import Loop
-from regional_explorer.ui.typed_value import read_value
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCode:
+    """The code of a region as the panel shows it: that of its partitions, and a note on where it comes from."""
+
+    region: str
+    partitions: tuple[PartitionCode, ...] = ()
+    note: str = ""
+
+
+class OpenCode:
+    """Finds the code of the open region: the session's, or what was generated for a target GPU under this plan."""
+
+    def __init__(self) -> None:
+        self._code_for_targets: dict[tuple[str, str], tuple[Plan, ShownCode]] = {}
+
+    def known(self, state: PanelState, session: Session) -> ShownCode | None:
+        """Return the code as far as it was read; None if no region is open."""
+        region = state.opened
+        if region is None or region not in state.plan:
+            return None
+        if not state.target:
+            return ShownCode(region, region_code(session, region))
+        plan, code = self._code_for_targets.get((region, state.target), (None, None))
+        return code if plan == state.plan and code is not None else ShownCode(region)
+
+    def unread(self, state: PanelState, session: Session) -> int:
+        """Return how many partitions of the open region have code that was not read yet."""
+        code = self.known(state, session)
+        if code is None:
+            return 0
+        read_ids = {part.partition.id for part in code.partitions}
+        unread = (part for part in session.partitions if part.region == code.region and part.id not in read_ids)
+        return sum(bool(state.target) or part.artifact is not None for part in unread)
+
+    def reader(self, state: PanelState) -> Callable[[Exploration, Callable[[], bool], Throttle], None]:
+        """Return a job that reads the code of the region that is open in ``state``."""
+        region, target, plan = state.opened or "", state.target, state.plan
+
+        def read_code(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
+            code = exploration.code(region, target=target or None, cancelled=cancelled, progress=progress)
+            if target:
+                self._code_for_targets[region, target] = plan, ShownCode(region, code.partitions, code.note)
+
+        return read_code
+
+
+def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
+    """Return the value typed for a config key; a literal of another type is taken as text if the key accepts text.
+
+    Raises:
+        InvalidConfigValueError: the key does not accept it.
+    """
+    entry = check_key(key)
+    if isinstance(typed, bool):
+        return check_value(key, typed)
+    if entry.choices:
+        return check_value(key, next((choice for choice in entry.choices if str(choice) == typed), typed))
+    try:
+        return parse_value(key, typed)
+    except InvalidConfigValueError as error:
+        try:
+            return check_value(key, typed)
+        except InvalidConfigValueError:
+            raise error from None
+
 
 Listener = Callable[["Control"], None]
 

@@ -1,11 +1,12 @@
-"""Displays an exploration in a notebook, as the panel and a static copy; chooses between notebook and terminal."""
+"""Shows an exploration below a cell or in a terminal; the displays that are open."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +17,58 @@ from ipywidgets.widgets.widget import _instances
 
 import regional_explorer
 from regional_explorer.exploration.viewer import is_last, remember_last
+from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text, table_text
+from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.session import Session
-from regional_explorer.record.variant_name import checked_variants
-from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.untrusted import markup
+from regional_explorer.record.timing import checked_variants
+from regional_explorer.style.element import markup
+from regional_explorer.tables.plan import partitions_table, regions_table
+from regional_explorer.tables.results import numerics_table, timings_table
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.jobs import Debounce, StreamProgress, Throttle
 from regional_explorer.ui.state import IMPORT_RX, PanelState
-from regional_explorer.ui.terminal_display import TerminalDisplay
-from regional_explorer.ui.threads.debounce import Debounce
-from regional_explorer.ui.threads.progress import Throttle
 
 if TYPE_CHECKING:
-    from regional_explorer.compiler.run_context import ProgressCallback
+    from regional_explorer.compiler.run import ProgressCallback
     from regional_explorer.exploration.exploration import Exploration
-    from regional_explorer.ui.panel.panel import Panel
+    from regional_explorer.ui.panel import Panel
+
+
+class TerminalDisplay:
+    """Prints an exploration as plain text."""
+
+    def __init__(self, exploration: Exploration) -> None:
+        self._exploration = exploration
+        self._measured = False
+
+    def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
+        """Do nothing: there is no panel."""
+
+    def begin(self) -> None:
+        """Show what was captured."""
+        session = self._exploration.session
+        print(summary_text(session), table_text(regions_table(session)), sep="\n\n")  # noqa: T201 - a terminal's way to show
+
+    @contextmanager
+    def working(self, name: str) -> Iterator[ProgressCallback]:  # noqa: ARG002 - the notebook shows the name
+        """Context manager around work: print its progress to stderr, and erase it afterwards."""
+        self._measured = True
+        with closing(StreamProgress(sys.stderr)) as progress:
+            yield Throttle(progress)
+
+    def show_note(self, note: str) -> None:
+        """Show a note."""
+        print(note, file=sys.stderr)  # noqa: T201 - a terminal's way to show
+
+    def finish(self) -> None:
+        """Print the results found since ``begin``."""
+        session = self._exploration.session
+        sections = [diagnostics_text(session.diagnostics)]
+        if self._measured:
+            tables = partitions_table(session), timings_table(session), numerics_table(session)
+            sections = [*map(table_text, tables), *sections]
+        print("", *sections, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
+
 
 STATIC_COPY = "rx-static-copy"
 """The class of a panel's static copy, which the panel's style sheet hides while the panel is shown."""
@@ -100,7 +137,7 @@ class NotebookDisplay:
         self._control.refresh()
         self._shown_owner = self._control.owner()
         if self._with_panel:
-            from regional_explorer.ui.panel.panel import Panel
+            from regional_explorer.ui.panel import Panel
 
             # The static copy is displayed first but filled last: drawing takes a while, and only the panel is visible.
             self._static_copy = display({"text/plain": "drawing …"}, raw=True, display_id=True)

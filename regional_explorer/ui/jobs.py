@@ -1,25 +1,305 @@
-"""Runs the job of an exploration's panels: compiling or measuring, started by a button or run by a cell."""
+"""Background work: jobs with cancel, progress and interrupts; of requests the latest wins."""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import re
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeVar
 
-from regional_explorer.compiler.run_context import SAME_THREAD, Executor
-from regional_explorer.compiler.thread_modes import ThreadModes
+import torch
+
+from regional_explorer.capture.call import Modes
+from regional_explorer.compiler.run import SAME_THREAD, Executor
 from regional_explorer.errors import BusyError
 from regional_explorer.ui.state import PanelState, Problem
-from regional_explorer.ui.threads.heartbeat import Heartbeat
-from regional_explorer.ui.threads.interrupts import JobInterrupts
-from regional_explorer.ui.threads.main_thread import Loop, MainThread
-from regional_explorer.ui.threads.progress import Throttle
-from regional_explorer.ui.threads.worker import Worker
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
+
+
+@dataclass(frozen=True)
+class ThreadModes:
+    """The thread-local state of torch (modes, stream) and the context variables."""
+
+    context: contextvars.Context
+    modes: Modes
+    cuda_stream: Any
+
+    @classmethod
+    def current(cls) -> ThreadModes:
+        """Return the modes of the calling thread."""
+        return cls(
+            context=contextvars.copy_context(),
+            modes=Modes.current(),
+            cuda_stream=torch.cuda.current_stream() if torch.cuda.is_initialized() else None,
+        )
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run ``work`` on the calling thread under these modes."""
+        # A context cannot be entered twice at the same time: each run gets a copy.
+        self.context.copy().run(self._run_under_modes, work)
+
+    def _run_under_modes(self, work: Callable[[], None]) -> None:
+        stream = contextlib.nullcontext() if self.cuda_stream is None else torch.cuda.stream(self.cuda_stream)
+        with stream, self.modes.active():
+            work()
+
+
+class Worker:
+    """Runs one job at a time, each on a new thread."""
+
+    def __init__(self, modes: ThreadModes) -> None:
+        self._modes = modes
+        self._thread: threading.Thread | None = None
+        self._cancelled = threading.Event()
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Start ``work``, which must not raise and should check ``cancelled`` regularly."""
+        self._cancelled = threading.Event()
+        # A daemon: a compile that takes long must not keep the kernel from ending.
+        thread = threading.Thread(target=self._modes.run, args=(work,), name="regional_explorer", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def cancel(self) -> None:
+        """Ask the job to stop at its next check of ``cancelled``."""
+        self._cancelled.set()
+
+    def cancelled(self) -> bool:
+        """Return whether the job was asked to stop."""
+        return self._cancelled.is_set()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the job to end; return whether it ended in time."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+
+T = TypeVar("T")
+
+_CANCEL_POLL_S = 0.1
+"""Seconds between two checks for cancellation while timed work waits for the main thread."""
+
+
+class Loop(Protocol):
+    """The event loop of the main thread (tornado's, in a kernel)."""
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        """Schedule ``callback`` on the main thread."""
+
+
+class MainThread:
+    """Executor that runs timed work on the main thread, and untimed work on a thread of its own.
+
+    While a cell runs, measuring waits: neither takes time from the other.
+    """
+
+    def __init__(self, loop: Loop, cancelled: Callable[[], bool]) -> None:
+        self._loop = loop
+        self._cancelled = cancelled
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the main thread, under the calling thread's modes.
+
+        Raises:
+            CancelledError: the job was cancelled before the work began.
+        """
+        if threading.current_thread() is threading.main_thread():
+            return work()
+        task = _Task(work)
+        self._loop.add_callback(task.run)
+        while wait([task.future], _CANCEL_POLL_S).not_done:
+            if self._cancelled() and task.future.cancel():
+                raise CancelledError
+        return task.future.result()
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on a new thread, under the calling thread's modes."""
+        task = _Task(work)
+        # A daemon: a compile that takes long must not keep the kernel from ending.
+        threading.Thread(target=task.run, name="regional_explorer untimed", daemon=True).start()
+        return task.future.result()
+
+
+class _Task(Generic[T]):
+    """Work for another thread, to run under the modes of the thread that creates it."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.future: Future[T] = Future()
+        self._work = work
+        self._modes = ThreadModes.current()
+
+    def run(self) -> None:
+        """Run the work unless it was cancelled; exceptions, kernel interrupts included, are passed to the future."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self._modes.run(lambda: self.future.set_result(self._work()))
+        except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
+            self.future.set_exception(error)
+
+
+class JobInterrupts:
+    """Calls ``stop_job``, then ``notify``, when the kernel is interrupted between cells, where ipykernel ignores it.
+
+    Only the main thread can set signal handlers: its ``loop`` installs the handler, and removes it after the job.
+    ``stop_job`` is called inside the handler, ``notify`` once the main thread is free.
+    """
+
+    def __init__(self, loop: Loop, stop_job: Callable[[], None], notify: Callable[[], None]) -> None:
+        self._loop = loop
+        self._stop_job = stop_job
+        self._notify = notify
+        self._previous_handler: object = None
+        self._armed = False
+
+    def start(self) -> None:
+        """Install the handler as soon as the main thread is free."""
+        self._armed = True
+        self._loop.add_callback(self._install_handler)
+
+    def stop(self) -> None:
+        """Restore the previous signal handler; an interrupt that comes before that is ignored."""
+        self._armed = False
+        self._loop.add_callback(self._restore_handler)
+
+    def _install_handler(self) -> None:
+        if self._armed:
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
+
+    def _restore_handler(self) -> None:
+        # While a cell runs, ipykernel replaces our handler and restores it afterwards: it is removed after the cell.
+        if signal.getsignal(signal.SIGINT) == self._on_interrupt:
+            signal.signal(signal.SIGINT, self._previous_handler)  # type: ignore[arg-type]
+
+    def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed = False
+            self._stop_job()
+            # Not inside the handler: the main thread may have been interrupted while sending a message.
+            self._loop.add_callback(self._notify)
+
+
+INTERVAL_S = 5.0
+"""Seconds between two pings."""
+MAX_UNANSWERED = 12
+"""The pages count as closed after this many pings without a reply. A page that is being reloaded replies in time."""
+
+
+class Heartbeat:
+    """Pings the pages while a job runs, and reports when they stop replying.
+
+    ``pings`` are functions that ping a page, one per panel.
+    """
+
+    def __init__(self) -> None:
+        self.pings: list[Callable[[], None]] = []
+        self._has_replied = False
+        self._unanswered_pings = 0
+        self._stopped = threading.Event()
+
+    def on_reply(self) -> None:
+        """Record a reply of a page."""
+        self._has_replied, self._unanswered_pings = True, 0
+
+    def reset(self) -> None:
+        """Restart the count of missing replies: a cell has run, and replies may be queued behind it."""
+        self._unanswered_pings = 0
+
+    def start(self, wait_for_main_thread: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Ping until ``stop``; call ``on_lost`` once when no page replies any more.
+
+        A page that never replied is ignored. ``wait_for_main_thread`` is called before each ping: where the kernel
+        handles messages on that thread, no reply arrives while a cell runs.
+        """
+        self.stop()
+        self._unanswered_pings, self._stopped = 0, threading.Event()
+        name = "regional_explorer heartbeat"
+        threading.Thread(
+            target=self._ping_pages, args=(self._stopped, wait_for_main_thread, on_lost), name=name, daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        """Stop pinging."""
+        self._stopped.set()
+
+    def _ping_pages(
+        self, stopped: threading.Event, wait_for_main_thread: Callable[[], None], on_lost: Callable[[], None]
+    ) -> None:
+        while not stopped.wait(INTERVAL_S):
+            wait_for_main_thread()
+            if stopped.is_set():
+                return
+            if self._has_replied and self._unanswered_pings >= MAX_UNANSWERED:
+                on_lost()
+                return
+            self._unanswered_pings += 1
+            for ping in list(self.pings):
+                ping()
+
+
+REPORT_INTERVAL_S = 0.25
+"""Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
+
+_BAR_WIDTH = 24
+_DIGITS = re.compile(r"\d+")
+
+
+class Throttle:
+    """A progress callback that limits the rate of reports: a new kind of work is reported at once."""
+
+    def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._callback = progress
+        self._clock = clock
+        self._last_kind: str | None = None
+        self._last_report_s = 0.0
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Report what is being done, and the fraction done."""
+        kind, now_s = _DIGITS.sub("", doing), self._clock()
+        if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
+            self._last_kind, self._last_report_s = kind, now_s
+            self._callback(doing, fraction)
+
+
+class StreamProgress:
+    """A progress callback that writes to a stream: a progress bar on a terminal, else one line per kind of work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._on_terminal = stream.isatty()
+        self._last_kind: str | None = None
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Write what is being done, and the fraction done."""
+        if self._on_terminal:
+            done = round(_BAR_WIDTH * fraction)
+            self._write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
+        elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
+            self._last_kind = kind
+            self._write(f"{doing}\n")
+
+    def close(self) -> None:
+        """Erase the progress bar."""
+        if self._on_terminal:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
+            self._stream.write(text)
+            self._stream.flush()
+
 
 CANCELLED_NOTE = "Cancelled. The results so far are kept."
 ABANDONED_NOTE = "Stopped because no page shows the panel any more. The results so far are kept."
@@ -176,3 +456,33 @@ class Jobs:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the worker's job to end; return whether it ended in time."""
         return self._worker.join(timeout_s)
+
+
+DELAY_S = 0.25
+
+
+class Debounce:
+    """Runs the most recently submitted work on its own thread, after a delay without further submissions."""
+
+    def __init__(self, delay_s: float = DELAY_S) -> None:
+        self._delay_s = delay_s
+        self._timer: threading.Timer | None = None
+
+    def submit(self, work: Callable[[Callable[[], bool]], None]) -> None:
+        """Schedule ``work`` in place of earlier work; it gets a function that returns if it is still the latest."""
+        self.cancel()
+        timer = threading.Timer(self._delay_s, lambda: work(lambda: self._timer is timer))
+        timer.name, timer.daemon = "regional_explorer debounce", True
+        self._timer = timer
+        timer.start()
+
+    def cancel(self) -> None:
+        """Discard the submitted work."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the submitted work has run."""
+        if self._timer is not None:
+            self._timer.join(timeout_s)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.preview import Preview
-from regional_explorer.record.region import Direction, Region, config_of
-from regional_explorer.record.variant_name import BY_DEFAULT, VariantName
+from regional_explorer.record.partition import Preview
+from regional_explorer.record.plan import Direction, Plan, Region, config_of
+from regional_explorer.record.timing import BY_DEFAULT, VariantName
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 
 from benchmarks.page import in_page
-from regional_explorer.ui.views.graph_view import GraphView
+from regional_explorer.ui.view import GraphView
 from tests.browser.lab import Lab
 from tests.render import sessions
 
@@ -20,8 +20,8 @@ SHOW = """
 import json
 from array import array
 from tests.render import sessions
-from regional_explorer.ui.views.graph_view import GraphView
-from regional_explorer.ui.views.source_view import SourceView
+from regional_explorer.ui.view import GraphView
+from regional_explorer.ui.view import SourceView
 
 def where(view):
     rects = array("f", view.payload["places"]["rects"])
@@ -443,8 +443,8 @@ def test_double_click_opens_and_closes(lab: Lab, show: Any) -> None:
 def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
     lab.add_cell_and_run(
-        "from regional_explorer.render.style.formats import duration\n"
-        "from regional_explorer.render.viewer.overlay import Overlay\n"
+        "from regional_explorer.style.formats import duration\n"
+        "from regional_explorer.page.view import Overlay\n"
         "view.overlays = [Overlay('time', duration, {f'mlp/{n}/0/forward': 10.5e-6 * (n + 1) for n in range(3)})]"
     )
     graph.root.locator("button", has_text="Overlay").click()

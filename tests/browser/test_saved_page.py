@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from regional_explorer.export.save import save
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
 from tests.browser.conftest import ROOT
 from tests.browser.test_graph_view import THEMES

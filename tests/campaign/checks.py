@@ -1,8 +1,8 @@
 """What must hold of every exploration of the campaign."""
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import compare, run_once, same, verdict
-from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.measure.numerics import compare, run_once, same, verdict
+from regional_explorer.measure.reference import find_reference
 
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:

@@ -11,11 +11,11 @@ from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
-from regional_explorer.compiler.artifacts.artifact import Artifact
-from regional_explorer.compiler.artifacts.tensor_layout import laid_out, layouts_of, same_strides
-from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.layouts import laid_out, layouts_of, same_strides
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
 from regional_explorer.record.plan import Cut
-from regional_explorer.torch_api import inductor_knows_fallback
+from regional_explorer.torch_api.graphs import inductor_knows_fallback
 from tests.campaign.checks import assert_eager_pieces_are_bitwise
 from tests.engine import programs
 

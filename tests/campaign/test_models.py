@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.measure.reference import find_reference
 
 transformers = pytest.importorskip("transformers")
 

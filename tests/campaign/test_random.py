@@ -13,15 +13,12 @@ from torch.fx.traceback import preserve_node_meta
 import regional_explorer as rx
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import Cut, Plan
-from regional_explorer.record.region import Region
-from regional_explorer.record.selector import Selector, SelectorKind
-from regional_explorer.regions.cutting.cut import cut_graph, pieces_of, propose_cut
-from regional_explorer.regions.cutting.dependencies import written_inputs
-from regional_explorer.regions.edit import carved, merged, uncarved
+from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.regions.cut import cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.edit import carved, merged, split, uncarved
+from regional_explorer.regions.order import written_inputs
 from regional_explorer.regions.select import assign, members
-from regional_explorer.regions.split import split
-from regional_explorer.torch_api import ORIGIN
+from regional_explorer.torch_api.graphs import ORIGIN
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.random_programs import REGIONS, function, inputs, programs
 

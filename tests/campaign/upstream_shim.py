@@ -26,10 +26,10 @@ from torch.fx.passes import regional_inductor
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan
-from regional_explorer.regions.cutting.cut import Piece, cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.cut import Piece, cut_graph, pieces_of, propose_cut
 from regional_explorer.regions.select import assign
 from regional_explorer.regions.source_marks import source_regions
-from regional_explorer.torch_api import ANNOTATION, ORIGIN, BoxedCall, bodies
+from regional_explorer.torch_api.graphs import ANNOTATION, ORIGIN, BoxedCall, bodies
 
 PREFIX = "__marked_inductor_submod"
 """The prefix of the submodules that upstream compiles."""

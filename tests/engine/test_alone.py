@@ -8,13 +8,12 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.input_recording import copied, record_inputs
-from regional_explorer.compiler.run_context import SameThread
-from regional_explorer.measure.accuracy.partition_check import check_partition
+from regional_explorer.compiler.program import copied, record_inputs
+from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure.benchmark import timed_call
-from regional_explorer.measure.partition_benchmark import timed_calls
-from regional_explorer.record.timing import Phase
-from regional_explorer.record.variant_name import VariantName
+from regional_explorer.measure.partitions import timed_calls
+from regional_explorer.measure.reference import check_partition
+from regional_explorer.record.timing import Phase, VariantName
 from tests.engine import programs
 from tests.engine.torch_state import version_of
 from tests.measure.fakes import FakeClock, TickingClock

@@ -16,12 +16,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import regional_explorer
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
-from regional_explorer.compiler.config.catalogue import catalogue, check_value
+from regional_explorer.compiler.config import catalogue, check_value
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
-from regional_explorer.insight.region_stages import RegionStages
-from regional_explorer.record.codec import dump_plan, load_plan
-from regional_explorer.record.selector import SelectorKind
+from regional_explorer.exploration.shown import RegionStages
+from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.plan import SelectorKind
 from tests.engine.upstream import BEFORE_2_13
 from tests.record.test_files import PLAN, run_mutations
 

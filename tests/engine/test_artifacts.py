@@ -23,22 +23,22 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 import regional_explorer as rx
-from regional_explorer.backend.backend_options import BackendOptions
-from regional_explorer.backend.planned_backend import regional_explorer
-from regional_explorer.compiler.artifacts.artifact import ArtifactStore, label_of
-from regional_explorer.compiler.artifacts.artifact_file import (
+from regional_explorer.backend.planned_backend import BackendOptions, regional_explorer
+from regional_explorer.compiler.artifact import ArtifactStore, label_of
+from regional_explorer.compiler.artifact_folder import (
+    ArtifactFolder,
     Entry,
     Label,
     Packed,
+    folder_at,
     read_archive,
     read_manifest,
     sha256_of,
 )
-from regional_explorer.compiler.artifacts.folder import ArtifactFolder, folder_at
-from regional_explorer.compiler.artifacts.tensor_layout import Layout
+from regional_explorer.compiler.layouts import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
-from regional_explorer.record.selector import SelectorKind
-from regional_explorer.torch_api import Machine
+from regional_explorer.record.plan import SelectorKind
+from regional_explorer.torch_api.environment import Machine
 from tests.record.mutations import mutated
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -228,7 +228,7 @@ def test_writers_at_once_leave_what_can_be_read(folder):
 
 KILLED = """
 import os, signal
-from regional_explorer.compiler.artifacts.folder import ArtifactFolder
+from regional_explorer.compiler.artifact_folder import ArtifactFolder
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 {place} = killed

@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
-from regional_explorer.record.selector import SelectorKind
+from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.engine import programs
 from tests.engine.upstream import BEFORE_2_13, needs_region_ids

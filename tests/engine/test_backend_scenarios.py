@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import regional_explorer as rx
-from regional_explorer.record.selector import SelectorKind
+from regional_explorer.record.plan import SelectorKind
 
 pytestmark = pytest.mark.compiles
 

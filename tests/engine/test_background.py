@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.compiler.processes import toolchain
+from regional_explorer.compiler import toolchain
 from tests.engine.processes import is_running, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 START = """
 import sys, time
-from regional_explorer.compiler.processes.toolchain import build
+from regional_explorer.compiler.toolchain import build
 print(build.start() and build._child.pid, flush=True)
 """
 
@@ -111,10 +111,7 @@ def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatc
 @pytest.mark.compiles
 def test_a_compile_meanwhile_shares_what_is_built(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
-    code = (
-        f"{START}from regional_explorer.compiler.processes.warmup import warm_toolchain\n"
-        "warm_toolchain('cpu')\nbuild.wait()\n"
-    )
+    code = f"{START}from regional_explorer.compiler.warmup import warm_toolchain\nwarm_toolchain('cpu')\nbuild.wait()\n"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     words = [line.split() for line in log.read_text().splitlines()]
     built = Counter(line[line.index("-o") + 1] for line in words if "-o" in line and "-E" not in line)

@@ -17,9 +17,9 @@ from regional_explorer.capture.source_lines import is_internal, source_line
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.errors import CaptureError
-from regional_explorer.measure.accuracy.float64 import Float64
+from regional_explorer.measure.reference import Float64
+from regional_explorer.page.source import source_listing
 from regional_explorer.record.graph import GraphKind, Role
-from regional_explorer.render.report.source_listing import listing
 from tests.engine import programs
 from tests.engine.torch_state import version_of
 
@@ -537,7 +537,7 @@ def test_source_that_was_edited_and_not_loaded_again_is_not_shown_as_what_runs(t
     assert not any(line.text for line in stacks if line.function == "forward")
     then = [text.strip() for text in before.splitlines()]
     assert all(line.text in {"", then[line.line - 1]} for line in stacks)
-    shown = [line for function in listing(ex.session) for line in function.lines]
+    shown = [line for function in source_listing(ex.session) for line in function.lines]
     assert all(line.text.strip() in {"…", then[line.number - 1]} for line in shown)
     (found,) = (item for item in ex.diagnostics if item.code == "source-changed")
     assert f"{name}.py:7 in forward" in found.message

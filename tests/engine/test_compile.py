@@ -25,9 +25,9 @@ from regional_explorer.errors import (
     UnknownConfigKeyError,
     UnknownRegionError,
 )
-from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once, verdict
-from regional_explorer.measure.accuracy.rounding import arithmetic_of
 from regional_explorer.measure.benchmark import timed_call
+from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.torch_api import inductor
 from tests.engine import programs
 from tests.engine.upstream import needs_region_ids

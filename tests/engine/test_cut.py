@@ -5,8 +5,8 @@ import torch
 from torch import fx, nn
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import run_once, same
-from regional_explorer.regions.cutting.dependencies import dependencies, written_inputs
+from regional_explorer.measure.numerics import run_once, same
+from regional_explorer.regions.order import dependencies, written_inputs
 from tests.engine import programs
 
 

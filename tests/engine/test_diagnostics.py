@@ -14,15 +14,16 @@ from torch import fx
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import in_production
+from regional_explorer.diagnostics import check
+from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import Cut
-from regional_explorer.regions.checks import Evidence, check
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api import ANNOTATION
+from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.engine import diagnostics_programs, programs
 from tests.engine.upstream import BEFORE_2_13, REGION_IDS, needs_region_ids
 from tests.work import calls

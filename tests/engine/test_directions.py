@@ -10,12 +10,11 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import InvalidConfigValueError, PlanError, UnknownConfigKeyError
-from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_session
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_differences import differences
-from regional_explorer.record.region import Direction, Region, config_of, with_config
-from regional_explorer.render.report.plan_source import plan_source
-from regional_explorer.render.report.plan_tables import regions_table
+from regional_explorer.export.plan_source import plan_source
+from regional_explorer.record.changes import differences
+from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
+from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
+from regional_explorer.tables.plan import regions_table
 from tests.engine import programs
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.processes import warmup
+from regional_explorer.compiler import warmup
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.no_room import assert_mended
 

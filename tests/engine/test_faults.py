@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import compilation, switch
-from regional_explorer.compiler.artifacts import artifact
-from regional_explorer.compiler.run_context import SameThread
+from regional_explorer.compiler import artifact, compilation, switch
+from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
 from tests.engine.upstream import BEFORE_2_13
 

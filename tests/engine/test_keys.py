@@ -14,8 +14,8 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from regional_explorer.compiler.artifacts.fingerprint import artifact_key, fingerprint, surroundings
-from regional_explorer.compiler.artifacts.tensor_layout import layouts_of
+from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, surroundings
+from regional_explorer.compiler.layouts import layouts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

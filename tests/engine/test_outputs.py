@@ -9,9 +9,9 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import regional_explorer as rx
 from regional_explorer.capture.tensors import opaque_in, tensors_in
-from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
-from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.render.report.result_tables import numerics_table
+from regional_explorer.measure.numerics import compare, run_once, verdict
+from regional_explorer.measure.reference import find_reference
+from regional_explorer.tables.results import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.measure.fakes import TickingClock
 

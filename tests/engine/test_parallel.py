@@ -20,12 +20,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
 from regional_explorer.compiler import compilation
-from regional_explorer.compiler.artifacts.artifact import Artifact
-from regional_explorer.compiler.processes.child import Child
-from regional_explorer.compiler.processes.pool import CompilePool, HelperPolicy, WorkQueue
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.child import Child
+from regional_explorer.compiler.pool import CompilePool, HelperPolicy, WorkQueue
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer
-from regional_explorer.torch_api import Settings, compile_piece, dump_piece, fake_mode_with_symbols
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
+from regional_explorer.torch_api.config import Settings
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.inductor import compile_piece
+from regional_explorer.torch_api.shipping import dump_piece
 from tests.engine import programs
 from tests.engine.processes import is_running, until
 
@@ -429,8 +432,8 @@ def test_a_helper_that_is_killed_does_no_harm(helper):
 
 START = """
 import time
-from regional_explorer.compiler.processes.child import Child
-child = Child("regional_explorer.compiler.processes.pool_worker", answers=True)
+from regional_explorer.compiler.child import Child
+child = Child("regional_explorer.compiler.pool_worker", answers=True)
 print(child.pid, flush=True)
 time.sleep(100)
 """

@@ -17,16 +17,13 @@ from torch import fx
 import regional_explorer as rx
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
-from regional_explorer.export.profile_frame import profile_frame
-from regional_explorer.measure.around_graphs import around
-from regional_explorer.measure.bandwidth import COPIED_BYTES, copy_bandwidth
-from regional_explorer.measure.op_bytes import OpBytes, moved_bytes
-from regional_explorer.measure.op_timer import OpTimer, overhead_s
-from regional_explorer.measure.timing.clock import CpuClock
-from regional_explorer.measure.timing.middle_rounds import MiddleRounds
+from regional_explorer.measure.clock import CpuClock
+from regional_explorer.measure.profile import OpBytes, OpTimer, around, moved_bytes, overhead_s
+from regional_explorer.measure.rates import COPIED_BYTES, copy_bandwidth
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
+from regional_explorer.record.statistics import MiddleRounds
+from regional_explorer.tables.profile import profile_frame
 from tests.engine import programs
 from tests.measure.fakes import plant_op_times
 

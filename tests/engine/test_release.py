@@ -13,8 +13,8 @@ import torch
 from torch import fx
 
 import regional_explorer as rx
-from regional_explorer.exploration import dropped
-from regional_explorer.exploration.dropped import MAX_DROPPED
+from regional_explorer.exploration import live
+from regional_explorer.exploration.live import MAX_DROPPED
 from tests.engine import exploring_often
 from tests.engine.exploring_often import Net, broken, explored, pair, straight
 
@@ -48,7 +48,7 @@ def test_a_with_block_closes_the_exploration_also_after_an_error() -> None:
 
 
 def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dropped, "_DROPPED_TRACES", [])  # other tests have dropped some
+    monkeypatch.setattr(live, "_DROPPED_TRACES", [])  # other tests have dropped some
     gc.collect()
     gc.disable()
     try:

@@ -11,7 +11,7 @@ from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
-from regional_explorer.regions.module_selector import module_glob
+from regional_explorer.regions.select import module_glob
 from tests.engine import programs
 from tests.work import calls
 

@@ -9,9 +9,9 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import SelectorError
-from regional_explorer.record.codec import dump_session, load_session
+from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.render.report.plan_source import plan_source
+from regional_explorer.record.json_file import dump_session, load_session
 from tests.engine.upstream import BEFORE_2_13
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")

@@ -11,9 +11,9 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
-from regional_explorer.record.codec import load_plan
+from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.plan import Cut
-from regional_explorer.regions import sums
+from regional_explorer.regions import instances
 from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.ui.gpt import GPT
 
@@ -188,7 +188,7 @@ def test_no_sum_brings_regions_into_a_cycle(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any(found.code == "region-cycle" for found in ex.diagnostics)
     assert {region: len(parts) for region, parts in backward(ex).items()} == {"a": 2, "b": 1}
     assert_eager_pieces_are_bitwise(ex)
-    monkeypatch.setattr(sums, "_without_cycles", lambda _graph, _claims, found: found)
+    monkeypatch.setattr(instances, "_without_cycles", lambda _graph, _claims, found: found)
     ex = rx.explore(crossed, (vector(4), vector(2)))
     assert any(found.code == "region-cycle" for found in ex.diagnostics)
     assert_eager_pieces_are_bitwise(ex)

@@ -14,14 +14,14 @@ import torch
 from torch._dynamo import convert_frame
 
 import regional_explorer as rx
-from regional_explorer.capture.restore.muted_output import silent
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler import cut_program as program_module
+from regional_explorer.capture.undo import silent
+from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.compiler.run import RunContext
 from regional_explorer.errors import BusyError, ClosedError
-from regional_explorer.torch_api import compile_lock
 from regional_explorer.torch_api import inductor as torch_compile
+from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.engine.torch_state import backwards_use_threads, owns_compile_lock

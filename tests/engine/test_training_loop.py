@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.record.selector import SelectorKind
+from regional_explorer.record.plan import SelectorKind
 from tests.engine.diagnostics_programs import GPT
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
-from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.render.report.result_tables import numerics_table
+from regional_explorer.measure.numerics import compare, run_once, verdict
+from regional_explorer.measure.reference import find_reference
+from regional_explorer.tables.results import numerics_table
 
 
 def judged(ex, variant=None):

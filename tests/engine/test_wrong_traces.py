@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import compare, run_once
-from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.render.report.result_tables import timings_table
+from regional_explorer.measure.numerics import compare, run_once
+from regional_explorer.measure.reference import find_reference
+from regional_explorer.tables.results import timings_table
 from tests.engine import programs
 
 NOT_COMPARABLE = "not comparable"

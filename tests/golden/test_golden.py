@@ -13,17 +13,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from regional_explorer.exploration.results import SavedSession, load
-from regional_explorer.export.compare import compare
-from regional_explorer.export.csv import table_csv
-from regional_explorer.record.region_summary import region_summaries
-from regional_explorer.render.picture.svg import session_svg
-from regional_explorer.render.report.plan_source import plan_source
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.element import to_html
-from regional_explorer.render.viewer.saved_page import page_html
-from regional_explorer.ui.panel.region_table import region_table
-from regional_explorer.ui.panel.time_table import time_table
+from regional_explorer.exploration.results import SavedSession, compare, load
+from regional_explorer.export.plan_source import plan_source
+from regional_explorer.page.report import session_text
+from regional_explorer.page.saved import page_html
+from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.regions import region_summaries
+from regional_explorer.style.element import to_html
+from regional_explorer.tables.frame import table_csv
+from regional_explorer.ui.tables import region_table, time_table
 
 SESSIONS = Path(__file__).parent / "sessions"
 NAMES = ("textbook", "training", "troubled", "repeated", "numerics", "insight")

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.measure import BenchmarkOptions, TimedCall, clock_for, run_rounds
-from regional_explorer.measure.peak_memory import AllocatorGauge, gauge_for, peak
-from regional_explorer.measure.timing.machine_state import LAUNCH_BOUND, device_state, launch_share
+from regional_explorer.measure.clock import TimedCall, clock_for
+from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
+from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
+from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
 from regional_explorer.record.timing import Phase, Verdict
 
 pytestmark = [

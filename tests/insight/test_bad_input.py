@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.record.kernels import ArtifactCode
-from regional_explorer.render.style.element import to_html
-from regional_explorer.render.viewer.code_tree import CODE_LIMIT, code_rows
+from regional_explorer.page.code import CODE_LIMIT, code_rows
+from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.style.element import to_html
 from tests.no_room import assert_mended
 
 pytestmark = pytest.mark.compiles

@@ -15,14 +15,13 @@ from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
-from regional_explorer.compiler.artifacts import known_keys
-from regional_explorer.compiler.artifacts.known_keys import KNOWN_KEYS, KnownKeys, changes
-from regional_explorer.record.compiles import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
-from regional_explorer.torch_api import CacheKey, compile_lock, fake_mode_with_symbols
-from regional_explorer.torch_api.compile_notes import Times, noting_compile
-from regional_explorer.torch_api.inductor import run_inductor
+from regional_explorer.compiler import key_changes
+from regional_explorer.compiler.key_changes import KNOWN_KEYS, KnownKeys, changes
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.inductor import CacheKey, Times, noting_compile, run_inductor
 from tests.engine.upstream import BEFORE_2_13
 
 ATEN = torch.ops.aten
@@ -170,12 +169,12 @@ def test_known_keys_take_little_memory_and_still_say_which_op_has_changed():
 
 def test_of_too_many_or_too_large_keys_the_oldest_are_forgotten(monkeypatch):
     known = KnownKeys()
-    for number in range(known_keys.MOST_KNOWN_KEYS + 5):
+    for number in range(key_changes.MOST_KNOWN_KEYS + 5):
         known.compared(made(str(number)), CacheKey(str(number), {"x": str(number)}, ("add(x)",)))
     assert [artifact for artifact, *_ in known.keys.values()] == list(map(str, range(5, 205)))
     known.compared(made("again"), CacheKey("5", {"x": "5"}, ("add(x)",)))
-    assert len(known.keys) == known_keys.MOST_KNOWN_KEYS, "a key that is known takes no more room"
-    monkeypatch.setattr(known_keys, "MOST_KNOWN_BYTES", 100)
+    assert len(known.keys) == key_changes.MOST_KNOWN_KEYS, "a key that is known takes no more room"
+    monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
     known.compared(made("last"), CacheKey("last", {"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.keys) < 5
     assert known.keys["last"][0] == "last"

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.compiler.processes.warmup import warm_toolchain
 from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import NotCompiledError, RegionCompileError
 from regional_explorer.insight import lowering
-from regional_explorer.record.kernels import KernelKind, normalized
+from regional_explorer.record.artifact import KernelKind, normalized
 from tests.engine.upstream import BEFORE_2_13
 
 pytestmark = pytest.mark.compiles

@@ -14,17 +14,14 @@ import torch.nn.functional as F
 
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run_context import SameThread
-from regional_explorer.insight import diagnose, kernel_timer
-from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.fusion_refused import fusion_remedies
-from regional_explorer.insight.kernel_timer import KernelTimes
-from regional_explorer.insight.why import from_times, recomputed, wins
-from regional_explorer.measure.timing import measured_rounds
-from regional_explorer.measure.timing.clock import CpuClock
-from regional_explorer.measure.timing.rounds_result import Stop
-from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.compiler.run import SameThread
+from regional_explorer.insight import diagnose, kernel_times
+from regional_explorer.insight.diagnose import Diagnoses, from_times, fusion_remedies, recomputed, wins
+from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.measure import summary
+from regional_explorer.measure.clock import CpuClock
+from regional_explorer.measure.rounds import Stop
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
@@ -270,7 +267,7 @@ def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.Monkey
         devices.append(device)
         return CpuClock()
 
-    monkeypatch.setattr(measured_rounds, "clock_for", clock_for)
+    monkeypatch.setattr(summary, "clock_for", clock_for)
     ex = rx.explore(four_loops, (torch.randn(1 << 12),))
     ex.compile()
     ex.diagnose("r", 0.2)
@@ -318,7 +315,7 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
 def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
     if code == "kernel-bound":
-        monkeypatch.setattr(kernel_timer, "traffic_s", lambda _read, _written: 1.0)
+        monkeypatch.setattr(kernel_times, "traffic_s", lambda _read, _written: 1.0)
     elif code != "launch-bound":
         monkeypatch.setattr(Diagnoses, "_remedy_timing", timed(Verdict.FASTER))
 

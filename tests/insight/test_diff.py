@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.insight.code import RegionCode
-from regional_explorer.record.code_diff import code_hash
+from regional_explorer.exploration.shown import RegionCode
+from regional_explorer.record.artifact import code_hash
 
 pytestmark = pytest.mark.compiles
 

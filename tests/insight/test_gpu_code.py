@@ -8,14 +8,13 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.insight import gpu_code
-from regional_explorer.insight.code import _gpu_note
-from regional_explorer.record.code_diff import CodeDiff
+from regional_explorer.exploration.shown import _gpu_note
+from regional_explorer.insight import code_store
+from regional_explorer.page.code import diff_html, diff_text
+from regional_explorer.record.artifact import ArtifactCode, CodeDiff, GpuResources, Kernel, KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.kernels import ArtifactCode, GpuResources, Kernel, KernelKind
-from regional_explorer.render.report.diff_html import diff_html, diff_text
-from regional_explorer.render.report.gpu_figures import resource_changes
-from regional_explorer.torch_api.triton_resources import occupancy
+from regional_explorer.tables.code import resource_changes
+from regional_explorer.torch_api.virtual_gpu import occupancy
 
 pytestmark = pytest.mark.compiles
 
@@ -138,7 +137,7 @@ def test_a_cache_between_l2_and_memory_is_named() -> None:
 
 @pytest.mark.slow
 def test_without_a_compiler_it_is_said(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_code, "cxx_compiler", lambda: None)
+    monkeypatch.setattr(code_store, "cxx_compiler", lambda: None)
     with pytest.raises(rx.RegionalExplorerError, match=r"No code for NVIDIA L4.* C\+\+ compiler.*apt-get"):
         ex.code("r", target="l4")
 

@@ -12,19 +12,19 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.insight import kernel_timer, rates
-from regional_explorer.insight.kernel_timer import (
+from regional_explorer.compiler.run import RunContext
+from regional_explorer.insight import kernel_times
+from regional_explorer.insight.kernel_times import (
     FEWEST_ROUNDS,
     ClockNotes,
     RoundTimes,
+    timed_code,
     timed_rounds,
     times_of_rounds,
 )
-from regional_explorer.insight.rates import traffic_s
-from regional_explorer.insight.timed_code import timed_code
-from regional_explorer.record.kernel_times import ArtifactKernelTimes, BoundBy, KernelTime
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.measure import rates
+from regional_explorer.measure.rates import traffic_s
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 
 pytestmark = pytest.mark.compiles
 
@@ -101,7 +101,7 @@ def test_each_of_the_three_calls_comes_first_as_often() -> None:
 def test_code_with_clocks_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = explored()
     ex.compile()
-    monkeypatch.setattr(kernel_timer, "timed_code", lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
+    monkeypatch.setattr(kernel_times, "timed_code", lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
     found = ex.kernel_times("r", 0.1)
     forward = found[found.partition.str.contains("forward")]
     assert list(forward.problem) == ["the code with clocks gives other results"]

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.run_context import RunContext
+from regional_explorer.compiler.run import RunContext
 from regional_explorer.errors import MeasureError
-from regional_explorer.exploration import rooflines
-from regional_explorer.insight import whole_graphs
-from regional_explorer.insight.whole_graphs import (
+from regional_explorer.exploration import exploration
+from regional_explorer.insight import roofline
+from regional_explorer.insight.roofline import (
     TRIALS,
     bitwise_trials,
     full_graphs,
@@ -24,8 +24,9 @@ from regional_explorer.insight.whole_graphs import (
     reached,
     region_reaches,
 )
+from regional_explorer.page.report import table_text
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.roofline import (
     EAGER_OPS,
     FullGraph,
@@ -38,8 +39,7 @@ from regional_explorer.record.roofline import (
     size_of,
 )
 from regional_explorer.record.timing import Phase, Timing, Verdict
-from regional_explorer.render.report.roofline_tables import ops_table
-from regional_explorer.render.report.text import table_text
+from regional_explorer.tables.roofline import ops_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.engine.upstream import BEFORE_2_13
 from tests.render.sessions import op, session
@@ -138,7 +138,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.M
     ex = rx.explore(both, (inputs,))
 
     def difference(decomposed: torch.Tensor) -> OpDifference:
-        monkeypatch.setattr(whole_graphs, "decomposition_of", lambda _node: lambda *_args, **_kwargs: decomposed)
+        monkeypatch.setattr(roofline, "decomposition_of", lambda _node: lambda *_args, **_kwargs: decomposed)
         return next(row for row in op_differences(ex.live.variants) if "relu" in row.op)
 
     eager = inputs.relu()
@@ -175,7 +175,7 @@ def test_cancelled_it_does_nothing_more_and_says_so(monkeypatch: pytest.MonkeyPa
     ex = explored()
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
-        monkeypatch.setattr(rooflines, name, lambda *_: pytest.fail("nothing is run"))
+        monkeypatch.setattr(exploration, name, lambda *_: pytest.fail("nothing is run"))
     found = ex.roofline(cancelled=lambda: True)
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert ex.session.codes == ()
@@ -194,7 +194,7 @@ def test_cancelled_it_does_nothing_more_and_says_so(monkeypatch: pytest.MonkeyPa
 def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     ex, told = explored(), list[str]()
     ex.benchmark(("regional", "full"), 0.1, regions=False)
-    monkeypatch.setattr(rooflines, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
+    monkeypatch.setattr(exploration, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
     asked = iter([True])
     with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
         # Once alone: what asks again later must not begin then.

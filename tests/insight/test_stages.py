@@ -11,8 +11,7 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.errors import NotCompiledError
 from regional_explorer.record.graph import Node, Role
-from regional_explorer.record.stage_change import change
-from regional_explorer.record.stages import StageKind
+from regional_explorer.record.stages import StageKind, change
 
 
 def mlp(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

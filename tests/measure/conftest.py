@@ -7,7 +7,7 @@ from itertools import repeat
 
 import pytest
 
-from regional_explorer.measure import TimedCall
+from regional_explorer.measure.clock import TimedCall
 from regional_explorer.record.session import Environment
 from tests.measure.fakes import FakeClock, Make
 

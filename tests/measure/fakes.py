@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.measure import TimedCall, profiler
-from regional_explorer.measure.op_timer import OpTimer
+from regional_explorer.measure import profile
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.profile import OpTimer
 
 Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
@@ -80,4 +81,4 @@ def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], 
     """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a mark a microsecond."""
     spans = OpTimer.spans
     monkeypatch.setattr(OpTimer, "spans", lambda timer: ((name, seconds_of(name)) for name, _ in spans(timer)))
-    monkeypatch.setattr(profiler, "overhead_s", lambda _clock: 1e-6)
+    monkeypatch.setattr(profile, "overhead_s", lambda _clock: 1e-6)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.rounding import Values
 
 MILLION = 1_000_000
 MANY = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import BenchmarkOptions
+from regional_explorer.measure.rounds import BenchmarkOptions
 
 
 @pytest.mark.parametrize("budget", [0, 0.0, -1, float("nan"), float("inf"), "5", None, True, 1j])

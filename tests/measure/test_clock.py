@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regional_explorer.measure import CpuClock, CudaClock, TimedCall, clock_for
+from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.record.timing import Phase
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.measure import TimedCall
-from regional_explorer.measure.timing.machine_state import (
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.machine import (
     DeviceState,
     describe,
     device_state,
@@ -16,7 +16,7 @@ from regional_explorer.measure.timing.machine_state import (
     throttled,
     waited_s,
 )
-from regional_explorer.measure.timing.sample_warnings import warnings_on_waiting
+from regional_explorer.measure.summary import warnings_on_waiting
 from tests.measure.fakes import FakeClock
 
 GIB = 1 << 30

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from regional_explorer.compiler.run_context import RunContext
-from regional_explorer.measure import BenchmarkOptions
-from regional_explorer.measure.timing.machine_state import DeviceState
-from regional_explorer.measure.timing.measured_rounds import MeasureContext, MeasuredRounds, measure_rounds
+from regional_explorer.compiler.run import RunContext
+from regional_explorer.measure.machine import DeviceState
+from regional_explorer.measure.rounds import BenchmarkOptions
+from regional_explorer.measure.summary import MeasureContext, MeasuredRounds, measure_rounds
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict
 from tests.measure.fakes import FakeClock, Make

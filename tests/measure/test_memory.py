@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regional_explorer.measure import peak_memory
-from regional_explorer.measure.peak_memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
+from regional_explorer.measure import memory
+from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
 
 MIB = 1 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -35,7 +35,7 @@ def test_a_peak_is_the_median_of_calls_and_their_spread_cannot_be_told() -> None
     calls: list[int] = []
     found = peak("regional", lambda: calls.append(1), FakeGauge(100, 140, 110))
     assert (found.variant, found.peak_bytes, found.least_bytes, found.how) == ("regional", 110, 40, "allocator")
-    assert len(calls) == peak_memory.MEASURED_CALLS
+    assert len(calls) == memory.MEASURED_CALLS
 
 
 def allocate() -> None:
@@ -57,14 +57,14 @@ def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPat
     gauge = ResidentGauge(lambda: False)
     assert gauge.how == "resident set, sampled"
 
-    status_bytes, sampled = peak_memory._status_bytes, threading.Semaphore(0)
+    status_bytes, sampled = memory._status_bytes, threading.Semaphore(0)
 
     def sample(key: str) -> int:
         found = status_bytes(key)
         sampled.release()
         return found
 
-    monkeypatch.setattr(peak_memory, "_status_bytes", sample)
+    monkeypatch.setattr(memory, "_status_bytes", sample)
 
     # Held until the sampler has run: a moment alone it may well miss.
     def hold() -> None:

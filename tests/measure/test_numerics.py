@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.measure.accuracy.numerics import Reference, compare, repeats, verdict
-from regional_explorer.measure.accuracy.rounding import Arithmetic
-from regional_explorer.measure.accuracy.values import Values, dense
+from regional_explorer.measure.numerics import Reference, compare, repeats, verdict
+from regional_explorer.measure.rounding import Arithmetic, Values, dense
 from regional_explorer.record.timing import NumericsVerdict
 
 PAIRS = {

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import Reference, compare, run_once, verdict
-from regional_explorer.measure.accuracy.reference import find_reference
-from regional_explorer.measure.accuracy.values import Values
+from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.reference import find_reference
+from regional_explorer.measure.rounding import Values
 from tests.measure.planted import PROGRAMS, RIGHT, WRONG, WRONG_TRACES, Changed
 
 TOLERANCES = {

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.exploration.advice import region_diagnostics
-from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop
-from regional_explorer.measure.reconcile import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
-from regional_explorer.record.region_timing import RegionTiming, region_timings
+from regional_explorer.diagnostics.measured import region_diagnostics
+from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.record.regions import RegionTiming, region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from tests.measure.test_region_timing import measured

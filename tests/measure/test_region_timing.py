@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.export.frames import regions_frame
-from regional_explorer.export.region_frames import partition_timings_frame, region_timings_frame
-from regional_explorer.record.codec import dump_session
-from regional_explorer.record.decode import from_json
-from regional_explorer.record.region_timing import RegionTiming, region_timings, whole_region_timings
+from regional_explorer.record.json_file import dump_session, from_json
+from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+from regional_explorer.tables.result_frames import partition_timings_frame, region_timings_frame, regions_frame
 from tests.render import sessions
 
 

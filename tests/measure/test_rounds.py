@@ -9,10 +9,17 @@ from itertools import chain, pairwise, repeat
 import numpy as np
 import pytest
 
-from regional_explorer.compiler.run_context import SAME_THREAD, RunContext, SameThread, T
+from regional_explorer.compiler.run import SAME_THREAD, RunContext, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, TimedCall, run_rounds
-from regional_explorer.measure.timing.rounds import COLD_MATTERS_S, FIRST_CALLS
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import (
+    COLD_MATTERS_S,
+    FIRST_CALLS,
+    BenchmarkOptions,
+    RoundsResult,
+    Stop,
+    run_rounds,
+)
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
 

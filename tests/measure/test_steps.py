@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.measure.accuracy.numerics import compare, run_once, verdict
-from regional_explorer.measure.accuracy.reference import find_reference
+from regional_explorer.measure.numerics import compare, run_once, verdict
+from regional_explorer.measure.reference import find_reference
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics
 
 MILLION = 1_000_000

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regional_explorer.measure import BenchmarkOptions, RoundsResult, Stop, run_rounds, summarize
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.summary import summarize
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from regional_explorer.measure import TimedCall
+from regional_explorer.measure.clock import TimedCall
 from regional_explorer.record.timing import Phase
 from tests.measure.fakes import FakeClock, Make
 

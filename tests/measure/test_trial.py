@@ -7,8 +7,18 @@ import sys
 
 import pytest
 
-from regional_explorer.measure.__main__ import PLANTED_SLOWDOWNS, main
-from regional_explorer.measure.timing.self_test import METHODS, PIECES, Judged, Rate, outcomes, rates, repeated, table
+from regional_explorer.measure.__main__ import (
+    METHODS,
+    PIECES,
+    PLANTED_SLOWDOWNS,
+    Judged,
+    Rate,
+    main,
+    rates,
+    repeated,
+    table,
+    trials,
+)
 from regional_explorer.record.timing import Verdict
 
 
@@ -37,7 +47,7 @@ def test_each_pair_is_judged_by_both_methods() -> None:
         return Verdict.SAME
 
     methods = dict.fromkeys(METHODS, as_long)
-    seen = [one for planted in PLANTED_SLOWDOWNS for one in outcomes(3, planted, 0.5, 1, methods)]
+    seen = [one for planted in PLANTED_SLOWDOWNS for one in trials(3, planted, 0.5, 1, methods)]
     lines = table(rates(seen)).splitlines()
     assert len(lines) == 5
     assert all("0 of 3" in line for line in lines[1:])

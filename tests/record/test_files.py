@@ -16,20 +16,15 @@ from hypothesis import HealthCheck, given, settings
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
-from regional_explorer.exploration.results import SavedSession, load
-from regional_explorer.export.compare import compare
-from regional_explorer.record.codec import dump_plan, dump_session, load_plan
-from regional_explorer.record.decode import from_json
+from regional_explorer.exploration.results import SavedSession, compare, load
+from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_safe import json_safe
-from regional_explorer.record.plan import Cut, Plan
+from regional_explorer.record.json_file import dump_plan, dump_session, from_json, json_safe, load_plan
+from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.region import Region
-from regional_explorer.record.selector import Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
-from regional_explorer.render.report.plan_source import plan_source
 from tests.record.mutations import at, mutated
 from tests.render import sessions
 

@@ -9,18 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.compiler.artifacts import artifact_file
+from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, SessionError
-from regional_explorer.record.codec import dump_plan, dump_session, load_plan, load_plan_file, load_session, plan_line
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.saved import page_html
+from regional_explorer.record.json_file import (
+    dump_plan,
+    dump_session,
+    load_plan,
+    load_plan_file,
+    load_session,
+    plan_line,
+)
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.session import FORMAT
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.viewer.saved_page import page_html
 from tests.render import sessions
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
-NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_file.ARTIFACT_FORMAT}
+NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}
 SESSION = sessions.measured(sessions.troubled())
 
 

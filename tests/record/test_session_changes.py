@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from regional_explorer.errors import SessionError
-from regional_explorer.export.compare import compare
-from regional_explorer.export.session_changes import changes, speed_change
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
+from regional_explorer.exploration.results import compare
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.changes import changes, speed_change
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase
 from tests.render import sessions

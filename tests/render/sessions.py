@@ -9,10 +9,8 @@ from typing import Any
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile
-from regional_explorer.record.region import Region
-from regional_explorer.record.selector import LONGEST_PATTERN, Selector, SelectorKind
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import (
     CompileCost,

@@ -11,15 +11,12 @@ from html.parser import HTMLParser
 
 import pytest
 
+from regional_explorer.page.code import code_html, code_rows, code_text, highlighted, sections
+from regional_explorer.record.artifact import ArtifactCode, GpuResources, Kernel, KernelKind
 from regional_explorer.record.graph import Node, Role, SourceLine
-from regional_explorer.record.kernels import ArtifactCode, GpuResources, Kernel, KernelKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from regional_explorer.render.report.code_html import code_html, highlighted
-from regional_explorer.render.report.code_sections import sections
-from regional_explorer.render.report.code_text import code_text
-from regional_explorer.render.style.element import to_html, words
-from regional_explorer.render.viewer.code_tree import code_rows
+from regional_explorer.style.element import to_html, words
 from tests.work import calls
 
 TEXT = """# AOT ID: ['0_inference']

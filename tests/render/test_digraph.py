@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.render.picture.compose import compose
-from regional_explorer.render.picture.digraph import digraph
-from regional_explorer.render.picture.dot import scene_dot
-from regional_explorer.render.picture.graphviz_process import layout_command
+from regional_explorer.picture.compose import compose
+from regional_explorer.picture.graphviz import layout_command, scene_dot
+from regional_explorer.picture.svg import digraph
 from tests.render import sessions
 from tests.render.parsing import parse
 
@@ -53,7 +52,7 @@ def test_what_the_user_adds_is_shown() -> None:
 
 SHOWN = """
 import sys
-from regional_explorer.render.picture.digraph import digraph
+from regional_explorer.picture.svg import digraph
 from tests.render import sessions
 
 digraph(sessions.trained(1))._repr_mimebundle_()

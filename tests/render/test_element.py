@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regional_explorer.render.style.element import node, style_sheet, to_html, words
+from regional_explorer.style.element import node, style_sheet, to_html, words
 from tests.render import sessions
 
 

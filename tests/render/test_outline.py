@@ -7,11 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from regional_explorer.picture.compose import Detail, Opening, compose, ending, shown
+from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.render.picture.compose import compose, ending
-from regional_explorer.render.picture.opening import Detail, Opening, shown
-from regional_explorer.render.picture.outline import Fold, FoldKind, outline
-from regional_explorer.render.picture.pieces import RegionPiece
 from tests.render import sessions
 
 

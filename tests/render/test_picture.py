@@ -10,20 +10,17 @@ from dataclasses import replace
 import pytest
 
 from regional_explorer.errors import SessionError
+from regional_explorer.picture.compose import Detail, compose, shown_graphs
+from regional_explorer.picture.graphviz import graphviz, layout_command, quoted, scene_dot
+from regional_explorer.picture.layout import Placement, layers, place
+from regional_explorer.picture.outline import Stretch, pieces, stretches
+from regional_explorer.picture.records import picture
+from regional_explorer.picture.scene import Badge, Box, Look, Scene
+from regional_explorer.picture.svg import draw, session_svg
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.compose import compose, shown_graphs
-from regional_explorer.render.picture.dot import quoted, scene_dot
-from regional_explorer.render.picture.graphviz_process import graphviz, layout_command
-from regional_explorer.render.picture.opening import Detail
-from regional_explorer.render.picture.payload import picture
-from regional_explorer.render.picture.pieces import pieces
-from regional_explorer.render.picture.placement import Placement, layers, place
-from regional_explorer.render.picture.repeats import Stretch, stretches
-from regional_explorer.render.picture.scene import Badge, Box, Look, Scene
-from regional_explorer.render.picture.svg import draw, session_svg
 from tests.render import sessions
 from tests.render.parsing import parse
 from tests.work import calls

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.saved import page_html
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled, Verdict
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.region_tables import memory_table, reconciliation_table, region_times_table
-from regional_explorer.render.report.table import Table
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.formats import signed, size
-from regional_explorer.render.viewer.saved_page import page_html
+from regional_explorer.style.formats import signed, size
+from regional_explorer.tables.results import memory_table, reconciliation_table, region_times_table
+from regional_explorer.tables.table import Table
 from tests.measure.test_region_timing import measured
 from tests.render import sessions
 

@@ -8,17 +8,16 @@ from html.parser import HTMLParser
 
 import pytest
 
+from regional_explorer.page import report
+from regional_explorer.page.report import headline
+from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
-from regional_explorer.render.picture.svg import picture_html, session_svg
-from regional_explorer.render.report import html, text
-from regional_explorer.render.report.chart import Scale, whisker
-from regional_explorer.render.report.diagnostics_list import diagnostics_nodes
-from regional_explorer.render.report.headline import headline
-from regional_explorer.render.report.plan_tables import partitions_table, regions_table
-from regional_explorer.render.report.result_tables import numerics_table, timings_table
-from regional_explorer.render.style.element import to_html, words
+from regional_explorer.style.element import to_html, words
+from regional_explorer.tables.chart import Scale, whisker
+from regional_explorer.tables.plan import diagnostics_nodes, partitions_table, regions_table
+from regional_explorer.tables.results import numerics_table, timings_table
 from tests.render import sessions
 
 TAGS = {
@@ -76,7 +75,7 @@ def cells(table_text: str, start: str) -> list[str]:
 
 
 def test_text_tells_run_times_with_their_honesty() -> None:
-    said = text.table_text(timings_table(sessions.measured()), width=120)
+    said = report.table_text(timings_table(sessions.measured()), width=120)
     assert cells(said, "forward  regional")[2:] == [
         "320 µs",
         "6.40 µs",
@@ -101,10 +100,10 @@ def test_text_tells_run_times_with_their_honesty() -> None:
 
 def test_no_speedup_stands_beside_failed_numerics() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
-    said = text.table_text(timings_table(session), width=120)
+    said = report.table_text(timings_table(session), width=120)
     assert cells(said, "forward  regional")[2:] == ["320 µs", "6.40 µs", "–", "–", "numerics failed", "failed", "40"]
-    assert "1.24" not in text.session_text(session)
-    assert "1.24" not in html.session_html(session)
+    assert "1.24" not in report.session_text(session)
+    assert "1.24" not in report.session_html(session)
     assert "faster" not in said
     assert whisker(session.timings[2], Scale.of(session.timings)) is None
 
@@ -112,7 +111,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
 def test_warnings_of_timings_are_told() -> None:
     base = sessions.measured()
     loud = tuple(replace(found, warnings=("the clock is coarse",)) for found in base.timings)
-    assert "eager, aot_eager, regional, full: the clock is coarse" in text.table_text(
+    assert "eager, aot_eager, regional, full: the clock is coarse" in report.table_text(
         timings_table(replace(base, timings=loud))
     )
 
@@ -123,21 +122,21 @@ def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> No
         replace(found, warnings=(f"the machine got quicker meanwhile, by {20 + n}%: look",))
         for n, found in enumerate(base.timings)
     )
-    assert text.table_text(timings_table(replace(base, timings=loud))).count("got quicker") == 1
+    assert report.table_text(timings_table(replace(base, timings=loud))).count("got quicker") == 1
 
 
 def test_a_figure_stays_beside_its_unit() -> None:
-    said = text.table_text(timings_table(sessions.measured()), width=60)
+    said = report.table_text(timings_table(sessions.measured()), width=60)
     assert "320 µs" in said
     assert "µs" not in said.split("\n")
 
 
 def test_an_empty_session_says_what_to_do() -> None:
-    said = " ".join(text.session_text(sessions.session()).split())
+    said = " ".join(report.session_text(sessions.session()).split())
     assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
     assert "Nothing measured yet. ex.benchmark()" in said
     assert "No graph break" in said
-    page = Page(html.session_html(sessions.session()))
+    page = Page(report.session_html(sessions.session()))
     assert "No region yet." in page.words
     assert "Nothing measured yet." in page.words
 
@@ -180,15 +179,15 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
         "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not requested)"
     )
     assert applied.tone == "warn"
-    assert "differs" in text.table_text(partitions_table(session))
+    assert "differs" in report.table_text(partitions_table(session))
 
 
 def test_a_failed_partition_shows_its_error() -> None:
     session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
-    page = Page(to_html(*html.results_nodes(session)))
+    page = Page(to_html(*report.results_nodes(session)))
     assert page.cells[4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
-    assert "mlp in 0/forward: CppCompileError: no compiler" in text.table_text(partitions_table(session))
+    assert "mlp in 0/forward: CppCompileError: no compiler" in report.table_text(partitions_table(session))
 
 
 def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
@@ -200,13 +199,13 @@ def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
 
 
 def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
-    said = text.session_text(sessions.troubled())
+    said = report.session_text(sessions.troubled())
     assert "model.py:12 in forward" in said
     assert "call to print" in said
     paragraph = " ".join(said[said.index("Diagnostics (2)") :].split())
     assert "warning: [region-split] Region 'mlp' is cut into two pieces. (model.py:5 in forward)" in paragraph
     assert "What to do: Mark the op between them too." in paragraph
-    words = Page(html.session_html(sessions.troubled())).words
+    words = Page(report.session_html(sessions.troubled())).words
     assert "What to do: Mark the op between them too." in words
     assert "print(x.sum())" in words
 
@@ -227,7 +226,7 @@ def test_results_say_one_thing_first() -> None:
     session = sessions.measured()
     full = ", full 1.01× against eager (0.98–1.04): no difference"
     assert headline(session) == f"regional 1.24× faster than eager (1.21–1.27){full}"
-    first = html.results_nodes(session)[0]
+    first = report.results_nodes(session)[0]
     assert (first[1]["class"], words(first)) == ("rx-headline", headline(session))
     assert "numerics failed" in headline(sessions.measured(numerics=NumericsVerdict.FAILED))
     assert headline(sessions.session()) == ""
@@ -243,19 +242,19 @@ def test_results_say_one_thing_first() -> None:
 def test_forward_and_backward_are_folded_below_the_step() -> None:
     base = sessions.measured()
     steps = tuple(replace(one, phase=Phase.STEP) for one in base.timings)
-    page = to_html(*html.results_nodes(replace(base, timings=(*base.timings, *steps))))
+    page = to_html(*report.results_nodes(replace(base, timings=(*base.timings, *steps))))
     fold = page.index("<summary>Forward and backward</summary>")
     assert page.index("<td>step</td>") < fold < page.index("<td>forward</td>")
 
 
 @pytest.mark.parametrize("width", [100, 120])
 def test_text_keeps_to_the_width(width: int) -> None:
-    said = text.session_text(sessions.troubled(), width=width)
+    said = report.session_text(sessions.troubled(), width=width)
     assert max(map(len, said.splitlines())) <= width
 
 
 def test_narrow_columns_break_between_words_only() -> None:
-    said = text.table_text(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)), width=80)
+    said = report.table_text(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)), width=80)
     assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
 
 
@@ -263,14 +262,14 @@ def test_text_aligns_wide_characters() -> None:
     session = replace(
         sessions.measured(), timings=(sessions.timing("日本", 1e-3, 1.0), sessions.timing("ab", 1e-3, 1.0))
     )
-    lines = [line for line in text.table_text(timings_table(session)).splitlines() if "ms" in line]
+    lines = [line for line in report.table_text(timings_table(session)).splitlines() if "ms" in line]
     assert lines[0].index("1.00 ms") == lines[1].index("1.00 ms") - 2
 
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))
 def test_hostile_names_stay_text_in_pages(hostile: str) -> None:
     session = sessions.hostile(hostile)
-    page = html.session_html(session, picture=session_svg(session))
+    page = report.session_html(session, picture=session_svg(session))
     parsed = Page(page)
     assert parsed.tags <= TAGS
     assert parsed.attributes <= ATTRIBUTES
@@ -280,13 +279,13 @@ def test_hostile_names_stay_text_in_pages(hostile: str) -> None:
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))
 def test_hostile_names_neither_break_lines_nor_steer_the_terminal(hostile: str) -> None:
-    said = text.session_text(sessions.hostile(hostile))
+    said = report.session_text(sessions.hostile(hostile))
     assert not re.search("[\u200f\u202e\u2066\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", said)
     assert said.encode()
 
 
 def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
-    found = Page(to_html(*html.results_nodes(sessions.measured()))).cells
+    found = Page(to_html(*report.results_nodes(sessions.measured()))).cells
     assert found[20:30] == [
         "forward",
         "regional",
@@ -302,7 +301,7 @@ def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
 
 
 def test_styles_are_scoped_under_one_class() -> None:
-    page = html.session_html(sessions.trained(2))
+    page = report.session_html(sessions.trained(2))
     sheet = re.sub(r"@media\([^)]*\)\{", "", page[page.index("<style>") + 7 : page.index("</style>")])
     for selectors in re.findall(r"([^{}]+)\{", sheet):
         for selector in re.sub(r":(is|not)\((?:[^()]|\([^()]*\))*\)", "", selectors).split(","):
@@ -311,7 +310,7 @@ def test_styles_are_scoped_under_one_class() -> None:
 
 def test_a_saved_result_stays_small() -> None:
     session = sessions.measured(sessions.trained(40))
-    assert len(html.session_html(session, picture=session_svg(session)).encode()) < 100_000
+    assert len(report.session_html(session, picture=session_svg(session)).encode()) < 100_000
 
 
 def test_the_picture_scrolls_even_without_a_style_sheet() -> None:

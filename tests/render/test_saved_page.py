@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from regional_explorer.export.save import save
-from regional_explorer.record.codec import dump_session, load_session
-from regional_explorer.record.kernels import ArtifactCode
+from regional_explorer.page.saved import page_html
+from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.render.report.measured_plans import measured_plans
-from regional_explorer.render.viewer.saved_page import page_html
+from regional_explorer.tables.plan import measured_plans
 from tests.render import sessions
 from tests.render.test_report import ATTRIBUTES, TAGS
 

@@ -10,14 +10,11 @@ import pandas as pd
 import pytest
 
 from regional_explorer.exploration.edits import Draft
-from regional_explorer.exploration.results import Results
-from regional_explorer.export.compare import compare
-from regional_explorer.export.shown_diagnostics import DiagnosticList
-from regional_explorer.insight.code import RegionCode
-from regional_explorer.insight.region_stages import RegionStages
-from regional_explorer.insight.roofline_result import Roofline
+from regional_explorer.exploration.results import Results, compare
+from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline
 from regional_explorer.record.roofline import Launches, Roundings
-from regional_explorer.render.report.shown_frame import MOST_FRAME_ROWS, ShownFrame
+from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
+from regional_explorer.tables.plan import DiagnosticList
 from tests.render import sessions
 
 OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", "display.max_rows", "display.width")

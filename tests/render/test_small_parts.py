@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from regional_explorer.errors.texts import count, listing
-from regional_explorer.render.style.formats import duration, percent, significant, size
-from regional_explorer.render.style.palette import DARK, LIGHT, Ground, paint
-from regional_explorer.render.style.untrusted import clean, clean_page, markup
+from regional_explorer.errors import count, listing
+from regional_explorer.style.css import DARK, LIGHT, Ground, paint
+from regional_explorer.style.element import clean, clean_page, markup
+from regional_explorer.style.formats import duration, percent, significant, size
 
 
 @pytest.mark.parametrize(

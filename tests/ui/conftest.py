@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.compiler.run_context import SAME_THREAD, Executor
-from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.exploration.explore import explore
-from regional_explorer.render.style.element import words
+from regional_explorer.compiler.run import SAME_THREAD, Executor
+from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 
 
 def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

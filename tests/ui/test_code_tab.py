@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.insight.code import RegionCode
-from regional_explorer.render.report.tokens import tokens_by_line
-from regional_explorer.render.style.element import words
-from regional_explorer.render.viewer import code_tree
-from regional_explorer.render.viewer.code_tree import code_rows
+from regional_explorer.exploration.shown import RegionCode
+from regional_explorer.page import code
+from regional_explorer.page.code import code_rows, tokens_by_line
+from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import elements, text
 
 
@@ -62,7 +61,7 @@ def test_lines_nodes_and_kernels_light_each_other(panel: Panel, control: Control
     rest = code_rows(parts)
     assert rest.nodes["c0.1"] == ("0/forward:relu",)
     small = pytest.MonkeyPatch()
-    small.setattr(code_tree, "CODE_LIMIT", 60)
+    small.setattr(code, "CODE_LIMIT", 60)
     assert "The code goes on for" in " ".join(map(words, code_rows(parts).tree))
     small.undo()
 

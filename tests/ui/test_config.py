@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.compiler.config.catalogue import catalogue
+from regional_explorer.compiler.config import catalogue
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.render.report.plan_source import configure_calls
-from regional_explorer.render.style.element import words
-from regional_explorer.ui.panel.key_list import MAX_KEYS, key_list
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.export.plan_source import configure_calls
+from regional_explorer.style.element import words
+from regional_explorer.ui.config_editor import MAX_KEYS, key_list
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import elements, text, type_in
 
 

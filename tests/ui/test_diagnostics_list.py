@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.node_names import nodes_of_diagnostic
+from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.session import Session
-from regional_explorer.render.style.element import words
+from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.diagnostics import diagnostics_list
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
+from regional_explorer.ui.parts import diagnostics_list
 from tests.ui.conftest import elements
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.preview import Preview
-from regional_explorer.render.style.element import words
+from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.threads.debounce import Debounce
+from regional_explorer.ui.jobs import Debounce
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import elements, text, type_in
 
 

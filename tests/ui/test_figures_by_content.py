@@ -13,16 +13,20 @@ import torch
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_content import PartitionContent, PlanContent, partition_content, plan_content
-from regional_explorer.record.region_summary import region_summaries
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.element import words
-from regional_explorer.render.style.formats import NONE, duration
-from regional_explorer.ui.panel.region_table import region_table
+from regional_explorer.record.regions import (
+    PartitionContent,
+    PlanContent,
+    partition_content,
+    plan_content,
+    region_summaries,
+)
+from regional_explorer.style.element import words
+from regional_explorer.style.formats import NONE, duration
 from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.tables import region_table
 from tests.engine import programs
 
 pytestmark = pytest.mark.compiles

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.record.region_summary import region_summaries
+from regional_explorer.page.view import overlays
+from regional_explorer.picture.records import picture
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.render.picture.payload import picture
-from regional_explorer.render.viewer.overlay import overlays
-from regional_explorer.ui.panel.region_table import ordered, region_table
 from regional_explorer.ui.state import Sort
+from regional_explorer.ui.tables import ordered, region_table
 from tests.render import sessions
 
 

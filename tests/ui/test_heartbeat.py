@@ -8,16 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.ui.jobs import ABANDONED_NOTE
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.threads import heartbeat
-from regional_explorer.ui.threads.heartbeat import Heartbeat
+from regional_explorer.ui import jobs
+from regional_explorer.ui.jobs import ABANDONED_NOTE, Heartbeat
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import BlockedWork
 
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_missing_replies_do_not_count_while_the_main_thread_is_busy(watched: tup
 
     found.start(wait, gone.set)
     assert not gone.wait(0.3)  # as long as it has no turn
-    for _ in range(heartbeat.MAX_UNANSWERED):
+    for _ in range(jobs.MAX_UNANSWERED):
         turns.release()
     assert gone.wait(5)
 
@@ -71,12 +70,12 @@ def test_a_cell_that_ran_resets_the_count_of_missing_replies(watched: tuple[Hear
     found.pings.append(pinged.release)
     found.on_reply()
     found.start(wait, gone.set)
-    for _ in range(2 * heartbeat.MAX_UNANSWERED):
+    for _ in range(2 * jobs.MAX_UNANSWERED):
         found.reset()
         turns.release()
         assert pinged.acquire(timeout=60)
     assert not gone.is_set()
-    for _ in range(heartbeat.MAX_UNANSWERED):
+    for _ in range(jobs.MAX_UNANSWERED):
         turns.release()
     assert gone.wait(60)
 
@@ -87,7 +86,7 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, 
     panel.press("here")
     panel.press("measure")
     assert panel.control.jobs.wait(10)
-    assert len(sent) == heartbeat.MAX_UNANSWERED
+    assert len(sent) == jobs.MAX_UNANSWERED
     assert panel.control.state.note == ABANDONED_NOTE
     panel.close()
     assert panel.control.heartbeat.pings == []

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.interrupt import Interrupts
+from regional_explorer.compiler.run import Interrupts
 
 
 def test_an_interrupt_is_raised_and_remembered() -> None:

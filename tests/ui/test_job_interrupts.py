@@ -6,9 +6,8 @@ import signal
 import threading
 from collections.abc import Callable
 
-from regional_explorer.ui.jobs import INTERRUPTED_NOTE
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.threads.interrupts import JobInterrupts
+from regional_explorer.ui.jobs import INTERRUPTED_NOTE, JobInterrupts
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import BlockedWork
 from tests.ui.main_loop import MainLoop
 

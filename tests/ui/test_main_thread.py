@@ -9,12 +9,12 @@ from concurrent.futures import CancelledError
 import pytest
 import torch
 
-from regional_explorer.capture.restore.muted_output import silent
+from regional_explorer.capture.undo import silent
 from regional_explorer.errors import BusyError
-from regional_explorer.exploration.explore import explore
+from regional_explorer.exploration.exploration import explore
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.threads.main_thread import MainThread
+from regional_explorer.ui.jobs import MainThread
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import make, text
 from tests.ui.main_loop import MainLoop
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from regional_explorer.exploration.explore import explore
+from regional_explorer.exploration.exploration import explore
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panel.marking import suggestions
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.marking import suggestions
+from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import text, type_in
 
 

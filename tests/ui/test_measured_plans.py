@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from regional_explorer.export.compare import compare
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_differences import differences
-from regional_explorer.record.region import Region
-from regional_explorer.record.selector import Selector, SelectorKind
+from regional_explorer.exploration.results import compare
+from regional_explorer.record.changes import differences
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.state import PanelState
 from tests.render import sessions
 from tests.ui.conftest import elements, text

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.panel.events import EVENTS
-from regional_explorer.ui.panel.messages import MAX_WAITING, InOrder
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.events import EVENTS
+from regional_explorer.ui.panel import MAX_WAITING, InOrder, Panel
 from regional_explorer.ui.state import PANES, PanelState
 from tests.render.sessions import HOSTILE
 from tests.ui.conftest import make, text

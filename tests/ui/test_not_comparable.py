@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.render.report.html import session_html
+from regional_explorer.page.report import session_html
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.layout import PARTS
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import PARTS, Panel
 from tests.engine.test_wrong_traces import NOT_COMPARABLE, noisy
 from tests.measure.fakes import TickingClock
 from tests.ui.conftest import text

@@ -15,14 +15,14 @@ from ipywidgets.widgets.widget import _instances
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.codec import load_plan
-from regional_explorer.render.style.element import to_html, words
+from regional_explorer.record.json_file import load_plan
+from regional_explorer.style.element import to_html, words
+from regional_explorer.ui import view
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
-from regional_explorer.ui.panel.marking import suggestions
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.panel.tools import traceback
-from regional_explorer.ui.views import graph_view
+from regional_explorer.ui.marking import suggestions
+from regional_explorer.ui.panel import Panel
+from regional_explorer.ui.parts import traceback
 from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
 
 
@@ -363,7 +363,7 @@ def test_a_job_without_a_thread_is_not_begun(
 def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
     panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_view, "picture", broken_drawing)
+    monkeypatch.setattr(view, "picture", broken_drawing)
     switch(panel, "mm", on=False)
     assert panel.graph.problem == "RuntimeError: no luck"
     assert "eager" in rows(panel)["mm"]

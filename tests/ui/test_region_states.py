@@ -11,19 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regional_explorer.export.frames import regions_frame
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.picture.records import picture
+from regional_explorer.picture.scene import Entry
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan_content import with_measured_states
-from regional_explorer.record.region_summary import region_summaries
+from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.render.picture.payload import picture
-from regional_explorer.render.picture.scene import Entry
-from regional_explorer.render.report.html import session_html
-from regional_explorer.render.report.text import session_text
-from regional_explorer.render.style.element import words
-from regional_explorer.render.style.formats import NONE, STATE_GLYPHS, duration
-from regional_explorer.ui.panel.region_table import region_table
+from regional_explorer.style.element import words
+from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
+from regional_explorer.tables.result_frames import regions_frame
+from regional_explorer.ui.tables import region_table
 from tests.render import sessions
 
 HAVE_CODE = (State.COMPILED, State.MEASURED)

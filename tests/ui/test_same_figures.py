@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.exploration.explore import explore
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.record.timing import Phase, Timing
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from tests.ui.main_loop import MainLoop
 
 BUDGET_S = 3.0

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from regional_explorer.errors import CaptureError, RefusalCode
-from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.exploration.explore import explore
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from tests.engine.upstream import BEFORE_2_15
 from tests.ui.conftest import elements, enabled, small, text, type_in
 

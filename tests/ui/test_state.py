@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.region import Region
-from regional_explorer.record.selector import Selector, SelectorKind
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
 from regional_explorer.ui.state import CODE, MAX_UNDO, SOURCE, PanelState, Problem, Sort
 
 A = Region("a", (Selector(SelectorKind.OPS, ("aten.mm*",)),))

@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.exploration.explore import explore
+from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.page.view import SHARE
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.render.viewer.overlay import SHARE
 from regional_explorer.ui.control import control_of
-from regional_explorer.ui.panel.panel import Panel
+from regional_explorer.ui.panel import Panel
 from tests.measure.fakes import plant_op_times
 from tests.ui.conftest import elements, make, text
 from tests.ui_graph.reading import Read

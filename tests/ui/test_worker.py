@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.compiler.thread_modes import ThreadModes
-from regional_explorer.ui.threads.worker import Worker
+from regional_explorer.ui.jobs import ThreadModes, Worker
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 

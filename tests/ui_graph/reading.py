@@ -7,11 +7,10 @@ from array import array
 from itertools import pairwise
 from typing import Any
 
+from regional_explorer.picture.compose import Opening
+from regional_explorer.picture.layout import layers
+from regional_explorer.picture.records import Payload, picture, places
 from regional_explorer.record.session import Session
-from regional_explorer.render.picture.arrays import Payload, places
-from regional_explorer.render.picture.opening import Opening
-from regional_explorer.render.picture.payload import picture
-from regional_explorer.render.picture.placement import layers
 
 
 class Read:

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from regional_explorer.page.source import source_listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
-from regional_explorer.render.report.source_listing import listing
 from tests.render import sessions
 
 TEXT = """\
@@ -40,7 +40,7 @@ def session_of(path: Path, text: str = TEXT) -> Any:
 
 
 def test_functions_with_their_lines(tmp_path: Path) -> None:
-    found = listing(session_of(tmp_path / "model.py"))
+    found = source_listing(session_of(tmp_path / "model.py"))
     assert [(one.name, one.lines[0].number) for one in found] == [("Model.forward", 6), ("helper", 1)]
     assert [line.text for line in found[0].lines] == [
         "def forward(self, x):",
@@ -54,7 +54,7 @@ def test_functions_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changed_is_told_by_what_the_trace_saw(tmp_path: Path) -> None:
-    found = listing(session_of(tmp_path / "changed.py", "# another line\n" + TEXT))
+    found = source_listing(session_of(tmp_path / "changed.py", "# another line\n" + TEXT))
     assert [(one.name, one.lines[0].number, len(one.lines)) for one in found] == [
         ("forward", 7, 3),
         ("helper", 2, 1),
@@ -67,19 +67,19 @@ def test_a_file_that_is_gone_and_one_that_is_no_python(tmp_path: Path) -> None:
     gone = session_of(tmp_path / "gone.py")
     (tmp_path / "gone.py").unlink()
     linecache.clearcache()
-    assert listing(gone)[0].lines[0].text == "y = helper(x)"
-    broken = listing(session_of(tmp_path / "broken.py", TEXT + "def (:\n"))
+    assert source_listing(gone)[0].lines[0].text == "y = helper(x)"
+    broken = source_listing(session_of(tmp_path / "broken.py", TEXT + "def (:\n"))
     assert broken[0].name == "forward"
 
 
 def test_a_cell_with_a_magic_is_read(tmp_path: Path) -> None:
-    found = listing(session_of(tmp_path / "cell.py", TEXT + "%timeit f(x)\n"))
+    found = source_listing(session_of(tmp_path / "cell.py", TEXT + "%timeit f(x)\n"))
     assert found[0].name == "Model.forward"
 
 
 def test_hostile_source_is_clean() -> None:
     for text in sessions.HOSTILE:
-        found = listing(sessions.hostile(text))
+        found = source_listing(sessions.hostile(text))
         json.dumps([asdict(one) for one in found], ensure_ascii=False).encode()
         assert all(line.text.isprintable() and len(line.text) <= 242 for one in found for line in one.lines)
 
@@ -88,4 +88,4 @@ def test_library_code_is_told_apart() -> None:
     line = SourceLine("/x/lib/python3.11/site-packages/timm/layers.py", 3, "forward", "x")
     nodes = (Node("a", Role.OP, "aten.add.Tensor", stack=(line,)),)
     session = sessions.session((Graph("g", GraphKind.FORWARD, 0, nodes),))
-    assert listing(session)[0].library
+    assert source_listing(session)[0].library

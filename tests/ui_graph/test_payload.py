@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from regional_explorer.picture.compose import Detail, Opening
+from regional_explorer.picture.layout import arranged, layers
+from regional_explorer.picture.records import PARTITIONS, first_tab, picture, places, tabs
+from regional_explorer.picture.scene import Entry
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.render.picture.arrays import places
-from regional_explorer.render.picture.opening import Detail, Opening
-from regional_explorer.render.picture.payload import PARTITIONS, first_tab, picture, tabs
-from regional_explorer.render.picture.placement import arranged, layers
-from regional_explorer.render.picture.scene import Entry
 from tests.render import sessions
 from tests.ui_graph.reading import read, sent, unpack
 from tests.work import calls

@@ -15,16 +15,13 @@ from typing import Any
 
 import pytest
 
+from regional_explorer.page import static
+from regional_explorer.page.view import SHADES, box_heat, fold_times, share_fills
+from regional_explorer.picture.compose import Detail, Opening, Turn
+from regional_explorer.picture.records import PARTITIONS, Outlines, Payload, folded, picture
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.render import static
-from regional_explorer.render.picture.arrays import Payload
-from regional_explorer.render.picture.fold_records import folded
-from regional_explorer.render.picture.opening import Detail, Opening, Turn
-from regional_explorer.render.picture.outlines import Outlines
-from regional_explorer.render.picture.payload import PARTITIONS, picture
-from regional_explorer.render.viewer.overlay import SHADES, box_heat, fold_times, share_fills
 from tests.render import sessions
 from tests.ui_graph.reading import Read, unpack
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from regional_explorer.render import static
-from regional_explorer.render.style.element import TAGS
-from regional_explorer.ui.panel.panel import Panel
-from regional_explorer.ui.views.graph_view import GraphView
-from regional_explorer.ui.views.source_view import SourceView
+from regional_explorer.page import static
+from regional_explorer.style.element import TAGS
+from regional_explorer.ui.panel import Panel
+from regional_explorer.ui.view import GraphView, SourceView
 
 BUDGET = 103_000
 NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))

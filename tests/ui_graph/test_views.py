@@ -7,18 +7,16 @@ from typing import Any
 
 import pytest
 
+from regional_explorer.page.view import Overlay, partition_heat
+from regional_explorer.picture.layout import arranged
+from regional_explorer.picture.records import picture
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
-from regional_explorer.record.kernels import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
-from regional_explorer.render.picture.payload import picture
-from regional_explorer.render.picture.placement import arranged
-from regional_explorer.render.style.formats import duration
-from regional_explorer.render.viewer.overlay import Overlay, partition_heat
-from regional_explorer.ui.views import graph_view as view_module
-from regional_explorer.ui.views.code_view import CodeView
-from regional_explorer.ui.views.graph_view import GraphView
-from regional_explorer.ui.views.source_view import SourceView
+from regional_explorer.style.formats import duration
+from regional_explorer.ui import view as view_module
+from regional_explorer.ui.view import CodeView, GraphView, SourceView
 from tests.render import sessions
 from tests.render.test_small_parts import contrast
 from tests.ui_graph.reading import Read

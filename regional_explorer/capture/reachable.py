@@ -1,0 +1,534 @@
+"""Everything a call can reach, each thing with its name: modules, state, variables."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dis
+import functools
+import itertools
+import sys
+import types
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from regional_explorer.capture.tensors import LRU_CACHE, is_readable, slot_names
+from regional_explorer.capture.undo import Generator
+from regional_explorer.record.grouping import grouped
+
+MODULE_SEARCH_DEPTH = 8
+MODULE_SEARCH_OBJECTS = 20_000
+"""The depth and the number of objects to which containers, closures and attributes are searched for modules."""
+
+_MODULE_INTERNALS = frozenset(vars(nn.Module()))
+"""The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
+
+
+def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[nn.Module]:
+    """Return the root modules of a call: passed, closed over, global, bound, in a container or in a partial.
+
+    Paths start at the nearest root: a root stays one even if a module that is found later contains it.
+    """
+    roots: list[nn.Module] = []
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
+    level = [fn, *args, *(kwargs or {}).values()]
+    for _ in range(MODULE_SEARCH_DEPTH):
+        new: list[nn.Module] = []
+        next_level: list[Any] = []
+        for value in level:
+            if id(value) in seen or len(seen) > MODULE_SEARCH_OBJECTS or not is_readable(value):
+                continue
+            if isinstance(value, _DEAD_ENDS):
+                continue
+            seen[id(value)] = value
+            if isinstance(value, nn.Module):
+                # torch.compile returns a module around the user's; users name paths below the inner one.
+                original = getattr(value, "_orig_mod", None)
+                value = original if isinstance(original, nn.Module) else value  # noqa: PLW2901 - the one users mean
+                new.append(value)
+            next_level += _contents(value)
+        inside = _ids_in(roots)
+        root_ids = set(map(id, roots))
+        roots += _outermost([module for module in new if id(module) not in inside and not root_ids & _ids_in([module])])
+        level = next_level
+    return roots
+
+
+def _ids_in(roots: Sequence[nn.Module]) -> set[int]:
+    return {id(module) for root in roots for module in root.modules()}
+
+
+def _outermost(modules: Sequence[nn.Module]) -> list[nn.Module]:
+    inner = {id(child) for module in modules for child in module.modules() if child is not module}
+    return [module for module in dict.fromkeys(modules) if id(module) not in inner]
+
+
+_DEAD_ENDS = (str, bytes, int, float, complex, types.ModuleType, types.BuiltinFunctionType, type(None))
+
+
+def _contents(value: Any) -> Iterator[Any]:
+    """Yield what ``value`` holds, if a call of it could reach modules there."""
+    if isinstance(value, nn.Module):
+        # Its children have paths below it; modules that it holds in other ways are roots themselves.
+        for name, item in vars(value).items():
+            if name not in _MODULE_INTERNALS and isinstance(item, (list, tuple, Mapping)):
+                yield item
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.MethodType):
+        yield from (value.__self__, value.__func__)
+    elif isinstance(value, LRU_CACHE):
+        yield value.__wrapped__
+    elif isinstance(value, types.FunctionType):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                yield cell.cell_contents
+        if not value.__globals__.get("__name__", "").startswith("torch."):
+            yield from (value.__globals__[name] for name in _used_names(value.__code__) if name in value.__globals__)
+        yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+    elif isinstance(value, Mapping):
+        yield from value.values()
+    elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        yield from value
+    else:
+        yield from _attribute_values(value)
+
+
+def _used_names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and attributes that a function, or one defined inside it, uses."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return {*code.co_names, *(name for nested in inner for name in _used_names(nested))}
+
+
+def _attribute_values(value: Any) -> Iterator[Any]:
+    """Yield the attributes of an object or a class; of class attributes, only modules and containers."""
+    if not isinstance(value, type):
+        yield from getattr(value, "__dict__", {}).values()
+        yield from (getattr(value, name, None) for name in slot_names(type(value)))
+    for cls in value.__mro__ if isinstance(value, type) else type(value).__mro__:
+        items = filter(is_readable, vars(cls).values())
+        yield from (item for item in items if isinstance(item, (nn.Module, list, tuple, dict)))
+
+
+def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:
+    """Return every path of every module below ``roots``, keyed by ``id(module)``; a shared module has several."""
+    names = ((id(module), path) for root in roots for path, module in root.named_modules(remove_duplicate=False))
+    return {key: tuple(dict.fromkeys(paths)) for key, paths in grouped(names).items()}
+
+
+def parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:
+    """Return the first path of every parameter and buffer below ``roots``, keyed by ``id(tensor)``."""
+    names: dict[int, str] = {}
+    for root in roots:
+        for path, tensor in (*root.named_parameters(), *root.named_buffers()):
+            names.setdefault(id(tensor), path)
+    return names
+
+
+_MISSING = object()
+_PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
+
+
+@dataclass
+class Variables(ABC):
+    """The values of one owner that a call may assign, by key; ``name`` is the owner's name in the user's program.
+
+    With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it adds.
+    """
+
+    name: str
+    owner: Any
+    whole: bool = False
+
+    restorable: ClassVar[bool] = True
+    """Whether values can be assigned; else what a call changes is named."""
+
+    @abstractmethod
+    def read(self) -> dict[Any, Any]:
+        """Return a copy of the current values."""
+
+    @abstractmethod
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Replace all values by these."""
+
+    def label(self, key: Any) -> str:
+        """Return the name of one of the values in the user's program."""
+        return f"{self.name}.{key}" if self.name else str(key)
+
+
+@dataclass
+class Keys(Variables):
+    """The items of a dict, or only those of the keys ``only``; with ``attributes``, labels look like attributes."""
+
+    only: Collection[str] | None = None
+    attributes: bool = False
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        if self.only is None:
+            return dict(self.owner)
+        return {key: self.owner[key] for key in self.only if key in self.owner}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs, or everything if the order of the keys differs."""
+        now = self.read()
+        for key in [key for key in now if key not in values]:
+            del self.owner[key]
+        for key, value in values.items():
+            if now.get(key, _MISSING) is not value:
+                self.owner[key] = value
+        if self.only is None and list(self.owner) != list(values):
+            self.owner.clear()
+            self.owner.update(values)
+
+    def label(self, key: Any) -> str:
+        """Return the label of an item, as an index or as a name."""
+        return super().label(key) if self.attributes or self.only is not None else f"{self.name}[{key!r}]"
+
+
+@dataclass
+class Items(Variables):
+    """The items of a list, a deque or a set, as one value."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the items now."""
+        return {"": tuple(self.owner)}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write the items."""
+        self.owner.clear()
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(values[""])
+
+    def label(self, key: Any) -> str:  # noqa: ARG002 - there is only one
+        """Return the name of the list."""
+        return self.name
+
+
+@dataclass
+class Attributes(Variables):
+    """The attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
+
+    hidden: Collection[str] = ()
+    _slots: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find the slots."""
+        self._slots = tuple(slot_names(type(self.owner)))
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        slots = {name: value for name in self._slots if (value := getattr(self.owner, name, _MISSING)) is not _MISSING}
+        instance_dict = getattr(self.owner, "__dict__", {})
+        return slots | {name: value for name, value in instance_dict.items() if name not in self.hidden}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs, without calling ``__setattr__``."""
+        now, instance_dict = self.read(), getattr(self.owner, "__dict__", {})
+        for name in now.keys() - values.keys():
+            if name in instance_dict:
+                del instance_dict[name]
+            else:
+                object.__delattr__(self.owner, name)
+        for name, value in values.items():
+            if now.get(name, _MISSING) is not value:
+                if name in self._slots:
+                    object.__setattr__(self.owner, name, value)
+                else:
+                    instance_dict[name] = value
+
+
+@dataclass
+class ClassAttributes(Variables):
+    """The attributes of a class that are values: no functions, no descriptors, no dunder names."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the values now."""
+        return {
+            name: value
+            for name, value in vars(self.owner).items()
+            if not (name.startswith("__") or callable(value) or hasattr(type(value), "__get__"))
+        }
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write what differs."""
+        now = self.read()
+        for name in now.keys() - values.keys():
+            delattr(self.owner, name)
+        for name, value in values.items():
+            if now.get(name, _MISSING) is not value:
+                setattr(self.owner, name, value)
+
+
+@dataclass
+class ClosureVariable(Variables):
+    """A variable that a function closes over; ``owner`` is its cell."""
+
+    def read(self) -> dict[Any, Any]:
+        """Return the value now."""
+        try:
+            return {self.name: self.owner.cell_contents}
+        except ValueError:  # an empty cell
+            return {}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Write the value."""
+        if self.name in values:
+            self.owner.cell_contents = values[self.name]
+        else:
+            del self.owner.cell_contents
+
+    def label(self, key: Any) -> str:
+        """Return the name of the variable."""
+        return str(key)
+
+
+@dataclass
+class CallCache(Variables):
+    """What ``functools.lru_cache`` keeps for a function: single entries can be neither read nor removed."""
+
+    restorable: ClassVar[bool] = False
+
+    def read(self) -> dict[Any, Any]:
+        """Return how many entries were made and are kept."""
+        info = self.owner.cache_info()
+        return {"cache": (info.misses, info.currsize)}
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Hooks(Variables):
+    """The hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
+
+    stores: Collection[str] = ()
+
+    def read(self) -> dict[Any, Any]:
+        """Return the hooks now."""
+        return {(store, key): hook for store in self.stores for key, hook in self._hooks(store).items()}
+
+    def _hooks(self, store: str) -> dict[int, Any]:
+        return getattr(self.owner, store, None) or {}  # a tensor has no dict before its first hook
+
+    def assign(self, values: Mapping[Any, Any]) -> None:
+        """Replace all hooks by these."""
+        for store in self.stores:
+            hooks, kept = self._hooks(store), {key: hook for (name, key), hook in values.items() if name == store}
+            hooks.clear()
+            hooks.update(kept)
+
+    def label(self, key: Any) -> str:  # noqa: ARG002 - hooks have no names
+        """Return a name for all the hooks."""
+        return f"hooks of {self.name or 'the module'}"
+
+
+def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield the keys whose values differ, are new or are gone."""
+    return (key for key in {**before, **now} if not same(before.get(key, _MISSING), now.get(key, _MISSING)))
+
+
+def same(value: Any, other: Any) -> bool:
+    """Return whether two values are the same object, or equal plain values."""
+    if value is other:
+        return True
+    if type(value) is not type(other):
+        return False
+    if isinstance(value, tuple):
+        return len(value) == len(other) and all(map(same, value, other))
+    return isinstance(value, _PLAIN_TYPES) and bool(value == other)
+
+
+STATE_SEARCH_DEPTH = 12
+STATE_SEARCH_OBJECTS = 50_000
+MAX_ITEMS = 1_000
+"""The depth, the number of objects, and the number of items per container to which the search goes."""
+
+_ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
+_DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
+_LIST_TYPES = (list, deque, set)
+_FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
+_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
+"""The containers in which a module keeps its parameters, children and hooks: all other attributes are the user's."""
+_MODULE_HOOKS = tuple(sorted(name for name in _HIDDEN_ATTRIBUTES if "_hooks" in name))
+_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+@dataclass
+class Reach:
+    """The variables that a call can assign to, and the tensors and random generators that it can reach.
+
+    ``names`` are those of the tensors in the user's program; several may have the same.
+    """
+
+    variables: list[Variables] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    generators: list[Generator] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A value that a call reaches, its name in the user's program, and whether it belongs to an argument."""
+
+    name: str
+    value: Any
+    argument: bool = False
+
+
+def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
+    """Search the function with its closure, globals, defaults and class, and the arguments."""
+    reachable = Reach()
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
+    level = [
+        *(_Reached(f"args[{index}]", value, argument=True) for index, value in enumerate(args)),
+        *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
+        _Reached("", fn),
+    ]
+    for _ in range(STATE_SEARCH_DEPTH):
+        next_level: list[_Reached] = []
+        for item in level:
+            if id(item.value) in seen or len(seen) > STATE_SEARCH_OBJECTS or not is_readable(item.value):
+                continue
+            if isinstance(item.value, _ATOMIC_TYPES):
+                continue
+            seen[id(item.value)] = item.value
+            next_level += _values_below(item, reachable)
+        level = next_level
+    return reachable
+
+
+def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+    """Add ``item`` to ``reachable``, and yield what it holds."""
+    name, value = item.name, item.value
+    match value:
+        case torch.Tensor():
+            reachable.tensors.append(value)
+            reachable.names.append(name)
+            if value.is_leaf and value.requires_grad:
+                reachable.variables.append(Hooks(name, value, stores=_TENSOR_HOOKS))
+        case nn.Module():
+            yield from _module_values(value, name, reachable)
+        case types.FunctionType():
+            yield from _function_values(value, reachable)
+        case types.MethodType():
+            yield from (_Reached(name, value.__self__), _Reached(name, value.__func__))
+        case types.BuiltinMethodType():
+            yield _Reached(name, value.__self__)
+        case _ if isinstance(value, LRU_CACHE):
+            reachable.variables.append(CallCache(value.__wrapped__.__name__, value))
+            yield _Reached(name, value.__wrapped__)
+        case functools.partial():
+            yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
+            yield from (_Reached(key, arg, argument=True) for key, arg in value.keywords.items())
+            yield _Reached(name, value.func)
+        case type():
+            yield from _class_values(value, reachable)
+        case Mapping() | list() | tuple() | set() | frozenset() | deque():
+            yield from _container_values(item, reachable)
+        case _ if isinstance(value, Generator):
+            reachable.generators.append(value)
+        case _:
+            yield from _object_values(item, reachable)
+
+
+def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+    """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
+    name, value = item.name, item.value
+    if type(value) in _DICT_TYPES:
+        reachable.variables.append(Keys(name, value, whole=item.argument))
+    elif type(value) in _LIST_TYPES:
+        reachable.variables.append(Items(name, value, whole=item.argument))
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+    yield from (_Reached(f"{name}[{key!r}]", entry, item.argument) for key, entry in itertools.islice(pairs, MAX_ITEMS))
+    if not isinstance(value, (tuple, frozenset)):
+        yield from _object_values(item, reachable)
+
+
+def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
+    reachable.variables.append(Attributes(name, module, hidden=_HIDDEN_ATTRIBUTES))
+    reachable.variables.append(Hooks(name, module, stores=_MODULE_HOOKS))
+    for store in ("_parameters", "_buffers", "_modules"):
+        entries = vars(module)[store]
+        reachable.variables.append(Keys(name, entries, attributes=True))
+        yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
+    user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
+    yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)
+    yield _Reached(type(module).__qualname__, type(module))
+
+
+def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
+    """Read a namespace, or an object of a class that is not torch's, NumPy's or the standard library's."""
+    cls = type(item.value)
+    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES and cls not in _NAMESPACES:
+        return
+    attributes = Attributes(item.name, item.value, whole=item.argument)
+    reachable.variables.append(attributes)
+    yield from (_Reached(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items())
+    yield _Reached(cls.__qualname__, cls)
+
+
+def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
+    """Read the classes of the user's own code: their attributes, and what their methods use."""
+    for base in cls.__mro__:
+        file = getattr(sys.modules.get(base.__module__), "__file__", "")
+        if base.__module__.partition(".")[0] in _FOREIGN_PACKAGES or _is_installed(file):
+            continue
+        reachable.variables.append(ClassAttributes(base.__qualname__, base))
+        for key, value in vars(base).items():
+            # Class methods and static methods hold the function.
+            yield _Reached(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
+
+
+def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
+    """Read what a function closes over, its defaults, and the globals it uses; those it assigns can be restored."""
+    if _is_installed(function.__code__.co_filename):
+        yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
+        return
+    reachable.variables.append(Attributes(function.__name__, function))
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        variable = ClosureVariable(name, cell)
+        reachable.variables.append(variable)
+        yield from (_Reached(name, value) for value in variable.read().values())
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    yield from (_Reached("", value) for value in defaults)
+    names, assigned = _globals_of(function.__code__)
+    if assigned:
+        reachable.variables.append(Keys("", function.__globals__, only=assigned))
+    yield from (_Reached(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
+
+
+@functools.lru_cache(maxsize=2048)
+def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of globals and attributes that code uses, and of globals it assigns; with inner functions."""
+    names = set(code.co_names)
+    assigned = {
+        str(step.argval) for step in dis.get_instructions(code) if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner_names, inner_assigned = _globals_of(constant)
+            names |= inner_names
+            assigned |= inner_assigned
+    return frozenset(names), frozenset(assigned)
+
+
+def _is_installed(file: str | None) -> bool:
+    """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
+    path = (file or "").replace("\\", "/")
+    return (
+        "/site-packages/" in path
+        or "/dist-packages/" in path
+        or path.startswith((f"{sys.base_prefix}/lib/", "<frozen"))
+    )
+
+
+def _dotted(name: str, key: str) -> str:
+    return f"{name}.{key}" if name else str(key)

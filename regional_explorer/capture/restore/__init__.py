@@ -1,1 +1,0 @@
-"""Restores what a call changed: tensors, attributes, random generators; mutes repeated prints."""

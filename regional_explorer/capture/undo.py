@@ -1,0 +1,328 @@
+"""Restores tensors written in place and random generators; mutes repeated prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regional_explorer.capture.source_lines import at_line, innermost_user_line
+from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.record.grouping import grouped
+from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
+
+
+class UndoLog(TorchDispatchMode):
+    """Watches one call and copies every storage of the user's just before it is first written to.
+
+    A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
+    and resets the version counters of all ``tensors`` that share the storage, so that ``backward`` of a loss that the
+    user computed before still works: a write to ``weight.data`` counts for ``weight`` once the call is traced. A write
+    of a value that requires grad attaches the tensor to the call's autograd graph: ``restore()`` detaches it. Torch
+    cannot detach views, so the call must not attach a tensor of which ``tensors``, the user's, contain views.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions the user compiled run as they are inside the call, flex_attention among them."""
+        return True
+
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        # Weak references keep the address of a freed storage from being reused.
+        self._made_storages: dict[int, StorageWeakRef] = {}
+        self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._tensor_copies: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # of those without a storage: sparse ones
+        self._versions: dict[int, tuple[torch.Tensor, int]] = {}
+        self._leaves: dict[int, torch.Tensor] = {}
+        tensors = list(tensors)
+        self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
+        self._by_storage = grouped(
+            (storage._cdata, tensor)
+            for tensor in tensors
+            if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # those have no version
+        )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run ``func``, first copying what it is about to write to.
+
+        Raises:
+            CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
+        """
+        keywords = dict(kwargs or {})
+        if written := written_arguments(func, args, keywords):
+            attaches = torch.is_grad_enabled() and _any_requires_grad((*args, *keywords.values()))
+            for tensor in written:
+                self._save_storage(tensor, attaches=attaches)
+        result = func(*args, **keywords)
+        self._note_made(result, args)
+        return result
+
+    def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
+        storage = _storage_of(tensor)
+        if storage is None:
+            made = self._made_tensors.get(id(tensor))
+            if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or (made is not None and made() is tensor):
+                return
+        elif storage._cdata in self._made_storages:
+            return
+        if not tensor.is_inference():
+            base = base_of(tensor)
+            if attaches and (tensor.is_floating_point() or tensor.is_complex()):
+                self._refuse_if_undetachable(base)
+            if base.is_leaf:
+                self._leaves[id(base)] = base
+            for sharing in (tensor, *(self._by_storage.get(storage._cdata, ()) if storage is not None else ())):
+                self._versions.setdefault(id(sharing), (sharing, sharing._version))
+        if storage is None:
+            if id(tensor) not in self._tensor_copies:
+                self._tensor_copies[id(tensor)] = (tensor, tensor.detach().clone())
+        elif storage._cdata not in self._copies:
+            self._copies[storage._cdata] = (storage, storage.clone())
+
+    def _refuse_if_undetachable(self, base: torch.Tensor) -> None:
+        if id(base) in self._viewed:
+            kind = "that is a view, or has views outside of the call"
+        elif not base.is_leaf and id(base) not in self._leaves:
+            kind = "that is part of an autograd graph already"
+        else:
+            return
+        where = at_line(innermost_user_line(traceback.extract_stack()))
+        raise CaptureError(
+            RefusalCode.CALL_ATTACHES,
+            f"The call writes in place{where} to a tensor {kind}. The write would attach it to the graph of the call, "
+            "and that could not be undone. Pass x.detach() for it, which shares its memory, or write under "
+            "torch.no_grad().",
+        )
+
+    def _note_made(self, result: Any, args: Sequence[Any]) -> None:
+        argument_ids = {storage._cdata for storage in map(_storage_of, args) if storage is not None}
+        for tensor in result if isinstance(result, (list, tuple)) else (result,):
+            storage = _storage_of(tensor)
+            if storage is None:
+                if isinstance(tensor, torch.Tensor) and not any(tensor is argument for argument in args):
+                    self._made_tensors[id(tensor)] = weakref.ref(tensor)
+            elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
+                self._made_storages[storage._cdata] = StorageWeakRef(storage)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop watching."""
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
+        self._made_storages.clear()
+        self._made_tensors.clear()
+
+    @property
+    def wrote(self) -> bool:
+        """Whether the call changed a tensor of the user's in place."""
+        return bool(self._copies or self._tensor_copies)
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether the content of a tensor was saved: the call wrote to it, or may write to it."""
+        storage = _storage_of(tensor)
+        return id(tensor) in self._tensor_copies if storage is None else storage._cdata in self._copies
+
+    def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Return what a tensor held before the call, None if that was not saved or has another size now."""
+        if not self.has(tensor):
+            return None
+        if id(tensor) in self._tensor_copies:
+            return self._tensor_copies[id(tensor)][1]
+        storage, copy = self._copies[tensor.untyped_storage()._cdata]
+        if storage.nbytes() != copy.nbytes():
+            return None
+        empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+    def as_now(self, tensors: Iterable[torch.Tensor] = ()) -> UndoLog:
+        """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
+
+        Raises:
+            CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
+        """
+        log = UndoLog()
+        log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
+        log._tensor_copies = {
+            key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()
+        }
+        log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
+        log._leaves = dict(self._leaves)
+        for leaf in log._leaves.values():
+            if not leaf.is_leaf:
+                raise CaptureError(
+                    RefusalCode.CALL_ATTACHES,
+                    f"A tensor that the call writes in place, of shape {tuple(leaf.shape)}, has become part of an "
+                    "autograd graph since the call was explored, perhaps because the program made the same call. "
+                    "Detach it with x.detach_().",
+                )
+        for tensor in tensors:
+            log._save_storage(tensor)
+        return log
+
+    def restore(self) -> None:
+        """Restore the storages to their content before the call, and detach the tensors that it attached."""
+        for storage, copy in self._copies.values():
+            if storage.nbytes() != copy.nbytes():
+                storage.resize_(copy.nbytes())
+            storage.copy_(copy)
+        with torch.no_grad():
+            for tensor, content in self._tensor_copies.values():
+                tensor.copy_(content)
+        for leaf in self._leaves.values():
+            if not leaf.is_leaf:
+                leaf.detach_()
+        set_versions(self._versions.values())
+
+
+def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the addresses of the storages of tensors."""
+    return {storage._cdata for storage in map(_storage_of, tensors) if storage is not None}
+
+
+def _any_requires_grad(values: Iterable[Any]) -> bool:
+    tensors = (tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+
+
+def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError, ValueError):  # wrapper subclasses and lazy parameters have none
+        return None
+
+
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+"""A random generator that a program may own."""
+
+
+class RandomState:
+    """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's."""
+
+    def __init__(self, generators: Sequence[Generator] = ()) -> None:
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
+        self._python = random.getstate()
+        self._generators = [(generator, _state_of(generator)) for generator in generators]
+
+    def is_unchanged(self) -> bool:
+        """Return whether all generators are still in the saved states."""
+        return (
+            torch.equal(self._torch, torch.get_rng_state())
+            and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
+            and self._python == random.getstate()
+            and repr(self._numpy) == repr(np.random.get_state())  # noqa: NPY002
+            and all(_equal_states(state, _state_of(generator)) for generator, state in self._generators)
+        )
+
+    def restore(self) -> None:
+        """Set all generators to the saved states."""
+        torch.set_rng_state(self._torch)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._python)
+        for generator, state in self._generators:
+            _set_state(generator, state)
+
+    def __enter__(self) -> Self:
+        """Enter a block after which the generators are in the states they had at construction."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Restore."""
+        self.restore()
+
+
+def _state_of(generator: Generator) -> Any:
+    match generator:
+        case random.Random():
+            return generator.getstate()
+        case np.random.Generator():
+            return generator.bit_generator.state
+        case _:
+            return generator.get_state()
+
+
+def _set_state(generator: Generator, state: Any) -> None:
+    match generator:
+        case random.Random():
+            generator.setstate(state)
+        case np.random.Generator():
+            generator.bit_generator.state = state
+        case _:
+            generator.set_state(state)
+
+
+def _equal_states(state: Any, other: Any) -> bool:
+    return torch.equal(state, other) if isinstance(state, torch.Tensor) else repr(state) == repr(other)
+
+
+_IS_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
+
+
+_STDOUT_LOCK = threading.Lock()
+_muted_blocks = 0
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Context manager: drop what the block prints, and what other threads print for it; other cells still print.
+
+    Blocks of several threads overlap in any order: the first one replaces ``sys.stdout``, the last one restores it.
+    """
+    global _muted_blocks  # noqa: PLW0603 - there is one sys.stdout for all
+    token = _IS_MUTED.set(True)
+    with _STDOUT_LOCK:
+        _muted_blocks += 1
+        if not isinstance(sys.stdout, _MutedStream):
+            sys.stdout = _MutedStream(sys.stdout)
+    try:
+        yield
+    finally:
+        with _STDOUT_LOCK:
+            _muted_blocks -= 1
+            if _muted_blocks == 0 and isinstance(sys.stdout, _MutedStream):
+                sys.stdout = sys.stdout.stream
+        _IS_MUTED.reset(token)
+
+
+class _MutedStream(io.TextIOBase):
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write ``text``, unless it comes from a muted block."""
+        return len(text) if _IS_MUTED.get() else int(self.stream.write(text) or 0)
+
+    def flush(self) -> None:
+        """Flush the original stream."""
+        self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)

@@ -1,0 +1,250 @@
+"""What CI asks of a plan: compare, check, doctor."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.command.options import CommandError
+from regional_explorer.compiler.toolchain import Finding, torch_findings
+from regional_explorer.errors import listing
+from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
+from regional_explorer.record.diagnostic import DiagnosticCode, Severity
+from regional_explorer.record.partition import State
+from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import MIN_FLOOR, median_and_iqr, paired_ratios, rank_interval, verdict_of
+from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, VariantName, Verdict
+from regional_explorer.style.formats import bounds
+
+if TYPE_CHECKING:
+    from regional_explorer.compiler.run import ProgressCallback
+
+
+AGAINST: Mapping[str, tuple[VariantName, ...]] = {
+    "eager": (VariantName.EAGER,),
+    "torch.compile": (VariantName.EAGER, VariantName.FULL),
+}
+"""What a plan must not be slower than, by the value of ``--against``."""
+
+BROKEN_PLAN_CODES = frozenset(
+    {
+        DiagnosticCode.REGION_EMPTY,
+        DiagnosticCode.REGION_LOST,
+        DiagnosticCode.REGION_FAILED,
+        DiagnosticCode.CONFIG_UNKNOWN,
+        DiagnosticCode.PLAN_DIFFERS,
+        DiagnosticCode.NO_COMPILER,
+    }
+)
+"""The diagnostics that, as a warning or an error, mean that a plan does not hold."""
+
+
+@dataclass(frozen=True)
+class PlanSpeed:
+    """How fast the whole call is under the plan: the speedup ``against`` something else, with its interval.
+
+    ``verdict`` is that of the samples, or says why there is none.
+    """
+
+    against: str
+    verdict: str
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the plan is certainly slower."""
+        return self.verdict == Verdict.SLOWER
+
+    def __str__(self) -> str:
+        """Return one line."""
+        figure = "" if self.speedup is None else f"{self.speedup:.2f}× ({bounds(self.low, self.high)}), "
+        return f"against {self.against}: {figure}{self.verdict}"
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """The result: how many partitions are compiled, the numerics verdict, the speeds, and the problems."""
+
+    partitions: int
+    compiled: int
+    numerics: str
+    speeds: tuple[PlanSpeed, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the plan holds."""
+        return not self.problems
+
+    @property
+    def slower_than(self) -> tuple[str, ...]:
+        """What the plan is certainly slower than."""
+        return tuple(speed.against for speed in self.speeds if speed.is_slower)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {"holds": self.holds, "slower_than": self.slower_than, **asdict(self)}
+
+    def __str__(self) -> str:
+        """Return one line for each thing checked, and one per problem."""
+        slower = f", but is slower than {' and '.join(self.slower_than)}" if self.holds and self.slower_than else ""
+        return "\n".join(
+            [
+                f"The plan {'holds' if self.holds else 'does not hold'}{slower}.",
+                f"compiled: {self.compiled} of {self.partitions} partitions",
+                f"numerics: {self.numerics}",
+                *map(str, self.speeds),
+                *self.problems,
+            ]
+        )
+
+
+def check_saved_plan(
+    plan: Path,
+    call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
+    *,
+    grad: bool | None,
+    dynamic: bool | None,
+    against: str,
+    budget_s: float,
+    progress: ProgressCallback,
+) -> PlanCheck:
+    """Explore a call (function, arguments) under a saved plan, compile it, check the numerics and measure it.
+
+    Raises:
+        RegionalExplorerError: as ``rx.explore`` and ``ex.benchmark``.
+    """
+    from regional_explorer.exploration.exploration import explore
+    from regional_explorer.record.json_file import load_plan_file
+
+    fn, args, kwargs = call
+    explored = load_plan_file(plan).explored
+    partitioner = explored.partitioner if explored else "default"
+    exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
+    with closing(exploration):
+        variants = (*AGAINST[against], VariantName.REGIONAL)
+        exploration.benchmark(variants, budget_s, regions=False, progress=progress)
+        return plan_check(exploration.session, against)
+
+
+def plan_check(session: Session, against: str) -> PlanCheck:
+    """Return what a session that was measured says of its plan."""
+    problems = [
+        str(diagnostic)
+        for diagnostic in session.diagnostics
+        if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
+    ]
+    verdicts = (timing.numerics for timing in session.timings if timing.variant == VariantName.REGIONAL)
+    verdict = next(verdicts, NumericsVerdict.NOT_CHECKED)
+    if verdict is NumericsVerdict.FAILED:
+        rows = (row for row in session.numerics if row.variant == VariantName.REGIONAL)
+        tensors = [row.tensor for row in rows if row.verdict is NumericsVerdict.FAILED]
+        problems.append(f"The numerics check failed: {listing(tensors) or 'a result differs'}.")
+    enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
+    compiled = sum(partition.state in {State.COMPILED, State.MEASURED} for partition in enabled)
+    speeds = tuple(plan_speed(session, variant) for variant in AGAINST[against])
+    return PlanCheck(len(enabled), compiled, str(verdict), speeds, tuple(problems))
+
+
+def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
+    """Return how fast the whole call is under the plan, against a variant of the same rounds."""
+    against = "torch.compile" if variant is VariantName.FULL else str(variant)
+    regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
+    if regional is None or other is None:
+        return PlanSpeed(against, "not measured")
+    if NumericsVerdict.FAILED in (regional.numerics, other.numerics):
+        return PlanSpeed(against, "not comparable: a numerics check failed")
+    if variant is VariantName.EAGER:
+        timing = regional
+        return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
+    ratios = paired_ratios(other.samples_s, regional.samples_s)
+    interval = rank_interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
+    if interval is None or len(ratios) < LEAST_SAMPLES:
+        return PlanSpeed(against, str(Verdict.UNKNOWN))
+    middle, _ = median_and_iqr(ratios)
+    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *interval)
+
+
+@dataclass(frozen=True)
+class SpeedComparison(SpeedChange):
+    """How the speedup over eager changed between two sessions, from ``before`` to ``after``, and what else changed."""
+
+    before: float | None = None
+    after: float | None = None
+    plans_differ: tuple[tuple[str, ...], ...] = ()
+    changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the comparison in one line, and how the plans differ."""
+        plans = [f"{name}: {'; '.join(texts)}" for name, texts in zip("AB", self.plans_differ, strict=False) if texts]
+        plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
+        if self.slowdown is None or self.low is None or self.high is None:
+            return "\n".join([self.problem, *plans])
+        word = "slower" if self.slowdown >= 1.0 else "faster"
+        change = (
+            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(self.slowdown - 1.0):.1%} {word} "
+            f"({CONFIDENCE:.0%} interval of the change in time: {self.low - 1.0:+.1%} to {self.high - 1.0:+.1%})."
+        )
+        return "\n".join([change, *plans])
+
+
+def compare_speed(before: Session, after: Session) -> SpeedComparison:
+    """Compare the whole call's speedup over eager, each against the eager samples of its own session.
+
+    Raises:
+        SessionError: as ``speed_change``.
+    """
+    change = speed_change(before, after)
+    plans = tuple(map(tuple, differences([before.plan, after.plan])))
+    earlier, later = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
+    return SpeedComparison(
+        **asdict(change), before=earlier, after=later, plans_differ=plans, changed=tuple(changes(before, after))
+    )
+
+
+def read_limit(text: str) -> float:
+    """Return ``3%`` or ``0.03`` as 0.03.
+
+    Raises:
+        CommandError: it is neither form, or not below 1.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    limit = float(match[1]) / (100.0 if match[2] else 1.0) if match else -1.0
+    if not 0.0 <= limit < 1.0:
+        raise CommandError(f"--fail-if-slower takes a fraction below 1, such as 3% or 0.03; got {text!r}.")
+    return limit
+
+
+def examine() -> Iterator[Finding]:
+    """Yield a finding for torch, the C++ compiler, GPUs, and each package for drawing and notebooks."""
+    yield Finding("Python", works=True, found=platform.python_version(), needed=True)
+    if importlib.util.find_spec("torch") is None:
+        yield Finding("torch", works=False, found="not installed", remedy="pip install torch", needed=True)
+    else:
+        yield from torch_findings()
+    yield _package_finding("rx.explore and its tables", "pandas", needed=True)
+    for name, package in (
+        ("layout of graphs", "pygraphviz"),
+        ("ex.graph()", "graphviz"),
+        ("JupyterLab", "jupyterlab"),
+        ("panel", "ipywidgets"),
+        ("graph of the panel", "anywidget"),
+    ):
+        yield _package_finding(name, package)
+
+
+def _package_finding(name: str, package: str, *, needed: bool = False) -> Finding:
+    try:
+        return Finding(name, works=True, found=f"{package} {importlib.metadata.version(package)}", needed=needed)
+    except importlib.metadata.PackageNotFoundError:
+        remedy = f"pip install {package}"
+        return Finding(name, works=False, found=f"{package} is not installed", remedy=remedy, needed=needed)

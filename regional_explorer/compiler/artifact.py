@@ -1,0 +1,241 @@
+"""An artifact, the compiled callable of one partition; the store compiles, loads, keeps and packs artifacts by key."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Packed, library_path
+from regional_explorer.compiler.fingerprint import canonical
+from regional_explorer.compiler.key_changes import KNOWN_KEYS
+from regional_explorer.compiler.layouts import TOKEN, Layout
+from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
+from regional_explorer.record.artifact import ArtifactCompile, code_hash
+from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
+from regional_explorer.torch_api.inductor import Compiled, compile_piece, load_compiled
+from regional_explorer.torch_api.release import GeneratedCode
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """The compiled callable of one piece under one config.
+
+    ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
+    ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
+    returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
+    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one.
+    """
+
+    key: str
+    call: BoxedCall
+    code: str
+    config: Mapping[str, Any] | None
+    made: ArtifactCompile
+    guard: Callable[[Sequence[Any]], bool] | None = None
+    dynamic: bool = False
+    pack: Callable[[], Packed] | None = None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The dynamic sizes of a piece: argument and dimension of each (-1 for a number), and their guard."""
+
+    places: Sequence[tuple[int, int]] = ()
+    guard: Guard | None = None
+
+    def packed(self) -> bytes:
+        """Return the sizes as bytes: a pickle of tuples and of sympy's and torch's expressions."""
+        guard = self.guard and (self.guard.names, self.guard.conditions)
+        return pickle.dumps((tuple(self.places), guard))
+
+    @classmethod
+    def unpacked(cls, content: bytes, inputs: Sequence[Layout]) -> Sizes:
+        """Return the sizes that ``packed`` wrote for a piece with these inputs.
+
+        Raises:
+            Exception: of some kind, if they are anything else.
+            DamagedError: they are those of another piece.
+        """
+        places, guard = pickle.loads(content)  # noqa: S301 - artifacts are code, and the user named their directory
+        sizes = cls([(argument, dim) for argument, dim in places], None if guard is None else Guard(*guard))
+        values = [inputs[argument].value if dim < 0 else inputs[argument].size[dim] for argument, dim in sizes.places]
+        if not all(type(value) is int for value in values) or (sizes.guard is not None and not sizes.guard(values)):
+            raise DamagedError("its sizes are those of another partition")
+        return sizes
+
+
+@dataclass
+class ArtifactStore:
+    """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
+
+    ``retried`` are the keys of failures not caused by the region, such as a full disk: the next compile tries again.
+    ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
+    for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
+    of artifacts and of code that was generated but not compiled. ``run_inductor`` compiles a piece.
+    """
+
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    retried: set[str] = field(default_factory=set)
+    compiles: int = 0
+    generated: GeneratedCode = field(default_factory=GeneratedCode)
+    folder: ArtifactFolder | None = None
+    hashes: dict[str, str] = field(default_factory=dict)
+    run_inductor: Callable[..., Compiled] = compile_piece
+
+    def load(
+        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
+    ) -> Artifact | None:
+        """Return the artifact of ``piece`` under ``config`` from the folder, None if it has none that fits."""
+        if self.folder is None:
+            return None
+
+        def assemble(packed: Packed) -> Artifact:
+            sizes = Sizes.unpacked(packed.sizes, inputs)
+            libraries = {name: library_path(content) for name, content in packed.libraries.items()}
+            return _assembled_artifact(key, load_compiled(packed.code, libraries, config), sizes, inputs)
+
+        with compile_lock(), self.generated.collected():
+            artifact = self.folder.load(label_of(key, piece, inputs, config, fingerprint), assemble)
+        if artifact is not None:
+            self.artifacts[key] = artifact
+        return artifact
+
+    def make(
+        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
+    ) -> Artifact:
+        """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
+
+        Raises:
+            RegionCompileError: as ``compile``.
+        """
+        folder = self.folder
+        if folder is None:
+            return self.compile(key, piece, inputs, config)
+        label = label_of(key, piece, inputs, config, fingerprint)
+        folder.note_missing(label)
+        artifact = self.compile(key, piece, inputs, config)
+        with compile_lock(), self.generated.collected():
+            save_artifact(folder, label, artifact)
+        return artifact
+
+    def code_hash(self, key: str) -> str | None:
+        """Return the hash of the code that an artifact has, or would have; None if it is not known."""
+        artifact = self.artifacts.get(key)
+        if key not in self.hashes and artifact is not None and artifact.code:
+            self.hashes[key] = code_hash(artifact.code)
+        return self.hashes.get(key)
+
+    def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+        """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
+
+        Raises:
+            RegionCompileError: it failed; the failure is kept too, so that it is not repeated.
+        """
+        self.compiles += 1
+        try:
+            with compile_lock(), self.generated.collected():
+                artifact = self._compile_piece(key, piece, inputs, config)
+        except RegionCompileError as error:
+            self.failures[key] = str(error)
+            if isinstance(error, CompileEnvironmentError):
+                self.retried.add(key)
+            raise
+        except Exception as error:
+            self.failures[key] = f"{type(error).__name__}: {error}"
+            raise RegionCompileError(self.failures[key]) from error
+        self.failures.pop(key, None)
+        self.retried.discard(key)
+        self.artifacts[key] = artifact
+        return artifact
+
+    def _compile_piece(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
+        mode = fake_mode_with_symbols()
+        gm, fakes, symbols = canonical(piece, inputs, mode)
+        compiled = self.run_inductor(gm, fakes, mode, config)
+        sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
+
+        def pack() -> Packed:
+            shipment = compiled.pack()
+            return Packed(shipment.code, sizes.packed(), shipment.libraries)
+
+        return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=pack)
+
+
+def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str) -> Label:
+    """Return the label by which an artifact of a piece with this fingerprint is found in a folder."""
+    devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
+    return Label.here(key, piece.claim.region, piece.graph_id, fingerprint, config, devices)
+
+
+def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
+    """Yield the devices of all values of a graph, and those that its ops are given."""
+    found: list[Any] = []
+    for node in gm.graph.nodes:
+        constant = resolve(gm, node) if node.op == "get_attr" else None
+        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), found.append)
+    for value in found:
+        if isinstance(value, (torch.Tensor, torch.device)):
+            yield str(value.device if isinstance(value, torch.Tensor) else value)
+    for _, body in bodies(gm):
+        yield from _devices_in(body)
+
+
+def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> str | None:
+    """Save an artifact that was compiled in this process; return the SHA-256 of its file, None if that failed."""
+    return None if artifact.pack is None else folder.save(label, artifact.pack)
+
+
+def _assembled_artifact(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
+    places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
+    call = _with_sizes(compiled.call, places) if places else compiled.call
+    tokens = [index for index, layout in enumerate(inputs) if layout == TOKEN]
+    return Artifact(
+        key=key,
+        call=_with_tokens(call, tokens) if tokens else call,
+        code=compiled.code,
+        config=compiled.config,
+        made=KNOWN_KEYS.compared(replace(compiled.made, artifact=key), compiled.key),
+        guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
+        dynamic=bool(sizes.places),
+    )
+
+
+def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
+    def call_with_sizes(args: list[Any]) -> Any:
+        args[:0] = [args[argument].shape[dim] for argument, dim in places]
+        return call(args)
+
+    return call_with_sizes
+
+
+def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
+    """Pass empty tensors as effect tokens, as the trace had them.
+
+    AOTAutograd passes None, which its own code for dynamic sizes treats as a tensor (torch 2.13: "'NoneType' object has
+    no attribute '_dynamo_propagated_dynamic_indices'").
+    """
+    empty = torch.empty(0)
+
+    def call_with_tokens(args: list[Any]) -> Any:
+        for index in tokens:
+            args[index] = empty
+        return call(args)
+
+    return call_with_tokens
+
+
+def _guard_on_args(
+    check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]
+) -> Callable[[Sequence[Any]], bool]:
+    def allowed(args: Sequence[Any]) -> bool:
+        return check([args[index] if dim < 0 else args[index].shape[dim] for index, dim in places])
+
+    return allowed

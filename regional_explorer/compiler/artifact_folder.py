@@ -1,0 +1,416 @@
+"""Artifacts on disk: files named by their content, and manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regional_explorer.errors import ArtifactError, count, shown_value
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.files import replacing
+from regional_explorer.record.json_file import from_json
+from regional_explorer.torch_api.config import Settings
+from regional_explorer.torch_api.environment import Machine
+from regional_explorer.torch_api.inductor import inductor_cache_directory
+from regional_explorer.torch_api.shipping import ShipmentError
+
+ARTIFACT_FORMAT = 2
+MANIFEST_KIND = "regional-explorer artifacts"
+_LIBRARIES = "libraries/"
+
+
+class DamagedError(Exception):
+    """A file is not what this package wrote, or others may have changed it."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """What identifies an artifact: its partition's fingerprint, its config, the global settings and the machine.
+
+    ``region`` and ``graph`` are those of the first partition that has it.
+    """
+
+    key: str
+    region: str
+    graph: str
+    fingerprint: str
+    config: Mapping[str, str]
+    settings: Mapping[str, str]
+    machine: Machine
+
+    @classmethod
+    def here(
+        cls, key: str, region: str, graph: str, fingerprint: str, config: Mapping[str, Any], devices: set[str]
+    ) -> Label:
+        """Return the label that an artifact has when it is compiled in this process, under its current settings."""
+        config_texts = {name: repr(value) for name, value in sorted(config.items())}
+        return cls(key, region, graph, fingerprint, config_texts, Settings.now().facts(), Machine.here(devices))
+
+    def mismatch(self, needed: Label) -> str:
+        """Return why an artifact with this label cannot be used where the ``needed`` one is."""
+        if why := self.machine.mismatch(needed.machine):
+            return why
+        if self.fingerprint != needed.fingerprint:
+            return "they are for another graph, or for inputs of other sizes"
+        changed = _changed_values(self.config, needed.config) or _changed_values(self.settings, needed.settings)
+        if not changed:
+            return "they are from another version of this package"
+        return f"they were compiled under {', '.join(changed)}"
+
+    def distance(self, needed: Label) -> int:
+        """Return how many keys of the config and how many settings are other ones."""
+        return len(_changed_values(self.config, needed.config)) + len(_changed_values(self.settings, needed.settings))
+
+
+def _changed_values(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    names = [name for name in (*then, *(set(now) - set(then))) if then.get(name) != now.get(name)]
+    return [f"{name}={then.get(name, 'the default')}, here {now.get(name, 'the default')}" for name in names]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An artifact as a manifest lists it: its label, and the SHA-256 of its file."""
+
+    label: Label
+    sha256: str
+
+
+def sha256_of(content: bytes) -> str:
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def manifest_content(entries: Sequence[Entry]) -> bytes:
+    """Return the content of a manifest."""
+    manifest = {"kind": MANIFEST_KIND, "format": ARTIFACT_FORMAT, "artifacts": [asdict(entry) for entry in entries]}
+    return json.dumps(manifest, indent=1).encode()
+
+
+def read_manifest(content: bytes) -> tuple[Entry, ...]:
+    """Return the artifacts that a manifest lists.
+
+    Raises:
+        DamagedError: it is not a manifest of this format.
+    """
+    try:
+        manifest = json.loads(content)
+        if not isinstance(manifest, dict) or manifest.get("kind") != MANIFEST_KIND:
+            raise DamagedError("it was not written by this package")
+        if manifest["format"] != ARTIFACT_FORMAT:
+            raise DamagedError(f"it has format {manifest['format']}; this version reads format {ARTIFACT_FORMAT}")
+        return from_json(tuple[Entry, ...], manifest["artifacts"])
+    except (ValueError, KeyError, RecursionError) as problem:
+        raise DamagedError(f"it was not written by this package ({type(problem).__name__}: {problem})") from problem
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An artifact as bytes: its code as torch pickles it, its dynamic sizes, its shared objects by name."""
+
+    code: bytes
+    sizes: bytes
+    libraries: Mapping[str, bytes]
+
+
+def archive_of(key: str, packed: Packed) -> bytes:
+    """Return the content of the file of an artifact: equal ones have equal content."""
+    libraries = {f"{_LIBRARIES}{name}": library for name, library in sorted(packed.libraries.items())}
+    members = {"key": key.encode(), "code": packed.code, "sizes": packed.sizes, **libraries}
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, content in members.items():
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)  # a ZipInfo has a fixed date
+        return file.getvalue()
+
+
+def read_archive(content: bytes, key: str) -> Packed:
+    """Return the artifact in a file.
+
+    Raises:
+        Exception: of some kind, if it is not an archive of this package.
+        DamagedError: it is that of another artifact.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    if members["key"] != key.encode():
+        raise DamagedError("it is that of another artifact")
+    libraries = {
+        name.removeprefix(_LIBRARIES): library for name, library in members.items() if name.startswith(_LIBRARIES)
+    }
+    return Packed(members["code"], members["sizes"], libraries)
+
+
+def library_path(content: bytes) -> Path:
+    """Return the path of a shared object in Inductor's cache directory; it is written there if it is missing."""
+    path = Path(inductor_cache_directory(), "regional_explorer", f"x{sha256_of(content)[:32]}.so")
+    if path.exists() and path.stat().st_size == len(content) and path.read_bytes() == content:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, 0o600) as file:
+        file.write(content)
+    return path
+
+
+T = TypeVar("T")
+
+ARTIFACT_SUFFIX = ".artifact"
+_CONTENT_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+def folder_at(path: str | Path, *, listed: Collection[str] | None = None, is_trusted: bool = False) -> ArtifactFolder:
+    """Return the directory of artifacts at ``path``, which need not exist yet.
+
+    Raises:
+        ArtifactError: it is not a directory, or others may write it and it ``is_trusted`` not.
+    """
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise ArtifactError(f"artifacts={shown_value(path)}: give the path of a directory.")
+    if "\0" in str(path):
+        raise ArtifactError(f"artifacts={shown_value(path)}: a path cannot contain a null character.")
+    target = Path(path)
+    try:
+        os.fsencode(target)
+        status = target.stat() if target.exists() else None
+    except (OSError, ValueError) as problem:
+        raise ArtifactError(
+            f"artifacts={shown_value(path)}: this cannot be the path of a directory: {problem}."
+        ) from problem
+    if status is not None and not stat.S_ISDIR(status.st_mode):
+        raise ArtifactError(f"Artifacts are kept in a directory, and {target} is a file. Give another path.")
+    if status is not None and not is_trusted and (why := _why_unsafe(status)):
+        raise ArtifactError(
+            f"Artifacts are code, and {target} {why}: it is not used. Give a directory that only you and root may "
+            "write (chmod go-w, or a copy of your own). If you trust all who may write there, load from it with "
+            "rx.compile(…, trust_artifacts=True)."
+        )
+    return ArtifactFolder(target, listed, is_trusted)
+
+
+def _why_unsafe(status: os.stat_result) -> str:
+    """Return why others than this user and root may write a file or directory, or an empty text; as ssh judges keys.
+
+    Windows has no such permissions.
+    """
+    if not hasattr(os, "getuid"):
+        return ""
+    if status.st_uid not in (0, os.getuid()):
+        return "belongs to another user"
+    return f"may be written by others ({stat.filemode(status.st_mode)})" if status.st_mode & 0o022 else ""
+
+
+def _artifact_name(sha256: str) -> str:
+    return f"{sha256}{ARTIFACT_SUFFIX}"
+
+
+def _manifest_name(sha256: str) -> str:
+    return f"manifest-{sha256[:16]}.json"
+
+
+@dataclass
+class ArtifactFolder:
+    """The directory ``path``; ``findings`` are the diagnostics of what did not fit, was damaged or was not saved.
+
+    Only artifacts whose SHA-256 is ``listed`` are loaded; None: all. Files that others may write are loaded only if the
+    directory ``is_trusted``. Only manifests that existed when this object was made can be the reason for an
+    ``artifact-differs``, and only those of the same graph: a process like this one may be at work on the others.
+    """
+
+    path: Path
+    listed: Collection[str] | None = None
+    is_trusted: bool = False
+    findings: list[Diagnostic] = field(default_factory=list)
+    _manifests: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
+    _initial: tuple[Entry, ...] = ()
+    _older_files: int = 0
+    _damaged_keys: set[str] = field(default_factory=set)
+    _unusable: set[str] = field(default_factory=set)
+    _written: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Read the manifests."""
+        self._initial = tuple(self._entries())
+        self._older_files = sum(
+            not _CONTENT_NAME.fullmatch(path.stem) for path in self.path.glob(f"*{ARTIFACT_SUFFIX}")
+        )
+
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether there were artifacts when this object was made."""
+        return bool(self._initial)
+
+    def load(self, wanted: Label, assemble: Callable[[Packed], T]) -> T | None:
+        """Return what ``assemble`` makes of the saved artifact of ``wanted``.
+
+        None if none fits, or if it cannot be loaded; what is wrong with a file is then added to ``findings``.
+        """
+        problems = {}
+        for entry in self._fitting(wanted):
+            if self.listed is not None and entry.sha256 not in self.listed:
+                continue
+            path = self.path / _artifact_name(entry.sha256)
+            try:
+                return assemble(read_archive(self._read(path), wanted.key))
+            except DamagedError as problem:
+                problems[path] = str(problem)
+            except Exception as problem:  # noqa: BLE001 - its content may be anything, and is made anew in any case
+                problems[path] = f"it cannot be loaded: {type(problem).__name__}: {problem}"
+            self._unusable.add(entry.sha256)
+        for path, why in problems.items():
+            self._damaged_keys.add(wanted.key)
+            self._note_damaged(path, why, wanted.region)
+        return None
+
+    def note_missing(self, wanted: Label) -> None:
+        """Add a finding that says why none of the initial artifacts, if there are any, is that of ``wanted``."""
+        labels = [entry.label for entry in self._initial if entry.label.graph == wanted.graph]
+        if wanted.key in self._damaged_keys:
+            return
+        if any(entry in self._initial for entry in self._fitting(wanted)):
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"Region {wanted.region!r} is compiled again: {self.path} has artifacts for it that the plan does not "
+                "list, so they may be anyone's.",
+                wanted.region,
+                "Save the plan after its artifacts: it then lists them. If you trust all who may write there, load "
+                "whatever fits with rx.compile(…, trust_artifacts=True).",
+            )
+        elif labels:
+            labels.sort(key=lambda label: label.distance(wanted))
+            nearest = [
+                *(label for label in labels if label.fingerprint == wanted.fingerprint),
+                *(label for label in labels if label.region == wanted.region),
+            ]
+            why = nearest[0].mismatch(wanted) if nearest else f"there is none for region {wanted.region!r}"
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"Region {wanted.region!r} is compiled again: no artifact in {self.path} fits, {why}.",
+                wanted.region,
+                "Let rx.compile(…, artifacts=…) write them where the program runs, and the way it runs.",
+            )
+        elif self._older_files:
+            self._add_finding(
+                DiagnosticCode.ARTIFACT_DIFFERS,
+                f"{count(self._older_files, 'file')} in {self.path} are artifacts of format 1, which this version does "
+                f"not read: partitions are compiled again and saved in format {ARTIFACT_FORMAT}.",
+                None,
+                "Remove the old files, whose names have a hyphen.",
+            )
+
+    def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
+        """Write an artifact, unless it is there already, and return the SHA-256 of its file.
+
+        If that fails, add a finding and return None.
+        """
+        for entry in self._fitting(label):
+            if entry.sha256 not in self._unusable and self._is_intact(entry.sha256):
+                return entry.sha256
+        try:
+            return self.write(label, pack())
+        except (ShipmentError, OSError) as problem:
+            self._note_unsaved(f"An artifact of region {label.region!r} is", label.region, problem)
+            return None
+
+    def write(self, label: Label, packed: Packed) -> str:
+        """Write an artifact, which others see after ``finish``; return the SHA-256 of its file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        content = archive_of(label.key, packed)
+        entry = Entry(label, sha256_of(content))
+        self._put(self.path / _artifact_name(entry.sha256), content)
+        self._written.append(entry)
+        return entry.sha256
+
+    def finish(self) -> None:
+        """Write a manifest of what was written, when it is all that a graph needs."""
+        if not self._written:
+            return
+        content = manifest_content(self._written)
+        try:
+            self._put(self.path / _manifest_name(sha256_of(content)), content)
+        except OSError as problem:
+            self._note_unsaved("The list of artifacts is", None, problem)
+        self._written.clear()
+
+    def _entries(self) -> Iterator[Entry]:
+        """Yield what the manifests list, those that were written meanwhile too."""
+        for path in sorted(self.path.glob("manifest-*.json")):
+            if path.name not in self._manifests:
+                self._manifests[path.name] = ()
+                try:
+                    self._manifests[path.name] = read_manifest(self._read(path))
+                except DamagedError as problem:
+                    self._note_damaged(path, str(problem), None)
+        for entries in self._manifests.values():
+            yield from entries
+
+    def _fitting(self, wanted: Label) -> list[Entry]:
+        return [
+            entry
+            for entry in self._entries()
+            if entry.label.key == wanted.key and not entry.label.machine.mismatch(wanted.machine)
+        ]
+
+    def _is_intact(self, sha256: str) -> bool:
+        try:
+            self._read(self.path / _artifact_name(sha256))
+        except DamagedError:
+            return False
+        return True
+
+    def _read(self, path: Path) -> bytes:
+        """Return the content of a file that is named by its content.
+
+        Raises:
+            DamagedError: it has another content, cannot be read, or others may write it.
+        """
+        try:
+            with path.open("rb") as file:
+                why = "" if self.is_trusted else _why_unsafe(os.fstat(file.fileno()))
+                content = file.read()
+        except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
+            raise DamagedError(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from problem
+        sha256 = sha256_of(content)
+        if path.name not in (_artifact_name(sha256), _manifest_name(sha256)):
+            why = "does not have the content that its name says"
+        if why:
+            raise DamagedError(f"it {why}")
+        return content
+
+    def _put(self, path: Path, content: bytes) -> None:
+        self.path.mkdir(0o755, parents=True, exist_ok=True)
+        with replacing(path, 0o644) as file:
+            file.write(content)
+
+    def _note_damaged(self, path: Path, why: str, region: str | None) -> None:
+        self._add_finding(
+            DiagnosticCode.ARTIFACT_DAMAGED,
+            f"{path} cannot be used: {why}. What it was for is compiled again.",
+            region,
+            "Remove the file; it is written again if the directory can be written.",
+        )
+
+    def _note_unsaved(self, what: str, region: str | None, problem: Exception) -> None:
+        self._add_finding(
+            DiagnosticCode.ARTIFACT_UNSAVED,
+            f"{what} not saved in {self.path}: {problem}. It is compiled again in each process.",
+            region,
+            "Make the directory writable; what torch cannot serialize runs compiled here, but cannot be saved.",
+        )
+
+    def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
+        finding = Diagnostic(
+            code, message, Severity.WARNING, region=region, upstream="it has no artifacts.", remedy=remedy
+        )
+        if finding not in self.findings:
+            self.findings.append(finding)

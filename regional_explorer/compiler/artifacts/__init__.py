@@ -1,1 +1,0 @@
-"""Compiled partitions: what identifies them, the canonical form that Inductor compiles, and their storage."""

@@ -1,0 +1,316 @@
+"""Which configs a region can have: keys, values, limits."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.errors import (
+    InvalidConfigKeyError,
+    InvalidConfigValueError,
+    UnknownConfigKeyError,
+    did_you_mean,
+    shown_value,
+)
+from regional_explorer.record.json_file import LARGEST
+from regional_explorer.record.plan import DEFAULT
+from regional_explorer.torch_api.config import ConfigEntry, config_comments, config_entries
+
+_QUOTED_CHOICES = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(?:or )?"\w+"(?: \([^)]*\))?,? ?)+)')
+_NUMBERED_CHOICES = re.compile(r"(?<![\w.])(\d+) - [a-z]")
+_COMBINED_WORDS = re.compile(r"combinations of: (\w+(?:, \w+)+)")
+_BACKENDS_KEY = re.compile(r"max_autotune_\w+_backends")
+MOST_THREADS = 1024
+
+_NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "cpp.simdlen": (
+        lambda bits: bits in (0, 1, 128, 256, 512),
+        "it takes the bits of a vector register, 128, 256 or 512, or 0 for code without SIMD",
+    ),
+    "cpp.threads": (
+        lambda threads: threads == -1 or 1 <= threads <= MOST_THREADS,
+        f"it takes 1 to {MOST_THREADS:,}, or -1 for as many as torch has",
+    ),
+    "cpp.min_chunk_size": (lambda size: size >= 1, "it takes no number below 1"),
+}
+"""Which numbers keys take of which torch takes any, as it means something else by the others.
+
+A ``simdlen`` that no vector register has turns SIMD off (``pick_vec_isa`` in torch's cpu_vec_isa.py), and a number of
+threads below 1 is torch's own.
+"""
+
+
+def choices_of(key: str) -> tuple[Any, ...]:
+    """Return the values that the comment of ``key`` lists; none if it lists none."""
+    comment, default = config_comments().get(key, ""), config_entries()[key].default
+    if (quoted := _QUOTED_CHOICES.search(comment)) and (default is None or isinstance(default, str)):
+        words = tuple(re.findall(r'"(\w+)"', quoted[1]))
+        return (*words, *(() if default in words else (default,)))
+    numbered = tuple(dict.fromkeys(map(int, _NUMBERED_CHOICES.findall(comment))))
+    return numbered if len(numbered) > 1 and type(default) is int and default in numbered else ()
+
+
+def combined(key: str) -> tuple[str, ...]:
+    """Return the words that ``key`` takes as a comma-separated list; none if torch does not list them."""
+    comment = config_comments().get(key, "")
+    if _BACKENDS_KEY.fullmatch(key):  # the others say "as above"
+        comment = config_comments().get("max_autotune_gemm_backends", "")
+    match = _COMBINED_WORDS.search(comment)
+    return tuple(match[1].split(", ")) if match and isinstance(config_entries()[key].default, str) else ()
+
+
+def problem_of(key: str, value: Any) -> str | None:
+    """Return what is wrong with a value of the right type and what to give instead, or None."""
+    if isinstance(value, str) and (known_words := combined(key)):
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        unknown = [word for word in words if word.upper() not in map(str.upper, known_words)]
+        if unknown:
+            hint = did_you_mean(unknown[0].upper(), map(str.upper, known_words))
+            return f"there is no {unknown[0]!r}.{hint} It takes some of {', '.join(known_words)}, with commas between"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return "it takes no infinity or NaN"
+    if not -LARGEST <= value < LARGEST:
+        return "that number has more than 64 bits"
+    if key in _NUMBERS and not _NUMBERS[key][0](value):
+        return _NUMBERS[key][1]
+    return "it takes no number below 0" if value < 0 and not _may_be_negative(key) else None
+
+
+def _may_be_negative(key: str) -> bool:
+    """Return whether ``key`` takes negative numbers: its default is one, or its comment mentions them."""
+    default = config_entries()[key].default
+    mentioned = re.search(r"-1\b|negative", config_comments().get(key, ""))
+    return bool(mentioned) or (isinstance(default, (int, float)) and default < 0)
+
+
+_CACHE_REASON = "it steers Inductor's caches, which all regions share"
+_WORKERS_REASON = "it steers the compile workers, which all regions share"
+_INSTALL_REASON = "it depends on what is installed, not on the region"
+
+GLOBAL: Mapping[str, str] = {
+    "autotune_local_cache": _CACHE_REASON,
+    "autotune_remote_cache": _CACHE_REASON,
+    "bundled_autotune_remote_cache": _CACHE_REASON,
+    "force_disable_caches": _CACHE_REASON,
+    "fx_graph_cache": _CACHE_REASON,
+    "fx_graph_remote_cache": _CACHE_REASON,
+    "local_cache_dir": _CACHE_REASON,
+    "unsafe_skip_cache_dynamic_shape_guards": _CACHE_REASON,
+    "compile_threads": _WORKERS_REASON,
+    "quiesce_async_compile_pool": _WORKERS_REASON,
+    "use_static_triton_launcher": _WORKERS_REASON,
+    "worker_start_method": _WORKERS_REASON,
+    "worker_suppress_logging": _WORKERS_REASON,
+    "cpp.cxx": _INSTALL_REASON,
+    "cpu_backend": _INSTALL_REASON,
+    "cuda_backend": _INSTALL_REASON,
+    "xpu_backend": _INSTALL_REASON,
+    "triton.cudagraph_trees": "CUDA graph trees belong to the process, not to one region",
+    "cpp.force_inline_kernel": "the C++ build fails with it",  # torch 2.13 and 2.15: docs/upstream.md
+    "cpp_wrapper_build_separate": _WORKERS_REASON,
+}
+"""Keys that cannot be set for one region, each with the reason."""
+
+INERT_KEYS: Mapping[str, str] = {
+    "freezing": "weights are inputs of a region, so there is nothing to freeze",
+    "freezing_discard_parameters": "weights are inputs of a region, so there is nothing to freeze",
+    "triton.autotune_at_compile_time": "standalone_compile sets it itself",
+}
+"""Keys that Inductor accepts for a region and then does not use."""
+
+INERT_KEYS_ON_CPU: Mapping[str, str] = {
+    "max_autotune": "C++ GEMM templates need constant weights; those of a region are inputs",
+    "max_autotune_gemm": "C++ GEMM templates need constant weights; those of a region are inputs",
+    "max_autotune_pointwise": "it tunes Triton kernels",
+    "coordinate_descent_tuning": "it tunes Triton kernels",
+    "shape_padding": "it pads GPU matrix products",
+}
+
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "cpu": (
+        "max_fusion_size",
+        "cpp.simdlen",
+        "cpp.threads",
+        "cpp.max_horizontal_fusion_size",
+        "cpp.min_chunk_size",
+        "epilogue_fusion",
+        "pattern_matcher",
+        "inplace_buffers",
+        "realize_opcount_threshold",
+        "emulate_precision_casts",
+        "fallback_random",
+        "cpp_wrapper",
+    ),
+    "cuda": (
+        "max_autotune",
+        "coordinate_descent_tuning",
+        "max_autotune_gemm_backends",
+        "epilogue_fusion",
+        "shape_padding",
+        "combo_kernels",
+        "max_fusion_size",
+        "triton.cudagraphs",
+        "triton.persistent_reductions",
+        "triton.multi_kernel",
+        "emulate_precision_casts",
+        "fallback_random",
+    ),
+}
+"""The keys most worth trying, per device type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One config key for display: its type in words, default, allowed values, doc, and why it cannot be set."""
+
+    key: str
+    type_name: str
+    default: Any
+    choices: tuple[Any, ...]
+    doc: str
+    refused: str | None
+
+
+@functools.cache
+def catalogue() -> Mapping[str, ConfigKey]:
+    """Return every config key of the running torch, including those that cannot be set for one region."""
+    comments = config_comments()
+    return {
+        key: ConfigKey(
+            key=key,
+            type_name=_type_name(entry.value_type),
+            default=entry.default,
+            choices=_literal_choices(entry.value_type) or choices_of(key),
+            doc=comments.get(key, ""),
+            refused=_refusal_reason(entry),
+        )
+        for key, entry in config_entries().items()
+    }
+
+
+def check_key(key: str) -> ConfigKey:
+    """Return the catalogue's entry for ``key``.
+
+    Raises:
+        UnknownConfigKeyError: the running torch has no such key; near names are listed.
+        InvalidConfigKeyError: the key exists but cannot be set for one region; the reason is given.
+    """
+    entries = catalogue()
+    if not isinstance(key, str):
+        raise UnknownConfigKeyError(f"A config key is a string, such as 'max_fusion_size'; got {shown_value(key)}.")
+    if key not in entries:
+        subkeys = [name for name in entries if name.startswith(f"{key}.")]
+        hint = f" Write it with a dot, for example {subkeys[0]!r}." if subkeys else did_you_mean(key, entries)
+        raise UnknownConfigKeyError(f"torch._inductor.config has no key {shown_value(key)}.{hint}")
+    if (reason := entries[key].refused) is not None:
+        raise InvalidConfigKeyError(f"{key!r} cannot be set for one region: {reason}.")
+    return entries[key]
+
+
+def check_value(key: str, value: Any) -> Any:
+    """Return ``value`` if it fits ``key``.
+
+    Raises:
+        InvalidConfigValueError: it has the wrong type, or is not among the allowed values.
+        UnknownConfigKeyError, InvalidConfigKeyError: as ``check_key``.
+    """
+    entry = check_key(key)
+    if value is DEFAULT or value is entry.default:
+        return value
+    if _fits_type(value, config_entries()[key].value_type, entry.default) and _is_choice(value, entry.choices):
+        if (problem := problem_of(key, value)) is not None:
+            raise InvalidConfigValueError(f"{key}={shown_value(value)}: {problem} (default {entry.default!r}).")
+        return value
+    if entry.choices:
+        raise InvalidConfigValueError(
+            f"{key}={shown_value(value)}: {key} takes one of {', '.join(map(repr, entry.choices))} (default "
+            f"{entry.default!r}).{did_you_mean(value, map(str, entry.choices))}"
+        )
+    raise InvalidConfigValueError(
+        f"{key}={shown_value(value)} is {type(value).__name__}, but {key} takes {entry.type_name} "
+        f"(default {entry.default!r})."
+    )
+
+
+def parse_value(key: str, text: str) -> Any:
+    """Parse a value that a person typed as a Python literal, or as text if it is none, and check it.
+
+    Raises:
+        InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
+    """
+    literal = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
+    try:
+        value = ast.literal_eval(literal)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # what literal_eval raises if it is not a literal
+        value = text.strip()
+    return check_value(key, value)
+
+
+def inert_reason(key: str, device_type: str) -> str | None:
+    """Return why ``key`` is known to have no effect in a region on this device, or None."""
+    if device_type != "cpu":
+        return INERT_KEYS.get(key)
+    gpu_reason = "it steers code for GPUs" if key.startswith(("triton.", "cuda.", "rocm.", "xpu.")) else None
+    return INERT_KEYS.get(key) or INERT_KEYS_ON_CPU.get(key) or gpu_reason
+
+
+def _refusal_reason(entry: ConfigEntry) -> str | None:
+    if entry.key in GLOBAL:
+        return GLOBAL[entry.key]
+    if entry.key.startswith(("trace.", "test_configs.", "autotune_fallback")):
+        return "it is set by the tool that reads the compiler's output"
+    if entry.key.startswith("_"):
+        return "it is private to torch"
+    if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
+        return _CACHE_REASON
+    if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
+        return "it holds a Python function, which a plan cannot carry"
+    return None
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(member for part in typing.get_args(hint) for member in _members(part))
+    return (hint,)
+
+
+def _literal_choices(hint: Any) -> tuple[Any, ...]:
+    literals = [part for part in _members(hint) if typing.get_origin(part) is typing.Literal]
+    values = tuple(value for part in literals for value in typing.get_args(part))
+    return (*values, None) if values and type(None) in _members(hint) else values
+
+
+def _fits_type(value: Any, hint: Any, default: Any) -> bool:
+    if hint is type(None):
+        # Declared as plain None, such as ``cpp.simdlen`` in some versions: the type says nothing about other values.
+        return value is None or isinstance(value, (bool, int, float, str))
+    for part in _members(hint):
+        origin = typing.get_origin(part) or part
+        if origin is typing.Literal:
+            if _is_choice(value, typing.get_args(part)):
+                return True
+        elif origin in (int, float):
+            if isinstance(value, (int, origin)) and not isinstance(value, bool):
+                return True
+        elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
+            return True
+    return default is not None and type(value) is type(default) and not _literal_choices(hint)
+
+
+def _is_choice(value: Any, choices: tuple[Any, ...]) -> bool:
+    return not choices or any(value == choice and type(value) is type(choice) for choice in choices)
+
+
+def _type_name(hint: Any) -> str:
+    names = [getattr(part, "__name__", str(part)) if isinstance(part, type) else str(part) for part in _members(hint)]
+    readable = {"NoneType": "None", "bool": "True or False", "int": "an int", "float": "a number", "str": "a string"}
+    return " or ".join(readable.get(name, name.replace("typing.", "")) for name in names)

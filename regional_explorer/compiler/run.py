@@ -1,0 +1,157 @@
+"""How a long call is cancelled, where it reports, and which threads do its work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any, Protocol, Self, TypeVar
+
+from regional_explorer.errors import InvalidArgumentError, check_callable, shown_value
+
+
+class Interrupts:
+    """Context manager that records a keyboard interrupt in addition to raising it.
+
+    Dynamo and Inductor run callbacks in which Python drops exceptions; work that checks ``seen`` stops nevertheless.
+    Does nothing on threads other than the main one, because they receive no signals, nor where interrupts are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._raised: BaseException | None = None
+        self._previous_handler: Any = None
+
+    def __enter__(self) -> Self:
+        """Install the signal handler."""
+        handler = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(handler):
+            self._previous_handler = handler
+            signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the previous signal handler, unless another one was set meanwhile."""
+        if self._previous_handler is not None and signal.getsignal(signal.SIGINT) == self._on_signal:
+            signal.signal(signal.SIGINT, self._previous_handler)
+
+    def seen(self) -> bool:
+        """Return whether there was an interrupt."""
+        return self._seen
+
+    @contextmanager
+    def raised_at_the_end(self) -> Iterator[None]:
+        """Context manager that records interrupts; its end raises again what was dropped inside."""
+        try:
+            with self:
+                yield
+        finally:
+            raised, self._raised = self._raised, None  # its traceback keeps all that the frames hold
+        if raised is not None:
+            raise raised.with_traceback(None)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._seen = True
+        try:
+            self._previous_handler(number, frame)
+        except BaseException as error:
+            self._raised = error
+            raise
+
+
+T = TypeVar("T")
+
+ProgressCallback = Callable[[str, float], object]
+"""Called with what is being done now, and the fraction done."""
+
+
+class Executor(Protocol):
+    """Runs work and returns what it returns, or raises what it raises.
+
+    The thread matters: each thread that runs a parallel kernel gets an OpenMP team of its own, and with two teams there
+    are more threads than the machine has cores. GNU OpenMP then lets them sleep sooner between kernels
+    (``gomp_managed_threads`` in libgomp's wait.h), and everything takes longer, eager code the most. So timed work runs
+    on the thread of the user's code, and untimed work leaves no thread behind.
+    """
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run timed work, or a part of it; other work of that thread may run between two parts.
+
+        Raises:
+            concurrent.futures.CancelledError: the measurement was cancelled before its turn came.
+        """
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run untimed work: compiles, checks, recorded calls."""
+
+
+class SameThread:
+    """Executor that runs everything on the calling thread."""
+
+    def run_timed(self, work: Callable[[], T]) -> T:
+        """Run ``work``."""
+        return work()
+
+    def run_untimed(self, work: Callable[[], T]) -> T:
+        """Run ``work``."""
+        return work()
+
+
+SAME_THREAD = SameThread()
+
+
+def never_cancelled() -> bool:
+    """Return False."""
+    return False
+
+
+def no_progress(_doing: str, _fraction: float) -> None:
+    """Ignore the progress."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """How a long run is cancelled, where it reports its progress, and which threads do its work.
+
+    ``interrupts`` records those that come while it is entered; made by ``checked``, the run is then cancelled.
+    """
+
+    cancelled: Callable[[], bool] = never_cancelled
+    progress: ProgressCallback = no_progress
+    executor: Executor = SAME_THREAD
+    interrupts: Interrupts = field(default_factory=Interrupts)
+
+    @classmethod
+    def checked(
+        cls,
+        cancelled: Callable[[], bool] = never_cancelled,
+        progress: ProgressCallback = no_progress,
+        executor: Executor = SAME_THREAD,
+    ) -> RunContext:
+        """Return the context made of a user's arguments.
+
+        Raises:
+            InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
+        """
+        check_callable("cancelled", cancelled, "a function that returns whether to stop")
+        check_callable("progress", progress, "a function that takes what is being done and the fraction done")
+        for method in ("run_timed", "run_untimed"):
+            if not callable(getattr(executor, method, None)):
+                raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
+        interrupts = Interrupts()
+        return cls(lambda: interrupts.seen() or cancelled(), progress, executor, interrupts)
+
+    def waiting(self) -> None:
+        """Report that another thread compiles or traces, which torch allows to one thread at a time."""
+        self.progress("waiting for another thread of this process that compiles", 0.0)
+
+    def part(self, start: float, end: float, title: str = "") -> RunContext:
+        """Return the context of a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
+
+        def progress(doing: str, fraction: float) -> None:
+            self.progress(title + doing, start + (end - start) * fraction)
+
+        return replace(self, progress=progress)

@@ -1,0 +1,162 @@
+"""The C++ toolchain, warmed ahead of time, and what compiling requires."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from regional_explorer.compiler.child import Child, can_have_children, serve_parent
+from regional_explorer.errors import RegionalExplorerError
+
+WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
+"""Environment variable; with ``0`` nothing is built ahead of the first compile."""
+
+NICENESS = 10
+
+
+def wanted() -> bool:
+    """Return whether the user allows building caches ahead of time."""
+    return os.environ.get(WARM_VARIABLE, "1") != "0"
+
+
+class ToolchainBuild:
+    """One child process that compiles a tiny graph, which fills Inductor's caches with what every compile shares.
+
+    Compiles in other processes wait for Inductor's own file locks meanwhile, so nothing is built twice.
+    """
+
+    def __init__(self) -> None:
+        self._child: Child | None = None
+        self._reaper: threading.Thread | None = None
+
+    def start(self) -> bool:
+        """Start the child if the platform allows it and the caches are incomplete; return whether it was started."""
+        if self._child is not None or not can_have_children() or toolchain_is_built():
+            return False
+        try:
+            self._child = Child(__name__)
+        except OSError:
+            return False
+        self._reaper = threading.Thread(target=self._child.wait, name="regional-explorer-toolchain", daemon=True)
+        self._reaper.start()
+        return True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the child has ended, and return whether it has; True if none was started."""
+        if self._reaper is not None:
+            self._reaper.join(timeout_s)
+        return self._reaper is None or not self._reaper.is_alive()
+
+    def stop(self) -> None:
+        """End the child if it is still running."""
+        if self._child is not None:
+            self._child.end()
+
+
+build = ToolchainBuild()
+"""The build of this process."""
+
+
+def probe_once_built() -> None:
+    """Probe the CPU's instruction set, once the caches have been built: the probe compiles too."""
+    from regional_explorer.torch_api.inductor import probe_instruction_set
+
+    build.wait()
+    probe_instruction_set()
+
+
+def main() -> None:
+    """In the child: compile the tiny graph, unless the parent ends first."""
+    os.nice(NICENESS)
+    serve_parent()
+    from regional_explorer.compiler.warmup import warm_toolchain
+    from regional_explorer.errors import NoCompilerError, RegionCompileError
+
+    with contextlib.suppress(NoCompilerError, RegionCompileError):
+        warm_toolchain("cpu")
+
+
+def toolchain_is_built() -> bool:
+    """Return, without importing torch, whether Inductor's caches hold what its first C++ compile needs.
+
+    They do if a precompiled header and a shared library are newer than torch and the C++ compiler. True as well if
+    there is no torch or no compiler, as nothing can be built then.
+    """
+    torch_spec = importlib.util.find_spec("torch")
+    compiler = shutil.which(os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++"))
+    if torch_spec is None or torch_spec.origin is None or compiler is None:
+        return True
+    installed = max(Path(torch_spec.origin).stat().st_mtime, Path(compiler).resolve().stat().st_mtime)
+    # Inductor keeps precompiled headers in the default directory, whatever its cache directory is.
+    default = Path(tempfile.gettempdir(), f"torchinductor_{_user_name()}")
+    cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or default)
+    return _newer(default / "precompiled_headers", (".gch", ".pch"), installed) and _newer(cache, (".so",), installed)
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, ImportError, OSError):
+        return f"uid_{os.getuid()}"
+
+
+def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
+    return any(entry.name.endswith(suffixes) and entry.stat().st_mtime > since for entry in _cache_files(folder))
+
+
+def _cache_files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the files in ``folder`` and its subdirectories, the two levels that Inductor uses."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                with contextlib.suppress(OSError), os.scandir(entry.path) as inner_entries:
+                    yield from inner_entries
+            else:
+                yield entry
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
+
+    ``needed`` means that nothing can be explored or compiled without it.
+    """
+
+    name: str
+    works: bool
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+    def __str__(self) -> str:
+        """Return one line."""
+        sign = "ok " if self.works else "no " if self.needed else "-  "
+        return f"{sign} {self.name}: {self.found}{f'. {self.remedy}' if self.remedy else ''}"
+
+
+def torch_findings() -> Iterator[Finding]:
+    """Yield a finding each for torch, the C++ compiler and GPUs; torch must be installed."""
+    import torch
+
+    try:
+        from regional_explorer.torch_api.inductor import NO_COMPILER, compiler_version
+    except (RegionalExplorerError, ImportError) as error:
+        yield Finding("torch", works=False, found=str(error), needed=True)
+        return
+    yield Finding("torch", works=True, found=torch.__version__, needed=True)
+    version = compiler_version()
+    if version is None:
+        yield Finding("C++ compiler", works=False, found="none that works", remedy=NO_COMPILER, needed=True)
+    else:
+        yield Finding("C++ compiler", works=True, found=version, needed=True)
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")

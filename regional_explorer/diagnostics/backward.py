@@ -1,0 +1,166 @@
+"""Diagnostics about a region's backward: stray ops that differ from the forward's, and ops that are recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from regional_explorer.diagnostics.evidence import Evidence, lines
+from regional_explorer.errors import count, listing
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.plan import Cut
+from regional_explorer.regions.instances import Claim, surrounded
+
+FORWARD_KINDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
+
+
+def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield ``backward-unmarked`` and ``backward-only``, where forward and backward disagree about a region."""
+    backward = list(evidence.of_kind(GraphKind.BACKWARD))
+    by_region = grouped((stray.claim.region, stray) for graph in backward for stray in _stray_ops(evidence, graph))
+    only_backward = grouped(
+        (_marked_region_name(node), (graph, node))
+        for graph in backward
+        for node in graph.ops
+        if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated)
+    )
+    for region, strays in by_region.items():
+        yield _backward_unmarked(evidence, region, strays)
+    for region, ops in only_backward.items():
+        yield _backward_only(evidence, region, ops)
+
+
+@dataclass(frozen=True)
+class UnclaimedOp:
+    """A backward op without a forward op that takes its inputs from an instance and belongs to none.
+
+    ``amid`` says whether it feeds the instance too, ``reason`` why it does not belong to it.
+    """
+
+    graph: Graph
+    node: Node
+    claim: Claim
+    amid: bool
+    reason: str
+
+
+def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
+    claims, users = evidence.claims[graph.id], evidence.users(graph.id)
+    loose = [node for node in graph.ops if node.origin is None and not node.annotated and node.name not in claims]
+    op_names = {node.name for node in graph.ops}
+    # A sum of three gradients is two sums: look through such sums at the ops on the other side.
+    above: dict[str, set[Claim | None]] = {}
+    below: dict[str, set[Claim | None]] = {}
+    for node in loose:
+        above[node.name] = {
+            claim for name in node.inputs if name in op_names for claim in above.get(name, {claims.get(name)})
+        }
+    for node in reversed(loose):
+        below[node.name] = {claim for name in users.get(node.name, ()) for claim in below.get(name, {claims.get(name)})}
+    circular: Mapping[str, Claim] | None = None
+    for node in loose:
+        sources = above[node.name]
+        amid = next((claim for claim in sources & below[node.name] if claim is not None), None)
+        owner = amid or (next(iter(sources)) if len(sources) == 1 else None)
+        if owner is not None:
+            if circular is None:
+                circular = surrounded(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
+            if evidence.plan.cut is not Cut.INSTANCES:
+                reason = f"cut='{evidence.plan.cut}' takes only marked ops"
+            elif node.name in circular:
+                reason = "with them, instances would feed each other in a cycle"
+            elif len(sources) > 1:
+                reason = "they also take inputs from outside the instance"
+            else:
+                reason = "an op that draws random numbers, writes, or runs a body keeps its place"
+            yield UnclaimedOp(graph, node, owner, amid is not None, reason)
+
+
+def _marked_region_name(node: Node) -> str:
+    marked = marked_region(node.annotation)
+    return str(marked[0]) if marked is not None else "default"
+
+
+def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp]) -> Diagnostic:
+    first_graph = strays[0].graph
+    input_nodes = [evidence.nodes[stray.graph.id][name] for stray in strays for name in stray.node.inputs]
+    amid = sum(stray.amid for stray in strays)
+    places = {(region, stray.graph.id) for stray in strays}
+    most = max((len(parts) for (name, _, at), parts in evidence.instances.items() if (name, at) in places), default=0)
+    effect = (
+        f"; {amid} of them {'lies' if amid == 1 else 'lie'} between ops of one instance, whose backward becomes "
+        f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
+    )
+    return Diagnostic(
+        DiagnosticCode.BACKWARD_UNMARKED,
+        f"{count(len(strays), 'op')} in the backward of region {region!r} without a forward op (sums of gradients and "
+        f"the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
+        f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
+        Severity.INFO,
+        region=region,
+        graph=first_graph.id,
+        nodes=tuple(stray.node.name for stray in strays if stray.graph is first_graph),
+        where=lines(input_nodes),
+        upstream="all such ops run eagerly, without a warning.",
+        remedy="Nothing has to be done; a value used once needs no such sum."
+        if evidence.plan.cut is Cut.INSTANCES
+        else "ex.plan = dataclasses.replace(ex.plan, cut='instances'): sums of gradients that one instance computes "
+        "then belong to it.",
+    )
+
+
+def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]]) -> Diagnostic:
+    forward_nodes = [evidence.origins[node.origin] for _, node in ops if node.origin in evidence.origins]
+    return Diagnostic(
+        DiagnosticCode.BACKWARD_ONLY,
+        f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
+        f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
+        "A backward op with a forward op follows it and runs eagerly.",
+        region=region,
+        graph=ops[0][0].id,
+        nodes=tuple(node.name for graph, node in ops if graph is ops[0][0]),
+        where=lines(forward_nodes),
+        upstream="it compiles the backward of such a region, and not its forward.",
+        remedy="Remove the graph break from what the block calls.",
+    )
+
+
+def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``recompute-partial`` per region whose backward repeats a part of its forward.
+
+    If all of it is repeated, a checkpoint requested it; if the min-cut partitioner did so, yield a ``region-grown``.
+    """
+    forward_ops: dict[str, dict[tuple[int, str], Node]] = {}
+    repeated: dict[str, dict[tuple[int, str], Node]] = {}
+    first_graph: dict[str, str] = {}
+    for graph in evidence.graphs:
+        for name, claim in evidence.claims.get(graph.id, {}).items():
+            node = evidence.nodes[graph.id][name]
+            if graph.kind in FORWARD_KINDS:
+                forward_ops.setdefault(claim.region, {})[graph.frame, name] = node
+            elif node.recompute:
+                repeated.setdefault(claim.region, {})[graph.frame, name] = node
+                first_graph.setdefault(claim.region, graph.id)
+    for region, nodes in repeated.items():
+        all_ops = {**forward_ops.get(region, {}), **nodes}
+        partial = len(nodes) < len(all_ops)
+        if partial or evidence.min_cut:
+            saved = [node for key, node in all_ops.items() if key not in nodes]
+            yield Diagnostic(
+                DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN,
+                f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
+                f"({listing(node.name for node in nodes.values())})"
+                + (f", and takes {listing(node.name for node in saved)} as saved." if partial else "."),
+                Severity.INFO,
+                region=region,
+                graph=first_graph[region],
+                nodes=tuple(node.name for node in nodes.values()),
+                where=lines(nodes.values()),
+                upstream="the same: the repeated ops are a smaller region, which is compiled separately.",
+                remedy=(
+                    "Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all of "
+                    "the region, or none."
+                ),
+            )

@@ -1,0 +1,262 @@
+"""Findings about configs of regions, and about options of subgraphs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.diagnostics.evidence import Evidence, lines
+from regional_explorer.errors import count, listing
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph, MarkedBlock, Node, subgraphs
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import DEFAULT, Direction, Region, SelectorKind, config_of, configs_text
+from regional_explorer.regions.source_marks import (
+    annotated_config,
+    annotation_key,
+    calls_of,
+    marked_nodes,
+    subgraph_key,
+)
+
+
+def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
+    marked = ((part, _first_marked_input(evidence, part)) for part in evidence.partitions)
+    leaks = grouped(
+        ((part.region, first[0]), (part, first[1]))
+        for part, first in marked
+        if first is not None and _region_config(evidence, first[0], part) != _region_config(evidence, part.region, part)
+    )
+    if not leaks:
+        return
+    pairs = listing(
+        f"{to!r} under {_region_config(evidence, other, cases[0][0]) or 'no config'} of {other!r} ({len(cases)} of "
+        f"{sum(part.region == to for part in evidence.partitions)})"
+        for (to, other), cases in leaks.items()
+    )
+    part, input_name = next(iter(leaks.values()))[0]
+    total = sum(map(len, leaks.values()))
+    input_nodes = [evidence.nodes[case.graph][name] for cases in leaks.values() for case, name in cases[:1]]
+    yield Diagnostic(
+        DiagnosticCode.CONFIG_NEIGHBOUR,
+        f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
+        f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
+        Severity.INFO,
+        region=part.region if len(leaks) == 1 else None,
+        graph=part.graph,
+        nodes=(input_name,),
+        where=lines(input_nodes),
+        upstream=f"it takes the config of the first marked input: {pairs}.",
+        remedy="Nothing here. For upstream, give neighbours one config or leave an unmarked op between them.",
+    )
+
+
+def _region_config(evidence: Evidence, region: str, part: Partition) -> dict[str, Any]:
+    """Return the config of a region in the direction of ``part``."""
+    return config_of(evidence.plan[region], Direction.of_graph(part.graph))
+
+
+def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] | None:
+    """Return the region and name of the input that upstream reads a partition's config from, None if in its own region.
+
+    Upstream scans the nodes of the piece, its inputs first, for a mark that holds configs, and cutting copies the mark
+    of whatever feeds the piece onto its inputs (``_compile_submod`` in torch/fx/passes/regional_inductor.py, 2.13).
+    """
+    nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
+    own_nodes = set(part.nodes)
+    for name in part.nodes:
+        for source in nodes[name].inputs:
+            if source not in own_nodes and source in claims and _holds_configs(nodes[source]):
+                region = claims[source].region
+                return (region, source) if region != part.region else None
+    return None
+
+
+def _holds_configs(node: Node) -> bool:
+    """Return whether upstream would find a config at a node if all regions were marked in the source."""
+    return not node.annotated or (isinstance(node.annotation, Mapping) and "inductor_configs" in node.annotation)
+
+
+def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
+    by_id: dict[str, dict[str, list[Node]]] = {}
+    for node in _marked_ops(evidence):
+        key = annotation_key(node.annotation)
+        same_id = by_id.setdefault("" if key.startswith("default:") else key, {})
+        same_id.setdefault(json.dumps(annotated_config(node.annotation), sort_keys=True), []).append(node)
+    for key, configs in by_id.items():
+        if len(configs) < 2:  # noqa: PLR2004 - one config is no conflict
+            continue
+        first_nodes = [nodes[0] for nodes in configs.values()]
+        requested = listing(repr(annotated_config(node.annotation)) for node in first_nodes)
+        region = evidence.plan[evidence.assignment.by_annotation[key]] if key else None
+        outcome = (
+            f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
+        )
+        yield Diagnostic(
+            DiagnosticCode.CONFIG_CONFLICT,
+            f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(configs)} different "
+            f"configs ({requested}): {outcome}.",
+            Severity.WARNING if region else Severity.INFO,
+            region=region.name if region else None,
+            nodes=tuple(node.name for node in first_nodes),
+            where=lines(first_nodes),
+            upstream="each piece is compiled under the config that comes first in it, without a warning.",
+            remedy="Give each block its own region name.",
+        )
+
+
+def _marked_ops(evidence: Evidence) -> Iterator[Node]:
+    """Yield the ops with a mark in the source that a region of the plan selects."""
+    keys = {
+        pattern
+        for region in evidence.plan.regions
+        for selector in region.selectors
+        if selector.kind is SelectorKind.ANNOTATION
+        for pattern in selector.patterns
+    }
+    return (node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys)
+
+
+def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``config-nested`` per pair of nested marks where the outer config does not apply to the inner ops."""
+    nested: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
+    for origin, (*outer_blocks, inner) in evidence.blocks.items():
+        inner_name = _region_of_mark(evidence, inner)
+        owner = evidence.assignment.owners.get(origin)
+        if inner_name is None or owner is None or owner.region != inner_name:
+            continue
+        for outer in outer_blocks:
+            outer_name = _region_of_mark(evidence, outer)
+            if outer_name is not None and _lacks_config_of(evidence.plan[inner_name], evidence.plan[outer_name]):
+                nested.setdefault((outer_name, inner_name), []).append((origin, outer, inner))
+    for (outer_name, inner_name), cases in nested.items():
+        _, outer, inner = cases[0]
+        nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
+        yield Diagnostic(
+            DiagnosticCode.CONFIG_NESTED,
+            f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
+            f"{configs_text(evidence.plan[outer_name])} does not apply to {listing(node.name for node in nodes)}, "
+            f"{configs_text(evidence.plan[inner_name])} does.",
+            region=inner_name,
+            nodes=tuple(node.name for node in nodes),
+            where=tuple(line for line in (outer.source, inner.source) if line is not None),
+            upstream="the same: an inner annotation replaces the outer one entirely.",
+            remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
+        )
+
+
+def _region_of_mark(evidence: Evidence, block: MarkedBlock) -> str | None:
+    """Return the region of the plan that a mark in the source makes, None if the plan has none."""
+    return evidence.assignment.by_annotation.get(annotation_key(block.annotation))
+
+
+def _lacks_config_of(inner: Region, outer: Region) -> bool:
+    """Return whether the config of ``outer`` has a key in some direction that the one of ``inner`` has not the same."""
+    return any(
+        config_of(inner, direction).get(key, DEFAULT) != value
+        for direction in Direction
+        for key, value in config_of(outer, direction).items()
+    )
+
+
+def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``annotation-false`` per value that was meant to switch a mark off."""
+    marked = (node for node in _marked_ops(evidence) if not isinstance(node.annotation, Mapping))
+    by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
+    for annotation, nodes in by_annotation.items():
+        yield Diagnostic(
+            DiagnosticCode.ANNOTATION_FALSE,
+            f"compile_with_inductor={annotation} does not switch anything off: {count(len(nodes), 'op')} "
+            f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
+            nodes=tuple(node.name for node in nodes),
+            where=lines(nodes),
+            upstream="the same: only the presence of the key counts.",
+            remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
+        )
+
+
+def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``config-direction`` per region marked in the source whose backward has a config of its own."""
+    for region in evidence.plan.regions:
+        keys = {key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns}
+        if region.backward_config is None or not keys:
+            continue
+        marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
+        yield Diagnostic(
+            DiagnosticCode.CONFIG_DIRECTION,
+            f"The backward of region {region.name!r} has a config of its own, "
+            f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is only in the plan: a mark in the "
+            "source has one config for forward and backward.",
+            Severity.INFO,
+            region=region.name,
+            where=lines(marked)[:1],
+            upstream="the backward of a marked block is compiled under the config of its forward.",
+            remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it outside of the block.",
+        )
+
+
+def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
+    """Return the ``config-global`` for a key in the source that cannot be set for one region."""
+    marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
+    return Diagnostic(
+        DiagnosticCode.CONFIG_GLOBAL,
+        f"{key!r} was not applied to region {region.name!r}: {reason}",
+        region=region.name,
+        where=lines(marked)[:1],
+        upstream="it is patched in for the one compile, with whatever effect that has.",
+        remedy="Set it for the whole process in torch._inductor.config, or leave it out.",
+    )
+
+
+def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield at most one ``subgraph-eager``, for bodies without options that have no op or call in a region."""
+    bodies = [body for body in subgraphs(evidence.graphs) if body.options is None and _is_eager_body(evidence, body)]
+    if not bodies:
+        return
+    names = listing(dict.fromkeys(body.name for body in bodies))
+    yield Diagnostic(
+        DiagnosticCode.SUBGRAPH_EAGER,
+        f"{count(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
+        f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
+        Severity.INFO,
+        graph=bodies[0].id,
+        where=lines(body.ops[0] for body in bodies if body.ops),
+        upstream="regional_inductor_invoke_subgraph also runs bodies without options eagerly.",
+        remedy='ex.mark("blocks", subgraphs="*") makes a region of them; "*" may be a function\'s name.',
+    )
+
+
+def _is_eager_body(evidence: Evidence, body: Graph) -> bool:
+    owners = evidence.assignment.owners
+    calls = calls_of(body, evidence.graphs)
+    outer = evidence.by_id[body.parent[0]] if body.parent else None
+    compiled = bool(calls) and all(call.origin in owners for call in calls)
+    in_compiled = outer is not None and outer.name and not _is_eager_body(evidence, outer)
+    return bool(body.ops) and not compiled and not in_compiled and not any(op.origin in owners for op in body.ops)
+
+
+def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``subgraph-options`` per region with options that a plan cannot hold."""
+    for region in evidence.plan.regions:
+        keys = {key for sel in region.selectors if sel.kind is SelectorKind.SUBGRAPH for key in sel.patterns}
+        bodies = [body for body in subgraphs(evidence.graphs) if body.options and subgraph_key(body) in keys]
+        followed = dict.fromkeys(option for body in bodies if body.options for option in body.options.followed)
+        ignored = dict.fromkeys(option for body in bodies if body.options for option in body.options.ignored)
+        if not followed and not ignored:
+            continue
+        sentences = [f"Torch follows while tracing: {', '.join(followed)}."] if followed else []
+        sentences += [f"Ignored: {', '.join(ignored)}."] if ignored else []
+        yield Diagnostic(
+            DiagnosticCode.SUBGRAPH_OPTIONS,
+            f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
+            Severity.WARNING if ignored else Severity.INFO,
+            region=region.name,
+            graph=bodies[0].id,
+            where=lines(op for body in bodies for op in body.ops[:1]),
+            upstream="each direction is compiled by the compiler in the options, and runs eagerly if there is none.",
+            remedy="Leave them in the source: neither a plan file nor ex.to_source() contains them.",
+        )

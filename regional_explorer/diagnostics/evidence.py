@@ -1,0 +1,139 @@
+"""The evidence for the checks: what was requested and done, indexes of nodes, users and claims, paths between nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Plan
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.order import recorded_dependencies
+from regional_explorer.regions.select import Assignment
+from regional_explorer.torch_api.dynamo import Folded
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was requested, what was done, and what the capture recorded.
+
+    ``cyclic`` are the sets of regions that feed each other in a cycle, with the graph; ``blocks`` the marked blocks
+    around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
+    that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
+    ``outdated`` are the lines of functions whose file was edited after it was loaded; ``failed_ops`` are the ops of
+    captured graphs that raised when the graphs first ran.
+    """
+
+    graphs: Sequence[Graph]
+    plan: Plan
+    assignment: Assignment
+    partitions: Sequence[Partition] = ()
+    cyclic: Sequence[tuple[str, frozenset[str]]] = ()
+    breaks: Sequence[GraphBreak] = ()
+    blocks: Mapping[int, tuple[MarkedBlock, ...]] = field(default_factory=dict)
+    folded: Sequence[Folded] = ()
+    min_cut: bool = False
+    not_restored: Sequence[str] = ()
+    outdated: Sequence[SourceLine] = ()
+    failed_ops: Sequence[FailedOp] = ()
+
+    @cached_property
+    def nodes(self) -> dict[str, Mapping[str, Node]]:
+        """The nodes by graph and name."""
+        return {graph.id: graph.by_name() for graph in self.graphs}
+
+    @cached_property
+    def by_id(self) -> dict[str, Graph]:
+        """The graphs by id."""
+        return {graph.id: graph for graph in self.graphs}
+
+    @cached_property
+    def claims(self) -> dict[str, dict[str, Claim]]:
+        """The claims on nodes, for every graph that AOTAutograd runs."""
+        return {
+            graph.id: {
+                node.name: claim for node in graph.nodes if (claim := self.assignment.claim(graph.id, node)) is not None
+            }
+            for graph in self.graphs
+            if graph.kind is not GraphKind.DYNAMO
+        }
+
+    @cached_property
+    def left_to_eager(self) -> dict[str, list[Node]]:
+        """The ops that a region claims and no partition has, by graph; those of bodies are left out."""
+        inside = {(part.graph, name) for part in self.partitions for name in part.nodes}
+        return {
+            graph: [
+                node
+                for node in self.by_id[graph].ops
+                if node.values and node.name in claims and (graph, node.name) not in inside
+            ]
+            for graph, claims in self.claims.items()
+            if self.by_id[graph].parent is None
+        }
+
+    @cached_property
+    def origins(self) -> dict[int, Node]:
+        """The Dynamo node of each origin."""
+        return {
+            node.origin: node
+            for graph in self.graphs
+            if graph.kind is GraphKind.DYNAMO
+            for node in graph.nodes
+            if node.origin is not None
+        }
+
+    @cached_property
+    def instances(self) -> dict[tuple[str, int, str], list[Partition]]:
+        """The partitions of each instance in each graph, keyed by region, instance and graph, in the order they run."""
+        return grouped(((part.region, part.instance, part.graph), part) for part in self.partitions)
+
+    def users(self, graph_id: str, *, random: bool = False) -> dict[str, list[str]]:
+        """Return the users of each node; with ``random``, each random op feeds the next one too."""
+        if (graph_id, random) not in self._users:
+            graph = self.by_id[graph_id]
+            inputs = {node.name: node.inputs for node in graph.nodes}
+            sources: Mapping[str, Sequence[str]] = recorded_dependencies(graph) if random else inputs
+            self._users[graph_id, random] = grouped((source, name) for name in sources for source in sources[name])
+        return self._users[graph_id, random]
+
+    @cached_property
+    def _users(self) -> dict[tuple[str, bool], dict[str, list[str]]]:
+        return {}
+
+    def of_kind(self, *kinds: GraphKind) -> Iterator[Graph]:
+        """Yield the graphs of these kinds."""
+        return (graph for graph in self.graphs if graph.kind in kinds)
+
+
+def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
+    """Return the distinct lines of the user's program that ``nodes`` come from."""
+    return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
+
+
+def path_between(
+    users: Mapping[str, Sequence[str]], start: Iterable[str], goal: frozenset[str], barred: frozenset[str]
+) -> list[str] | None:
+    """Return a shortest path from ``start`` to ``goal``, both ends included, that avoids ``barred`` between.
+
+    None if there is none; a direct edge from ``start`` to ``goal`` does not count.
+    """
+    starts = set(start)
+    came_from: dict[str, str] = {}
+    queue = list(dict.fromkeys(start))
+    for name in queue:
+        for user in users.get(name, ()):
+            if user in goal:
+                if name in starts:
+                    continue
+                path = [user, name]
+                while path[-1] in came_from:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if user not in came_from and user not in starts and user not in barred:
+                came_from[user] = name
+                queue.append(user)
+    return None

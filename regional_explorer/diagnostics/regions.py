@@ -1,0 +1,576 @@
+"""Findings about regions: lost, empty, shrunk, grown, merged, split, in a cycle, failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from regional_explorer.diagnostics.evidence import Evidence, lines, path_between
+from regional_explorer.errors import count, listing
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.graph import Graph, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Cut, Region, SelectorKind
+from regional_explorer.regions.edit import broken_at
+from regional_explorer.regions.instances import Claim
+from regional_explorer.regions.select import picks
+from regional_explorer.regions.source_marks import body_regions, calls_of
+from regional_explorer.torch_api.dynamo import Folded
+
+PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
+"""Ops that pass a gradient on unchanged: the backward has no op for them."""
+
+
+def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
+    lost = grouped((mark.region, break_) for break_ in evidence.breaks for mark in break_.blocks)
+    for region, breaks in lost.items():
+        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region and mark.source]
+        break_lines = [break_.source for break_ in breaks if break_.source]
+        yield Diagnostic(
+            DiagnosticCode.REGION_LOST,
+            f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
+            f"Python: {breaks[0].reason}",
+            Severity.ERROR,
+            region=region,
+            where=tuple(dict.fromkeys((*break_lines, *blocks))),
+            upstream="the same, without a warning.",
+            remedy="Move this line out of the block, or end the block before it and begin another after it.",
+        )
+    for break_ in evidence.breaks:
+        if not break_.blocks:
+            yield Diagnostic(
+                DiagnosticCode.GRAPH_BREAK,
+                f"Dynamo stopped the graph here: {break_.reason}",
+                Severity.INFO,
+                where=break_.stack[-1:],
+                upstream="the same, without a warning; this line runs as plain Python.",
+                remedy="Move this line out of the call if a region should reach across it."
+                + (f" Torch's own hint: {break_.hint}." if break_.hint else ""),
+            )
+
+
+def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
+    places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
+    for graph in evidence.graphs:
+        for claim in evidence.claims.get(graph.id, {}).values():
+            places_by_region[claim.region].add((graph.frame, graph.kind))
+    trained_frames = {graph.frame for graph in evidence.of_kind(GraphKind.BACKWARD)}
+    for region, places in places_by_region.items():
+        if not places:
+            yield _empty_everywhere(evidence, region)
+            continue
+        forward_frames = {frame for frame, kind in places if kind is GraphKind.FORWARD and frame in trained_frames}
+        if forward_frames and not any(kind is GraphKind.BACKWARD for _, kind in places):
+            yield _without_backward(evidence, region)
+
+
+def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
+    requested = _requested_ops(evidence, region)
+    retraced = _ops_traced_again(evidence, region)
+    unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
+    passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING_OPS]
+    why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
+    if retraced:
+        why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
+        remedy = (
+            f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={retraced[0]!r})."
+        )
+    elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in requested):
+        why = "what writes in place leave in the backward belongs to no region"
+        remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
+    elif passing:
+        why = (
+            f"a gradient that comes to {listing(dict.fromkeys(passing))} passes unchanged, so there is nothing to "
+            "compute"
+        )
+        remedy = "Nothing: a copy or a sum has no backward of its own."
+    return Diagnostic(
+        DiagnosticCode.REGION_EMPTY,
+        f"Region {region!r} has no op in the backward: {why}.",
+        Severity.INFO,
+        region=region,
+        where=lines(requested)[:1],
+        upstream="the same.",
+        remedy=remedy,
+    )
+
+
+def _forward_ops(evidence: Evidence, region: str) -> list[Node]:
+    return [
+        evidence.nodes[graph.id][name]
+        for graph in evidence.of_kind(GraphKind.FORWARD)
+        for name, claim in evidence.claims[graph.id].items()
+        if claim.region == region
+    ]
+
+
+def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
+    """Return the higher-order ops that hold all of a region, and whose backward was traced without origins: cond."""
+
+    def holder(graph: Graph) -> Node | None:
+        return evidence.nodes[graph.parent[0]][graph.parent[1]] if graph.parent else None
+
+    retraced = {
+        holding_op.origin
+        for graph in evidence.of_kind(GraphKind.BACKWARD)
+        if (holding_op := holder(graph)) and graph.ops and all(node.origin is None for node in graph.ops)
+    }
+    names: list[str] = []
+    for graph in evidence.of_kind(GraphKind.FORWARD):
+        if any(claim.region == region for claim in evidence.claims[graph.id].values()):
+            holding_op = holder(graph)
+            if graph.parent is None or holding_op is None or holding_op.origin not in retraced:
+                return []
+            names += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[holding_op.name]]
+    return list(dict.fromkeys(names))
+
+
+def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
+    overruled = evidence.assignment.overruled
+    winners = [winner for loser, winner in overruled if loser == region]
+    requested = _requested_ops(evidence, region)
+    if winners:
+        lost_origins = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
+        requested = [evidence.origins[origin] for origin in lost_origins if origin in evidence.origins]
+        why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
+        remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
+    elif requested:
+        why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
+        remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
+    else:
+        causes = (broken_at(selector, evidence.breaks) for selector in evidence.plan[region].selectors)
+        cause = next(filter(None, causes), "").rstrip(".")
+        why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
+        remedy = f"Mark it again, or ex.unmark({region!r})."
+    return Diagnostic(
+        DiagnosticCode.REGION_EMPTY,
+        f"Region {region!r} has no op in any graph: {why}.",
+        region=region,
+        where=lines(requested),
+        upstream="the same, without a warning.",
+        remedy=remedy,
+    )
+
+
+def _requested_ops(evidence: Evidence, region: str) -> list[Node]:
+    owners = evidence.assignment.owners
+    return [evidence.origins[o] for o, claim in owners.items() if claim.region == region and o in evidence.origins]
+
+
+def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield ``region-shrunk`` and ``region-grown``: ops folded into equal ones, or claimed by a later mark."""
+    region_of: dict[int | None, str] = {o: claim.region for o, claim in evidence.assignment.owners.items()}
+    moved = [fold for fold in evidence.folded if region_of.get(fold.origin) != region_of.get(fold.into_origin)]
+    shrunk = grouped((region_of[fold.origin], fold) for fold in moved if fold.origin in region_of)
+    grown = grouped((region_of[fold.into_origin], fold) for fold in moved if fold.into_origin in region_of)
+    for region, folds in shrunk.items():
+        yield _moved_by_folding(evidence, region, folds, grown=False)
+    for region, folds in grown.items():
+        yield _moved_by_folding(evidence, region, folds, grown=True)
+    remaining = set(region_of.values())
+    for (loser, winner), origins in evidence.assignment.overruled.items():
+        nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
+        if loser in remaining and nodes:
+            yield Diagnostic(
+                DiagnosticCode.REGION_SHRUNK,
+                f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
+                f"{listing(node.name for node in nodes)}.",
+                Severity.INFO,
+                region=loser,
+                where=lines(nodes),
+                upstream="an inner annotation replaces the outer one in the same way.",
+                remedy="If two regions claim an op, the later one has it: reorder the plan, or mark less.",
+            )
+
+
+def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
+    names = {fold.into for fold in folds}
+    graph = next(
+        (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & set(evidence.nodes[g.id])), None
+    )
+    folded_nodes = [
+        evidence.origins[origin]
+        for fold in folds
+        for origin in (fold.origin, fold.into_origin)
+        if origin is not None and origin in evidence.origins
+    ]
+    pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
+    what = (
+        f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
+        if grown
+        else f"Region {region!r} lost {count(len(folds), 'op')} to equal ones outside"
+    )
+    return Diagnostic(
+        DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK,
+        f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
+        Severity.INFO if grown else Severity.WARNING,
+        region=region,
+        graph=graph.id if graph else None,
+        nodes=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
+        where=lines(folded_nodes),
+        upstream="the same under this partitioner; its regional path uses the default one, which folds nothing.",
+        remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
+    )
+
+
+@dataclass(frozen=True)
+class CyclePath:
+    """One part of a cycle: a path of nodes from region ``start`` to region ``end``."""
+
+    start: str
+    end: str
+    path: tuple[str, ...]
+
+
+Cycle = tuple[CyclePath, ...]
+
+
+def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cycle:
+    """Return a shortest cycle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
+    claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
+    members = grouped((claim, name) for name, claim in claims.items())
+    for start in sorted(members, key=lambda claim: regions.index(claim.region)):
+        came_from: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
+        queue = [start]
+        for instance in queue:
+            for target, path in _fed_instances(evidence, graph, instance, members[instance], claims):
+                if target == start and instance != start:
+                    paths = [CyclePath(instance.region, start.region, path)]
+                    while instance != start:
+                        previous, path_here = came_from[instance]
+                        paths.append(CyclePath(previous.region, instance.region, path_here))
+                        instance = previous  # noqa: PLW2901 - walks back, then returns
+                    return tuple(reversed(paths))
+                if target != start and target not in came_from:
+                    came_from[target] = (instance, path)
+                    queue.append(target)
+    return ()
+
+
+def _fed_instances(
+    evidence: Evidence, graph: str, instance: Claim, nodes: Sequence[str], claims: dict[str, Claim]
+) -> Iterator[tuple[Claim, tuple[str, ...]]]:
+    """Yield the other instances that ``instance`` feeds, directly or through ops outside all of them, with the path."""
+    users = evidence.users(graph, random=True)
+    came_from: dict[str, str] = {}
+    queue = list(nodes)
+    visited = set(nodes)
+    for name in queue:
+        for user in users.get(name, ()):
+            if user in visited:
+                continue
+            visited.add(user)
+            came_from[user] = name
+            claim = claims.get(user)
+            if claim is None:
+                queue.append(user)
+            elif claim != instance:
+                path = [user]
+                while path[-1] in came_from:
+                    path.append(came_from[path[-1]])
+                yield claim, tuple(reversed(path))
+
+
+def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-merged`` per region whose partitions serve several marked blocks or module calls."""
+    for region in evidence.plan.regions:
+        if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
+            continue  # as requested
+        marked = any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)
+        served = {
+            part.id: units
+            for part in evidence.partitions
+            if part.region == region.name and len(units := _blocks_or_instances(evidence, part, marked=marked)) > 1
+        }
+        if not served:
+            continue
+        busiest = max(served, key=lambda part_id: len(served[part_id]))
+        part = next(part for part in evidence.partitions if part.id == busiest)
+        upstream_cut = evidence.plan.cut is Cut.UPSTREAM
+        what = "marked blocks" if marked else "module calls"
+        why = (
+            "cut='upstream' joins all ops that no path through other ops keeps apart, also those side by side"
+            if upstream_cut
+            else "they carry one name and feed each other directly"
+        )
+        where = tuple(dict.fromkeys(line for units in served.values() for line in units.values() if line))
+        yield Diagnostic(
+            DiagnosticCode.REGION_MERGED,
+            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest} serves "
+            f"{len(served[busiest])}): {why}.",
+            Severity.INFO,
+            region=region.name,
+            graph=part.graph,
+            nodes=part.nodes,
+            where=where,
+            upstream="the same." if upstream_cut else "the same; it also joins blocks that merely lie side by side.",
+            remedy="Use cut='instances'."
+            if upstream_cut
+            else "Give blocks that should be compiled apart names of their own.",
+        )
+
+
+def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -> dict[object, SourceLine | None]:
+    """Return the marked blocks of a partition by number, or its instances if not ``marked``, each with its line."""
+    nodes, claims = evidence.nodes[part.graph], evidence.claims[part.graph]
+    units: dict[object, SourceLine | None] = {}
+    for name in part.nodes:
+        node = nodes[name]
+        blocks: tuple[MarkedBlock, ...] = evidence.blocks.get(node.origin, ()) if node.origin is not None else ()
+        if marked and blocks:
+            units.setdefault(blocks[-1].number, blocks[-1].source or node.source)
+        elif node.origin is not None and name in claims and claims[name].instance is not None:
+            units.setdefault(claims[name].instance, node.source)
+    return units
+
+
+def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-split`` per region and cause: an instance that became several partitions of one graph.
+
+    Splits by a sum of gradients are reported as ``backward-unmarked``, those because of a cycle as ``region-cycle``.
+    """
+    causes: dict[tuple[str, str, str], list[tuple[list[Partition], list[Node], bool]]] = {}
+    circular = {(graph, region) for graph, regions in evidence.cyclic for region in regions}
+    for (region, _, graph), cut in evidence.instances.items():
+        # Forward ops that the backward repeats are a separate piece, which does not count as a split.
+        partitions = [part for part in cut if not any(evidence.nodes[graph][name].recompute for name in part.nodes)]
+        if len(partitions) < 2 or (graph, region) in circular:  # noqa: PLR2004 - one partition is whole
+            continue
+        between, drawn = _separating_ops(evidence, partitions)
+        kind = str(evidence.by_id[graph].kind)
+        if kind == GraphKind.BACKWARD and between and all(node.origin is None for node in between):
+            continue
+        causes.setdefault((region, kind, between[0].op if between else ""), []).append((partitions, between, drawn))
+    for (region, kind, _), cases in causes.items():
+        partitions, between, drawn = cases[0]
+        carved = bool(between) and all(map(evidence.assignment.is_carved, between))
+        stays = any(node in evidence.left_to_eager.get(partitions[0].graph, ()) for node in between)
+        via = listing((node.name for node in between), joint=" → ") if between else "a write in place"
+        reason = (
+            f"random numbers are drawn in the order of the program, and {via} draws between them"
+            if drawn
+            else f"a path from one part to the next runs through {via}, "
+            + ("which stays eager" if stays else "outside the region")
+        )
+        yield Diagnostic(
+            DiagnosticCode.REGION_SPLIT,
+            f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
+            f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …): {reason}.",
+            Severity.INFO if carved else Severity.WARNING,
+            region=region,
+            graph=partitions[0].graph,
+            nodes=tuple(node.name for node in between),
+            where=lines(between),
+            upstream="one piece, which draws in another order: other numbers with the same seed."
+            if drawn
+            else "the same.",
+            remedy="Nothing, if these ops are to stay eager."
+            if carved or stays or not between
+            else _how_to_include(region, partitions[0].graph, between),
+        )
+
+
+def _how_to_include(region: str, graph: str, ops: Sequence[Node]) -> str:
+    """Return the call that adds ops to a region: selectors match only those with an origin."""
+    if (name := next((node.name for node in ops if node.origin is not None), None)) is None:
+        return "Nothing: torch added these ops while tracing, and no selector matches them."
+    return f"Include the ops between in the region, for example ex.mark({region!r}, nodes='{graph}:{name}')."
+
+
+def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-shrunk`` per region and graph with ops that cannot be part of a partition."""
+    for graph, left in evidence.left_to_eager.items():
+        claims = evidence.claims[graph]
+        for region, nodes in grouped((claims[node.name].region, node) for node in left).items():
+            yield Diagnostic(
+                DiagnosticCode.REGION_SHRUNK,
+                f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
+                "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and addresses no "
+                "storage by as_strided behind its start.",
+                region=region,
+                graph=graph,
+                nodes=tuple(node.name for node in nodes),
+                where=lines(nodes),
+                remedy="Nothing, if they are to stay eager; a number that .item() gives can stay a tensor instead.",
+            )
+
+
+def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-split`` per selector of a merged region whose ops share no instance with other selectors'."""
+    if evidence.plan.cut is Cut.UPSTREAM:
+        return
+    for region in evidence.plan.regions:
+        if not region.joined:
+            continue
+        selector_of = {
+            origin: number
+            for number, selector in enumerate(region.selectors)
+            for origin in picks(selector, evidence.graphs)
+        }
+        claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
+        by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())
+        connected = {number for numbers in by_instance.values() if len(set(numbers)) > 1 for number in numbers}
+        for number in sorted(set(selector_of.values()) - connected):
+            piece = frozenset(origin for origin in claims if selector_of[origin] == number)
+            if piece and piece != claims.keys():
+                yield _separate_piece(evidence, region, number, piece, claims.keys() - piece)
+
+
+def _separate_piece(
+    evidence: Evidence, region: Region, number: int, piece: AbstractSet[int], remaining: AbstractSet[int]
+) -> Diagnostic:
+    between: list[Node] = []
+    graph = next(graph for graph in evidence.graphs if any(node.origin in piece for node in graph.ops))
+    for start, goal in ((piece, remaining), (remaining, piece)):
+        first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
+        path = path_between(evidence.users(graph.id), first, frozenset(last), frozenset())
+        if path is not None and not between:
+            between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
+    path_text = listing((node.name for node in between), joint=" → ")
+    why = f"{path_text} lies between" if between else "no path connects them"
+    return Diagnostic(
+        DiagnosticCode.REGION_SPLIT,
+        f"What {region.selectors[number]} picks stays a separate piece in the merged region {region.name!r}: it "
+        f"neither feeds the rest directly nor is fed by it; {why}.",
+        region=region.name,
+        graph=graph.id,
+        nodes=tuple(node.name for node in between),
+        where=lines(between),
+        upstream="blocks with the same name that do not feed each other directly are merged only if they lie side by "
+        "side.",
+        remedy=_how_to_include(region.name, graph.id, between) if between else "Keep them separate.",
+    )
+
+
+def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[list[Node], bool]:
+    """Return the ops that separate two partitions of one instance, and whether only their random draws do so."""
+    graph = partitions[0].graph
+    own_nodes = frozenset(name for part in partitions for name in part.nodes)
+    for drawn in (False, True):
+        users = evidence.users(graph, random=drawn)
+        for index, part in enumerate(partitions[1:], start=1):
+            earlier = [name for previous in partitions[:index] for name in previous.nodes]
+            path = path_between(users, earlier, frozenset(part.nodes), own_nodes)
+            if path is not None:
+                return [evidence.nodes[graph][name] for name in path[1:-1]], drawn
+    return [], False
+
+
+def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-cycle`` per set of regions that feed each other in a cycle."""
+    graphs_of = grouped((regions, graph) for graph, regions in dict.fromkeys(evidence.cyclic))
+    for regions, graphs in graphs_of.items():
+        order = [region.name for region in evidence.plan.regions if region.name in regions]
+        cycle = shortest_cycle(evidence, graphs[0], order)
+        split = [
+            partitions
+            for (region, _, graph), partitions in evidence.instances.items()
+            if region in regions and graph == graphs[0] and len(partitions) > 1
+        ]
+        yield _region_cycle(evidence, order, graphs, cycle, split)
+
+
+def _region_cycle(
+    evidence: Evidence, order: list[str], graphs: list[str], cycle: Cycle, split: list[list[Partition]]
+) -> Diagnostic:
+    nodes = evidence.nodes[graphs[0]]
+    paths = "; ".join(f"{path.start} → {path.end} through {' → '.join(path.path)}" for path in cycle)
+    starts = [nodes[part.nodes[0]] for partitions in split for part in partitions[1:]]
+    split_regions = ", ".join(dict.fromkeys(partitions[0].region for partitions in split))
+    consequence = (
+        f"{split_regions} was split before {listing(node.name for node in starts)}; the regions named first stay whole"
+        if split
+        else "one waits for the other"
+    )
+    several = len(order) > 1
+    who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
+    return Diagnostic(
+        DiagnosticCode.REGION_CYCLE,
+        f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call each: "
+        f"{consequence}.",
+        region=order[0],
+        graph=graphs[0],
+        nodes=tuple(dict.fromkeys(name for path in cycle for name in path.path)),
+        where=lines(nodes[name] for path in cycle for name in path.path),
+        upstream=(
+            "it fails with 'Invalid partition, found dependency cycles', without any names."
+            if several
+            else "it keeps the instances of one region free of cycles as well."
+        ),
+        remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
+    )
+
+
+def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-merged`` per region with partitions in a body that several calls share."""
+    partition_nodes = {(part.graph, name) for part in evidence.partitions for name in part.nodes}
+    shared_by_region: dict[str, list[tuple[Partition, list[Node]]]] = {}
+    regions_of_bodies = body_regions(evidence.plan)
+    for part in evidence.partitions:
+        if part.region in regions_of_bodies:  # the body itself was marked
+            continue
+        body = evidence.by_id[part.graph]
+        outer_id = body.parent[0] if body.parent is not None else ""
+        calls = [call for call in calls_of(body, evidence.graphs) if (outer_id, call.name) not in partition_nodes]
+        if len(calls) > 1:
+            shared_by_region.setdefault(part.region, []).append((part, calls))
+    for region, cases in shared_by_region.items():
+        part, calls = cases[0]
+        callers = dict.fromkeys(call.module_path or call.name for call in calls)
+        yield Diagnostic(
+            DiagnosticCode.REGION_MERGED,
+            f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
+            f"({listing(callers)}): torch traces a nested_compile_region once for all calls that are alike.",
+            Severity.INFO,
+            region=region,
+            graph=part.graph,
+            nodes=part.nodes,
+            where=lines(calls),
+            upstream="the same: one body, with its pieces, for all calls.",
+            remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
+        )
+
+
+def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``region-failed`` per region and error."""
+    failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
+    for (region, error), parts in failures.items():
+        nodes = evidence.nodes[parts[0].graph]
+        yield Diagnostic(
+            DiagnosticCode.REGION_FAILED,
+            f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
+            Severity.ERROR,
+            region=region,
+            graph=parts[0].graph,
+            nodes=parts[0].nodes,
+            where=lines(nodes[name] for name in parts[0].nodes)[:1],
+            upstream="the whole call would fail.",
+            remedy=f"Try another config, or ex.disable({region!r}).",
+        )
+
+
+def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``aot-eager-failed`` where ops of the captured graphs failed and had to be repaired."""
+    if not evidence.failed_ops:
+        return
+    first = evidence.failed_ops[0]
+    failed_names = [op.node for op in evidence.failed_ops if op.graph == first.graph]
+    nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
+    yield Diagnostic(
+        DiagnosticCode.AOT_EAGER_FAILED,
+        f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
+        f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
+        "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
+        "left out.",
+        graph=first.graph,
+        nodes=tuple(failed_names),
+        where=lines(nodes),
+        upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
+        "runs.",
+        remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
+        "the one before it in a region.",
+    )

@@ -1,0 +1,211 @@
+"""The exceptions: each message says what went wrong, where, and what to do; suggestions for mistyped names."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Container, Iterable, Iterator
+from enum import StrEnum
+
+
+class RegionalExplorerError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InvalidArgumentError(RegionalExplorerError):
+    """An argument has a wrong type or an invalid value; the text says what to pass."""
+
+
+class UnsupportedTorchError(RegionalExplorerError):
+    """The installed torch is too old, or lacks a part that this package depends on."""
+
+
+class RefusalCode(StrEnum):
+    """Why a call cannot be explored; ``docs/diagnostics.md`` has a section for each."""
+
+    CALL_RAISES = "call-raises"
+    CALL_TRAINS = "call-trains"
+    CALL_UNFINISHED = "call-unfinished"
+    CALL_ATTACHES = "call-attaches"
+    NO_GRADIENT = "no-gradient"
+    TRACE_FAILED = "trace-failed"
+    GRAPH_FAILED = "graph-failed"
+    NOTHING_CAPTURED = "nothing-captured"
+
+
+class CaptureError(RegionalExplorerError):
+    """The call could not be captured: a stable ``code``, and a text with the reason and, where known, the line."""
+
+    def __init__(self, code: RefusalCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return code and text, as diagnostics show theirs."""
+        return f"[{self.code}] {self.message}"
+
+
+class UnknownRegionError(RegionalExplorerError):
+    """No region of this name; near matches are listed."""
+
+
+class SelectorError(RegionalExplorerError):
+    """A selector is malformed or matches nothing; near matches are listed."""
+
+
+class UnknownConfigKeyError(RegionalExplorerError):
+    """The running torch has no Inductor config of this name; near matches are listed."""
+
+
+class InvalidConfigKeyError(RegionalExplorerError):
+    """The Inductor config exists, but cannot be set for one region."""
+
+
+class InvalidConfigValueError(RegionalExplorerError):
+    """The value does not fit the type or the allowed values of the Inductor config."""
+
+
+class NotCompiledError(RegionalExplorerError):
+    """The requested information exists only for compiled code, and the region has none."""
+
+
+class RegionCompileError(RegionalExplorerError):
+    """Inductor could not compile a region; the region keeps running eagerly."""
+
+
+class RegionAssertionError(RegionalExplorerError, AssertionError):
+    """An assert in the compiled code of a region failed; the text names the region, the node and the source line."""
+
+
+class CompileEnvironmentError(RegionCompileError):
+    """The region was not compiled because of the machine (disk, memory, a directory); the next compile tries again."""
+
+
+class CacheDirectoryError(RegionalExplorerError):
+    """Inductor's cache directory cannot be used; without it, torch cannot import its compilers."""
+
+
+class NoCompilerError(RegionCompileError):
+    """There is no working C++ compiler, which Inductor needs for CPU code."""
+
+
+class MeasureError(RegionalExplorerError):
+    """A measurement cannot be made."""
+
+
+class PlanError(RegionalExplorerError):
+    """A plan is malformed, or its file cannot be read."""
+
+
+class ArtifactError(RegionalExplorerError):
+    """Artifacts cannot be written to a directory."""
+
+
+class SourcePatchError(RegionalExplorerError):
+    """A plan cannot be written into the source: a file is not tracked by git, not clean, or cannot be written."""
+
+
+class ReproError(RegionalExplorerError):
+    """A partition cannot be written as a self-contained script; the text names the reason."""
+
+
+class SessionError(RegionalExplorerError):
+    """A saved session is malformed, or its file cannot be read or written."""
+
+
+class MissingPackageError(RegionalExplorerError, ImportError):
+    """A package of the notebook extra is not installed; the text names the pip command."""
+
+
+class BusyError(RegionalExplorerError):
+    """The exploration is being measured, or a job of its panel runs; nothing else can be done with it meanwhile."""
+
+
+class ClosedError(RegionalExplorerError):
+    """The exploration was closed: its arguments and artifacts are freed."""
+
+
+LONGEST_COMPARED_NAME = 500
+"""Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""
+
+
+def did_you_mean(word: object, names: Iterable[str]) -> str:
+    """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
+    if not isinstance(word, str) or len(word) > LONGEST_COMPARED_NAME:
+        return ""
+    matches = difflib.get_close_matches(word, list(names))
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+
+
+MAX_SHOWN_CHARS = 80
+"""The maximum number of characters shown of a value."""
+
+
+def shown_value(value: object) -> str:
+    """Return the ``repr`` of a value on one short line, or its type if ``repr`` raises."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - the user's own __repr__ may raise anything
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"
+
+
+def check_argument(
+    name: str,
+    value: object,
+    expected_type: type | tuple[type, ...],
+    what_to_give: str,
+    error: type[RegionalExplorerError] = InvalidArgumentError,
+) -> None:
+    """Raise ``error`` unless ``value`` is an ``expected_type``; ``what_to_give`` says in words what to pass."""
+    if not isinstance(value, expected_type):
+        raise error(f"{name}={shown_value(value)}: give {what_to_give}.")
+
+
+def check_flag(name: str, value: object, *, optional: bool = False) -> None:
+    """Raise InvalidArgumentError unless ``value`` is True or False, or None where that is ``optional``."""
+    if not isinstance(value, bool) and not (optional and value is None):
+        raise InvalidArgumentError(
+            f"{name}={shown_value(value)}: give True{', False or None' if optional else ' or False'}."
+        )
+
+
+def check_callable(name: str, value: object, what_to_give: str) -> None:
+    """Raise InvalidArgumentError unless ``value`` can be called."""
+    if not callable(value):
+        raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 op`` or ``1,200 ops``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(texts: Iterable[str], most: int = 4, *, joint: str = ", ") -> str:
+    """Return the first ``most`` texts and the number of the others: ``a, b, … (3 more)``."""
+    items = list(texts)
+    more = f"{joint}… ({len(items) - most} more)" if len(items) > most else ""
+    return joint.join(items[:most]) + more
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return listing([f"{low}–{high}" if high > low else str(low) for low, high in ranges])
+
+
+def fresh_names(base: str, used: Container[str]) -> Iterator[str]:
+    """Return an iterator over ``base``, ``base_2``, ``base_3`` and so on, without the names in ``used``."""
+    names = itertools.chain([base], (f"{base}_{number}" for number in itertools.count(2)))
+    return (name for name in names if name not in used)
+
+
+def sendable(text: str) -> str:
+    """Return ``text`` with lone surrogates escaped, which JSON and UTF-8 cannot encode; otherwise unchanged."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()

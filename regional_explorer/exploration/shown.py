@@ -1,0 +1,402 @@
+"""What ex.code, ex.stages and ex.roofline return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from regional_explorer.errors import InvalidArgumentError, NotCompiledError, check_argument, shown_value
+from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
+from regional_explorer.page.report import table_text
+from regional_explorer.page.stages import stages_html, stages_text
+from regional_explorer.record.artifact import ArtifactCode, CodeDiff, Kernel
+from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
+from regional_explorer.record.partition import State
+from regional_explorer.record.profile import Bandwidth
+from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
+from regional_explorer.record.roofline import (
+    BitwiseTrial,
+    Border,
+    Launches,
+    OpDifference,
+    Reach,
+    RegionReach,
+    Roundings,
+)
+from regional_explorer.record.session import Session
+from regional_explorer.record.stages import PartitionStages, check_followed, region_stages
+from regional_explorer.record.timing import US_PER_S
+from regional_explorer.style.css import PAGE, page_css
+from regional_explorer.style.element import to_html
+from regional_explorer.style.formats import config_text, size
+from regional_explorer.tables.code import refusals
+from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
+from regional_explorer.tables.table import Table, table_nodes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class CodeDiffs:
+    """The differences in the code of a region's partitions; displayed as text or HTML."""
+
+    region: str
+    partitions: tuple[CodeDiff, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing changed in any partition."""
+        return all(part.same for part in self.partitions)
+
+    def __iter__(self) -> Iterator[CodeDiff]:
+        """Iterate over the partitions."""
+        return iter(self.partitions)
+
+    def __str__(self) -> str:
+        """Return the differences as text."""
+        return diff_text(self.region, self.partitions)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        return {"text/plain": str(self), "text/html": diff_html(self.region, self.partitions)}
+
+
+KERNEL_COLUMNS = (
+    "partition",
+    "number",
+    "kernel",
+    "kind",
+    "ops",
+    "bytes_read",
+    "bytes_written",
+    "operations",
+    "nodes",
+    "lines",
+    "not_fused_with",
+)
+GPU_COLUMNS = ("bound_us", "registers", "spilled_bytes", "shared_bytes", "occupancy", "launch")
+"""More columns where the code is for a GPU that is not there."""
+
+
+@dataclass(frozen=True)
+class RegionCode:
+    """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
+
+    region: str
+    partitions: tuple[PartitionCode, ...]
+    note: str = ""
+
+    @classmethod
+    def of(cls, session: Session, region: str) -> RegionCode:
+        """Return the code of a region that ``session`` holds.
+
+        Raises:
+            UnknownRegionError: there is no such region.
+        """
+        name = session.plan[region].name
+        return cls(name, region_code(session, name))
+
+    @classmethod
+    def under(
+        cls,
+        session: Session,
+        region: str,
+        config: Mapping[str, Any],
+        target: GpuTarget | None,
+        codes: Mapping[str, ArtifactCode],
+    ) -> RegionCode:
+        """Return code that was generated but not compiled; ``codes`` has it by partition id."""
+        graphs = {graph.id: graph.by_name() for graph in session.graphs}
+        parts = tuple(
+            PartitionCode(part, codes[part.id], tuple(graphs[part.graph][name] for name in part.nodes))
+            for part in session.partitions
+            if part.id in codes
+        )
+        notes = [f"Generated under {config_text(config)}, not compiled." if config else "", _gpu_note(target)]
+        return cls(region, parts, " ".join(filter(None, notes)))
+
+    def diff(self, other: RegionCode) -> CodeDiffs:
+        """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
+
+        Raises:
+            InvalidArgumentError: ``other`` is not code, or is for another region.
+        """
+        check_argument("other", other, RegionCode, "what ex.code(…) returns")
+        if other.region != self.region:
+            raise InvalidArgumentError(f"The code of {self.region!r} cannot be compared with that of {other.region!r}.")
+        after = {part.partition.id: part.code for part in other.partitions}
+        pairs = ((part.partition.id, part.code) for part in self.partitions if part.partition.id in after)
+        return CodeDiffs(self.region, tuple(CodeDiff(name, before, after[name]) for name, before in pairs))
+
+    def __iter__(self) -> Iterator[PartitionCode]:
+        """Iterate over the partitions."""
+        return iter(self.partitions)
+
+    @property
+    def coverage(self) -> Coverage:
+        """How many nodes and kernels are linked to each other."""
+        return total_coverage(tuple(part.coverage for part in self.partitions))
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
+
+        For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+        """
+        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+
+        rows = [
+            (
+                part.partition.id,
+                linked.number,
+                linked.kernel.name,
+                str(linked.kernel.kind),
+                ", ".join(linked.kernel.ops),
+                linked.kernel.bytes_read,
+                linked.kernel.bytes_written,
+                linked.kernel.operations,
+                ", ".join(node.name for node in linked.nodes),
+                ", ".join(map(str, linked.lines)),
+                refusals(linked, part.code.refused),
+                *_gpu_figures(linked.kernel, part.code.target),
+            )
+            for part in self.partitions
+            for linked in part.kernels
+        ]
+        gpu_columns = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
+        frame = ShownFrame(rows, columns=[*KERNEL_COLUMNS, *gpu_columns])
+        integers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
+        return ShownFrame(frame.astype({column: "Int64" for column in integers if column in frame}))
+
+    def __str__(self) -> str:
+        """Return the kernels and the code of all partitions as text."""
+        return code_text(self.region, self.partitions, self.note)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions, self.note)}
+
+
+def _gpu_figures(kernel: Kernel, target_name: str) -> tuple[Any, ...]:
+    target = GPU_TARGETS.get(target_name)
+    if target is None:
+        return ()
+    bound_s = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
+    resources = (getattr(kernel.gpu, column, None) for column in GPU_COLUMNS[1:])
+    return (None if bound_s is None else bound_s * US_PER_S, *resources)
+
+
+def _gpu_note(target: GpuTarget | None) -> str:
+    if target is None:
+        return ""
+    return (
+        f"Generated for {target.title}, not run. Bounds come from its data sheet ({target.source}: "
+        f"{target.memory_gb_s:,} GB/s); nothing was measured. They hold for data in memory: data still in its "
+        f"{_cache_sizes(target)} moves faster. Launch costs are not included. "
+        "Registers are those of the first launch config: nothing was autotuned. "
+        "For extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
+    )
+
+
+def _cache_sizes(target: GpuTarget) -> str:
+    shared = f" or {size(target.last_cache_bytes)} of Infinity Cache" if target.last_cache_bytes else ""
+    return f"{size(target.l2_bytes)} of L2 cache{shared}"
+
+
+def why_no_code(session: Session, region: str) -> str:
+    """Return why ``session`` has no generated code of a region, and what to do."""
+    name = repr(region)
+    partitions = [part for part in session.partitions if part.region == region]
+    error = next((part.error for part in partitions if part.state is State.FAILED and part.error), None)
+    if error is not None:
+        return (
+            f"Region {name} has no code: it could not be compiled: {error} "
+            f"Try another config with ex.configure({name}, …), or see ex.repro({name})."
+        )
+    if not session.plan[region].enabled:
+        return f"Region {name} has no code: it is disabled and runs eagerly. Call ex.enable({name}), then ex.compile()."
+    if not any(part.state is not State.EAGER for part in partitions):
+        return f"Region {name} has no code: nothing of it could be cut out. ex.diagnostics says why."
+    if any(part.artifact is not None for part in partitions):
+        return f"The code of region {name} is not in this session: call ex.code({name}) before ex.save."
+    return (
+        f"Region {name} has no code yet: it has not been compiled in its current form. Call ex.compile(). "
+        f"ex.code({name}, target='h100') needs no compile, and shows the code for a GPU that need not be here."
+    )
+
+
+STAGE_COLUMNS = ("partition", "stage", "ops", "views")
+NODE_COLUMNS = ("partition", "stage", "node", "op", "comes_from", "lines")
+COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
+
+
+@dataclass(frozen=True)
+class RegionStages:
+    """The stages of a region, one entry per distinct partition; displayed as text or HTML.
+
+    ``nodes`` are the names of nodes that are followed through all stages.
+    """
+
+    region: str
+    session: Session
+    partitions: tuple[PartitionStages, ...]
+    nodes: tuple[str, ...] = ()
+    note: str = ""
+
+    @classmethod
+    def of(cls, session: Session, code: RegionCode, *, needed: bool = True) -> RegionStages:
+        """Return the stages of the partitions whose code is known.
+
+        Raises:
+            NotCompiledError: there is none although it is ``needed``, which it is not after a cancel.
+        """
+        if needed and not code.partitions:
+            raise NotCompiledError(why_no_code(session, code.region))
+        return cls(code.region, session, region_stages(session, code.partitions), note=code.note)
+
+    def follow(self, *nodes: str) -> RegionStages:
+        """Return the same stages with these nodes followed, from what they come from to what becomes of them.
+
+        Args:
+            nodes: names of nodes of any stage, such as ``"gelu"``; all of them together are followed.
+
+        Raises:
+            InvalidArgumentError: no stage has a node of such a name.
+        """
+        if not nodes or not all(isinstance(name, str) for name in nodes):
+            raise InvalidArgumentError(f"Give the names of nodes: stages.follow('gelu'); got {shown_value(nodes)}.")
+        check_followed(self.partitions, nodes)
+        return replace(self, nodes=nodes)
+
+    def __iter__(self) -> Iterator[PartitionStages]:
+        """Iterate over the distinct partitions."""
+        return iter(self.partitions)
+
+    @property
+    def changes(self) -> pd.DataFrame:
+        """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
+        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+
+        rows = [
+            {
+                "partition": part.partition.id,
+                "stage": str(stage.kind),
+                "ops": stage.computing,
+                "views": len(stage.ops) - stage.computing,
+                **{name: None if stage.change is None else getattr(stage.change, name) for name in COUNTS},
+                "in_words": "" if stage.change is None else str(stage.change),
+            }
+            for part in self.partitions
+            for stage in part.stages
+        ]
+        frame = ShownFrame(rows, columns=[*STAGE_COLUMNS, *COUNTS, "in_words"])
+        return ShownFrame(frame.astype(dict.fromkeys(COUNTS, "Int64")))
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
+        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+
+        rows = []
+        for part in self.partitions:
+            followed = part.followed(self.nodes) if self.nodes else {}
+            lines = part.lines()
+            rows += [
+                {
+                    "partition": part.partition.id,
+                    "stage": str(stage.kind),
+                    "node": node.name,
+                    "op": node.op,
+                    "comes_from": ", ".join(stage.sources.get(node.name, ())),
+                    "lines": ", ".join(map(str, lines[stage.kind].get(node.name, ()))),
+                    **({"followed": node.name in followed[stage.kind]} if self.nodes else {}),
+                }
+                for stage in part.stages
+                for node in stage.ops
+            ]
+        return ShownFrame(rows, columns=[*NODE_COLUMNS, *(["followed"] if self.nodes else [])])
+
+    def __str__(self) -> str:
+        """Return what each stage changed, as text."""
+        return stages_text(self.region, self.partitions, self.nodes, self.note)
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        html = stages_html(self.session, self.region, self.partitions, self.nodes, self.note)
+        return {"text/plain": str(self), "text/html": html}
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Full Inductor as the roofline of a plan; displayed as text or HTML.
+
+    ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
+    that crosses the borders of regions, ``launches`` the kernels that run, None where full's code is not known.
+    ``ops`` are those that full computes differently, None where they were not compared, ``roundings`` the roundings
+    that it leaves out; ``trials`` show which config makes full bitwise equal to eager. ``problems`` say what could not
+    be determined.
+    """
+
+    reach: tuple[Reach, ...]
+    regions: tuple[RegionReach, ...]
+    borders: tuple[Border, ...]
+    launches: Launches | None
+    roundings: Roundings
+    ops: tuple[OpDifference, ...] | None = ()
+    trials: tuple[BitwiseTrial, ...] = ()
+    bandwidth: Bandwidth | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def border_frame(self) -> pd.DataFrame:
+        """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
+        frame, rate = _records_frame(Border, self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
+        frame["at_most_us"] = [
+            None if rate is None else border.fused_bytes / rate * US_PER_S for border in self.borders
+        ]
+        return frame
+
+    @property
+    def op_frame(self) -> pd.DataFrame:
+        """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
+        return _records_frame(OpDifference, self.ops or ())
+
+    @property
+    def region_frame(self) -> pd.DataFrame:
+        """One row per region: its gain, and its share of the gain of full."""
+        return _records_frame(RegionReach, self.regions)
+
+    def _tables(self) -> Iterator[Table]:
+        yield reach_table(self.reach, self.launches, self.problems)
+        yield regions_table(self.regions)
+        if self.launches is not None:
+            yield borders_table(self.borders, self.bandwidth)
+        if self.ops is not None:
+            yield ops_table(self.ops, self.roundings)
+        yield trials_table(self.trials)
+
+    def __str__(self) -> str:
+        """Return the tables as text."""
+        return "\n\n".join(map(table_text, self._tables()))
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        nodes = [node for table in self._tables() for node in table_nodes(table)]
+        html = f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
+        return {"text/plain": str(self), "text/html": html}
+
+
+def _records_frame(kind: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
+    from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+
+    return ShownFrame(rows, columns=[field.name for field in fields(kind)])

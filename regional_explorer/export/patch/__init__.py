@@ -1,1 +1,0 @@
-"""Writes a plan into the user's own source: annotations around the statements, functions and calls that regions are."""

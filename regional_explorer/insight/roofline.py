@@ -1,0 +1,238 @@
+"""Full Inductor's code of the whole call, for ``ex.roofline``: what it fuses, gains and computes differently."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.compiler.layouts import traced_layouts
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run import RunContext, never_cancelled
+from regional_explorer.errors import MeasureError
+from regional_explorer.insight.lowering import code_under
+from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
+from regional_explorer.measure.rounding import gap
+from regional_explorer.measure.variants import Variants
+from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase, VariantName, Verdict
+from regional_explorer.regions.cut import Piece
+from regional_explorer.regions.instances import Claim
+from regional_explorer.torch_api.config import config_entries, under_config
+from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
+from regional_explorer.torch_api.graphs import draws_random
+from regional_explorer.torch_api.lowering import decomposition_of
+from regional_explorer.torch_api.release import release_compiled
+from regional_explorer.torch_api.upstream import marks_ignored
+
+TRIALS: tuple[Mapping[str, object], ...] = (
+    {},
+    {"emulate_precision_casts": True},
+    {
+        "fallback_by_default": True,
+        "selective_decompose": True,
+        "use_pre_grad_passes": False,
+        "use_joint_graph_passes": False,
+        "use_post_grad_passes": False,
+    },
+)
+"""Configs under which full Inductor is compared with eager, bit by bit; the last one leaves every op to eager code.
+
+That one has those configs of lite mode that affect results, but marked ops are not compiled either.
+"""
+
+WHOLE_GRAPH = "the whole graph"
+
+
+def full_graphs(program: Program, cancelled: Callable[[], bool] = never_cancelled) -> dict[str, FullGraph]:
+    """Return the code that Inductor generates for each captured graph as a whole, until ``cancelled``.
+
+    Nothing is compiled.
+    """
+    return {live.id: _full_graph(program, live) for live in program.capture.live if not cancelled()}
+
+
+def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
+    gm = live.gm
+    inputs = gm.graph.find_nodes(op="placeholder")
+    names = tuple(node.name for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
+    outputs = tuple(node.name for node in gm.graph.output_node().all_input_nodes)
+    piece = Piece(Claim(WHOLE_GRAPH), live.id, gm, names, tuple(node.name for node in inputs), outputs)
+    layouts = traced_layouts(inputs)
+    if layouts is None:
+        return FullGraph(live.id, names, ArtifactCode(live.id, "", problem="the sizes of its inputs are not all known"))
+    try:
+        code = code_under(live.id, piece, layouts, {}, program.store.generated)
+    except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
+        code = ArtifactCode(live.id, "", problem=f"{type(error).__name__}: {error}".splitlines()[0])
+    return FullGraph(live.id, names, code)
+
+
+def reached(session: Session) -> tuple[Reach, ...]:
+    """Return how much of full's gain the plan reaches, phase by phase.
+
+    Raises:
+        MeasureError: eager, regional or full was not measured under this plan.
+    """
+    reaches = []
+    for phase in Phase:
+        timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
+        times = {name: timing.median_s for name, timing in timings.items()}
+        if times:
+            missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
+            if missing:
+                raise MeasureError(
+                    f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {MEASURE_FIRST}"
+                )
+            full_wins = timings[VariantName.FULL].verdict is Verdict.FASTER
+            eager, regional, full = (times[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
+            reaches.append(Reach(phase, eager, regional, full, full_wins=full_wins))
+    if not reaches or session.is_outdated:
+        raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
+    return tuple(reaches)
+
+
+MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."
+
+
+def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
+    """Return what each region gains alone, as a share of what full gains."""
+    gain_s = reach.gain_s
+    return tuple(
+        RegionReach(name, timing.gain_s, None if timing.gain_s is None or gain_s is None else timing.gain_s / gain_s)
+        for name, timing in whole_region_timings(session).items()
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ numerics
+
+
+@dataclass
+class _DifferenceSoFar:
+    """The differences of one op so far: in how many nodes, how many were bitwise equal, and how far apart."""
+
+    nodes: int = 0
+    bitwise: int = 0
+    max_difference: float = 0.0
+    eager: list[float] = field(default_factory=list)
+    decomposed: list[float] = field(default_factory=list)
+
+
+class _ComparingInterpreter(fx.Interpreter):
+    """Runs a captured graph, and compares each op that Inductor would decompose with its decomposition."""
+
+    def __init__(self, gm: fx.GraphModule, differences: dict[str, _DifferenceSoFar]) -> None:
+        super().__init__(gm)
+        self._differences = differences
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and, if it has one, its decomposition, and record how their results differ."""
+        decomposition = decomposition_of(n)
+        if decomposition is None or draws_random(n) or "empty" in str(n.target):  # memory as it was found
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        result = super().run_node(n)
+        try:
+            decomposed_result = decomposition(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - some run only inside a trace
+            return result
+        eager, decomposed = (list(_floating_tensors(value)) for value in (result, decomposed_result))
+        if decomposed_result is NotImplemented or len(eager) != len(decomposed) or not eager:
+            return result
+        difference = self._differences.setdefault(str(n.target), _DifferenceSoFar())
+        difference.nodes += 1
+        difference.bitwise += all(map(bitwise_equal, eager, decomposed))
+        difference.max_difference = max(difference.max_difference, _largest_gap(eager, decomposed))
+        try:
+            exact_args: Any = fx.node.map_aggregate(args, _in_float64)
+            exact_kwargs: Any = fx.node.map_aggregate(kwargs, _in_float64)
+            exact = list(_floating_tensors(n.target(*exact_args, **exact_kwargs)))  # type: ignore[operator]
+        except Exception:  # noqa: BLE001 - not every kernel has float64
+            return result
+        if len(exact) == len(eager):
+            difference.eager.append(_largest_gap(eager, exact))
+            difference.decomposed.append(_largest_gap(decomposed, exact))
+        return result
+
+
+def _floating_tensors(value: Any) -> Iterator[torch.Tensor]:
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return (tensor for tensor in values if isinstance(tensor, torch.Tensor) and tensor.is_floating_point())
+
+
+def _largest_gap(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> float:
+    pairs = zip(tensors, others, strict=True)
+    return max((gap(tensor, other).largest for tensor, other in pairs if tensor.shape == other.shape), default=0.0)
+
+
+def _in_float64(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
+    """Run the captured graphs once, ops that Inductor decomposes in both forms, and return the differences per op."""
+    program, differences = variants.program, dict[str, _DifferenceSoFar]()
+    program.select_regional(on=False)
+    try:
+        with program.capture.running(lambda live: _ComparingInterpreter(live.gm, differences).boxed_run):
+            run_once(variants.call, program.capture.run)
+    finally:
+        program.select_regional(on=True)
+    rows = (
+        OpDifference(
+            op,
+            difference.nodes,
+            difference.bitwise,
+            difference.max_difference,
+            max(difference.eager, default=None),
+            max(difference.decomposed, default=None),
+        )
+        for op, difference in differences.items()
+    )
+    return tuple(sorted(rows, key=lambda row: (row.bitwise == row.nodes, -row.max_difference)))
+
+
+def bitwise_trials(
+    variants: Variants, configs: Sequence[Mapping[str, object]], run: RunContext
+) -> tuple[BitwiseTrial, ...]:
+    """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
+    eager = run_once(variants.call)
+    draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
+    trials = []
+    for number, trial_config in enumerate(configs):
+        if run.cancelled():
+            break
+        if not trial_config.keys() <= config_entries().keys():
+            continue
+        config = {**trial_config, **({"fallback_random": True} if draws else {})}
+        run.progress(f"full under {config or 'its own config'}", number / len(configs))
+        trials.append(_run_trial(variants, config, Reference(eager)))
+    return tuple(trials)
+
+
+def _run_trial(variants: Variants, config: Mapping[str, object], reference: Reference) -> BitwiseTrial:
+    call = variants.call
+    function = compile_isolated(call.fn, "inductor", dynamic=variants.dynamic)
+    try:
+        with (
+            variants.program.capture.generated.collected(),
+            under_config(config),
+            marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
+            as_first_call(call.fn),
+        ):
+            rows = compare("full", run_once(call, function), reference)
+    except Exception as error:  # noqa: BLE001 - whatever torch raises, the other trials go on
+        return BitwiseTrial(config, problem=f"{type(error).__name__}: {error}".splitlines()[0])
+    finally:
+        release_compiled(function)
+    return BitwiseTrial(
+        config, len(rows), sum(row.bitwise for row in rows), max((row.max_error for row in rows), default=0.0)
+    )

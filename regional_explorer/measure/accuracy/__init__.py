@@ -1,1 +1,0 @@
-"""Compares outputs and gradients with eager and with a float64 run."""

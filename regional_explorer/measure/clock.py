@@ -1,0 +1,171 @@
+"""Clocks, a call to time, and one sample of it."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from regional_explorer.record.timing import Phase
+
+if TYPE_CHECKING:
+    import torch
+
+
+Moment = TypeVar("Moment")
+
+
+class Clock(Protocol[Moment]):
+    """Records marks during a sample, and returns the seconds between them afterwards.
+
+    A device runs asynchronously, so the time between two marks is known only after ``synchronize``.
+    """
+
+    def now(self) -> float:
+        """Return seconds of wall time, for budgets."""
+        return time.perf_counter()
+
+    def flush(self) -> None:
+        """Bring caches into the state that every timed call starts from; called before its first mark."""
+
+    def mark(self) -> Moment:
+        """Record a mark in the device's stream of work, without waiting for it."""
+
+    def synchronize(self) -> None:
+        """Wait until all marks have been reached."""
+
+    def seconds(self, begin: Moment, end: Moment) -> float:
+        """Return the seconds between two marks that have been reached."""
+
+
+class CpuClock(Clock[float]):
+    """The host's monotonic clock. Caches stay warm between calls, as in a user's loop."""
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def mark(self) -> float:
+        """Return the time, in seconds."""
+        return time.perf_counter()
+
+    def synchronize(self) -> None:
+        """Do nothing: host code has run when it returns."""
+
+    def seconds(self, begin: float, end: float) -> float:
+        """Return the seconds between two marks."""
+        return end - begin
+
+
+class CudaClock(Clock["torch.cuda.Event"]):
+    """Events on the current stream; overwrites the L2 cache between calls.
+
+    Nothing waits for the device within a sample: if the host is faster than the device, the figures are the device's
+    time only; if it is slower, they include the launches that the device waited for.
+    """
+
+    def __init__(self, device: str = "cuda") -> None:
+        """Make a clock for ``device``, such as ``cuda:0``."""
+        import torch
+
+        self._cuda = torch.cuda
+        self._device = torch.device(device)
+        # Twice the size of the cache, so that no cache line of the last call remains.
+        scratch_bytes = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self._device)
+
+    def flush(self) -> None:
+        """Overwrite the L2 cache, in the order of the stream."""
+        self._scratch.zero_()
+
+    def mark(self) -> torch.cuda.Event:
+        """Record an event on the stream that is current now."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._cuda.synchronize(self._device)
+
+    def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """Return the seconds between two events."""
+        return float(begin.elapsed_time(end)) / 1e3
+
+
+def clock_for(device: str) -> Clock[Any]:
+    """Return the clock for work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, optionally followed by the GPU's name."""
+    return CudaClock(device.partition(" ")[0]) if device.startswith("cuda") else CpuClock()
+
+
+def do_nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCall:
+    """One variant as a set of callables, so that measuring does not depend on torch.
+
+    ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, and is None if
+    no gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call;
+    ``select`` makes this variant the live implementation and runs before every sample; neither is timed.
+    """
+
+    name: str
+    forward: Callable[[], object]
+    backward: Callable[[Any], object] | None = None
+    before: Callable[[], None] = do_nothing
+    select: Callable[[], None] = do_nothing
+
+    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
+        """Run ``calls`` calls and return the median seconds per phase.
+
+        Because of the median, another process that takes the core during one call does not change the sample. On busy
+        machines this halves the spread between samples, in the same time.
+        """
+        self.select()
+        with gc_paused():
+            marks = [self._marked_call(clock) for _ in range(calls)]
+            clock.synchronize()
+        spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
+        forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
+        if self.backward is None:
+            return {Phase.FORWARD: forward}
+        return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.STEP: step}
+
+    def _marked_call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
+        """Make one call and return the marks before it, after forward and after backward.
+
+        The outputs and gradients live until the last mark: freeing them is not part of the call.
+        """
+        self.before()
+        clock.flush()
+        begin = clock.mark()
+        outputs = self.forward()
+        after_forward = clock.mark()
+        if self.backward is None:
+            return begin, after_forward, after_forward
+        gradients = self.backward(outputs)
+        end = clock.mark()
+        del outputs, gradients
+        return begin, after_forward, end
+
+
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """Context manager: disable Python's garbage collector, and restore it afterwards.
+
+    Only the youngest generation is collected first: a full collection takes longer than most samples.
+    """
+    was_enabled = gc.isenabled()
+    gc.collect(0)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,119 @@
+"""The state of the machine during a benchmark: waiting for a core, launch-bound calls, GPU clock, temperature."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from regional_explorer.compiler.run import Executor
+from regional_explorer.measure.clock import Clock, TimedCall
+
+LAUNCH_BOUND = 0.8
+"""A call is launch-bound if launching it takes the host at least this part of its time on the device."""
+
+CLOCK_RATIO_LIMIT = 0.9
+
+_LAUNCHED_CALLS = 5
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
+def waited_s(schedstat: Path = SCHEDSTAT) -> float | None:
+    """Return the seconds this thread has waited for a core so far, or None if the system does not report it."""
+    try:
+        return int(schedstat.read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
+    """Return the time the host takes to launch a call, as a fraction of its time on the (initially idle) device.
+
+    A small fraction means that the device's own speed is measured; near 1 the device waits for the host.
+    """
+    timed_call.select()
+    launch_shares = []
+    for _ in range(_LAUNCHED_CALLS):
+        timed_call.before()
+        clock.flush()
+        clock.synchronize()
+        began_s, begin = clock.now(), clock.mark()
+        outputs = timed_call.forward()
+        if timed_call.backward is not None:
+            timed_call.backward(outputs)
+        end, ended_s = clock.mark(), clock.now()
+        clock.synchronize()
+        launch_shares.append((ended_s - began_s) / max(clock.seconds(begin, end), 1e-9))
+    return statistics.median(launch_shares)
+
+
+def launch_warnings(
+    timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
+) -> dict[str, tuple[str, ...]]:
+    """Return the ``launch_warning`` of each call by name; if the run was cancelled, later calls are missing."""
+    warnings = {}
+    with suppress(CancelledError):
+        for timed_call in timed_calls:
+            warnings[timed_call.name] = launch_warning(executor.run_timed(partial(launch_share, timed_call, clock)))
+    return warnings
+
+
+def launch_warning(share: float) -> tuple[str, ...]:
+    """Return a warning if a call is launch-bound."""
+    if share < LAUNCH_BOUND:
+        return ()
+    return (f"launch-bound: launching took {share:.0%} of the time on the device; the kernels alone are faster",)
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """Clock, temperature and memory of a GPU; clock and temperature are None if torch cannot read them (no pynvml)."""
+
+    clock_mhz: int | None
+    temperature_c: int | None
+    used_bytes: int
+    total_bytes: int
+
+
+def device_state(device: str) -> DeviceState | None:
+    """Return the state of ``device``, or None for a CPU."""
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    gpu = torch.device(device.partition(" ")[0])
+    free, total = torch.cuda.mem_get_info(gpu)
+    return DeviceState(_reading(torch.cuda.clock_rate, gpu), _reading(torch.cuda.temperature, gpu), total - free, total)
+
+
+def _reading(reader: Any, gpu: Any) -> int | None:
+    try:
+        return int(reader(gpu))
+    except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read
+        return None
+
+
+def describe(before: DeviceState | None, after: DeviceState | None) -> str:
+    """Return a text on a GPU's memory, clock and temperature over a run."""
+    if before is None or after is None:
+        return ""
+    facts = [f"{after.used_bytes / 2**30:.1f} of {after.total_bytes / 2**30:.1f} GiB in use"]
+    if before.clock_mhz is not None and after.clock_mhz is not None:
+        facts.append(f"SM clock {before.clock_mhz} MHz before, {after.clock_mhz} MHz after")
+    if after.temperature_c is not None:
+        facts.append(f"{after.temperature_c} °C")
+    return ", ".join(facts)
+
+
+def throttled(before: DeviceState | None, after: DeviceState | None) -> tuple[str, ...]:
+    """Return a warning if a GPU's clock fell during a run."""
+    if before is None or after is None or before.clock_mhz is None or after.clock_mhz is None:
+        return ()
+    if after.clock_mhz >= CLOCK_RATIO_LIMIT * before.clock_mhz:
+        return ()
+    return (f"throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring",)

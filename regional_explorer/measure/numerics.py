@@ -1,0 +1,304 @@
+"""Compares outputs, gradients and writes with eager's, the expected ones, and with a float64 run's; gives verdicts.
+
+``docs/numerics.md`` states the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.tensors import opaque_in, tensors_in
+from regional_explorer.measure.rounding import (
+    SLACK,
+    Arithmetic,
+    Limit,
+    Moves,
+    Values,
+    dense,
+    far,
+    gap,
+    holds_exact_values,
+    is_dense,
+    is_floating,
+    rms,
+    touched_elements,
+    unit,
+    units_of_a_sum,
+)
+from regional_explorer.record.timing import Numerics, NumericsVerdict
+
+NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
+BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
+TWIN_NOTE = "checked on a twin compiled with fallback_random"
+NONDETERMINISTIC = "two eager calls differ by more than rounding"
+RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
+NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
+EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a variant is compared with.
+
+    ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
+    how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
+    rounding moves the results; None if their graphs are not known.
+    """
+
+    eager: Values
+    exact: Values | None = None
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    note: str = NO_FLOAT64
+    nondeterministic: bool = False
+    moves: Moves | None = None
+
+
+def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
+    """Run the call once from the state the user left, and return outputs, gradients, and what it wrote."""
+    with call.restoring():
+        outputs, gradients = call.run(fn)
+        written = call.written()
+        tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in written))
+        return Values(
+            tuple((name, dense(tensor).clone()) for name, tensor in tensors),
+            tuple(
+                (name, None if gradient is None else dense(gradient))
+                for name, gradient in zip(call.gradient_names, gradients, strict=False)
+            ),
+            tuple(opaque_in(outputs, "output")),
+            {
+                name: touched_elements(tensor, before)
+                for name, tensor, before in written
+                if before is not None and is_dense(tensor)
+            },
+        )
+
+
+def compare(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
+    """Return one row per output and gradient of a variant, given its ``results``; each row gets ``note``."""
+    rows: list[Numerics] = []
+    eager, exact = reference.eager, reference.exact
+    kinds = (("outputs", eager.outputs, results.outputs), ("gradients", eager.gradients, results.gradients))
+    for kind, expected_tensors, got_tensors in kinds:
+        scale = max((_scale(tensor, eager.touched.get(name)) for name, tensor in expected_tensors), default=0.0)
+        truths: Mapping[str, Any] = dict(getattr(exact, kind)) if exact is not None else {}
+        for (name, expected), (_, got) in zip(expected_tensors, got_tensors, strict=False):
+            if expected is None and got is None:
+                continue
+            if got is None or expected is None:
+                rows.append(_mismatch_row(variant, name, "one of the two has no gradient"))
+            elif not is_dense(got) or not is_dense(expected):
+                rows.append(_unchecked_row(variant, name, f"{_kind_of(expected)}: its elements cannot be compared"))
+            elif why := _why_unlike(got, expected):
+                rows.append(_mismatch_row(variant, name, why))
+            else:
+                judge = _Judge(variant, reference, scale, note, name, expected, truths.get(name))
+                rows.append(judge.verdict_on(got))
+    if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
+        rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
+    rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
+    rows = rows or [_unchecked_row(variant, "outputs", NOTHING_TO_COMPARE)]
+    return nondeterministic(rows) if reference.nondeterministic else tuple(rows)
+
+
+def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
+    """Return the verdict of the rows of one variant: the worst of theirs."""
+    return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
+
+
+def in_words(row: Numerics) -> str:
+    """Return a phrase that says how far off a tensor is."""
+    return (
+        f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"
+    )
+
+
+def without_twin(rows: Sequence[Numerics], error: Exception) -> tuple[Numerics, ...]:
+    """Return the rows of code that draws random numbers and has no twin that draws as eager does."""
+    return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
+
+
+def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
+    """Return the rows with "failed" replaced by "not comparable", for the reason ``why``."""
+    return tuple(
+        replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=why) if row.verdict == NumericsVerdict.FAILED else row
+        for row in rows
+    )
+
+
+def nondeterministic(rows: Iterable[Numerics]) -> tuple[Numerics, ...]:
+    """Return the rows of a call that does not repeat itself in eager mode."""
+    return tuple(replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=NONDETERMINISTIC) for row in rows)
+
+
+def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[Numerics, ...]:
+    """Return the rows of a call; before any is "failed", the call is repeated, and has to fail in the same tensor."""
+    rows = rows_of_a_call()
+    if verdict(rows) is not NumericsVerdict.FAILED:
+        return rows
+    again = {row.tensor for row in rows_of_a_call() if row.verdict is NumericsVerdict.FAILED}
+    return tuple(not_comparable([row], RIGHT_ONCE)[0] if row.tensor not in again else row for row in rows)
+
+
+def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
+    """Return whether two eager runs agree up to rounding: GPU kernels may sum in any order."""
+    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
+
+
+def same(left: Values, right: Values) -> bool:
+    """Return whether the results of two runs are bitwise equal."""
+    pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
+    return all(bitwise_equal(left_tensor, right_tensor) for (_, left_tensor), (_, right_tensor) in pairs)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Judges one tensor. ``scale`` is the RMS of the largest output or gradient, ``truth`` the tensor in float64."""
+
+    variant: str
+    reference: Reference
+    scale: float
+    note: str
+    name: str
+    expected: torch.Tensor
+    truth: torch.Tensor | None
+
+    def verdict_on(self, got: torch.Tensor) -> Numerics:
+        """Return the row of the tensor; how far rounding moves it is asked only if it fails."""
+        row, moves = self._row(got), self.reference.moves
+        if row.verdict is not NumericsVerdict.FAILED or moves is None:
+            return row
+        noise = SLACK * moves.rms(self.name)
+        if (in_noise := self._row(got, noise)).verdict is not NumericsVerdict.FAILED:
+            return in_noise
+        rest = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
+        if self._row(rest, noise).verdict is NumericsVerdict.FAILED:
+            return row
+        return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_ROUNDING)
+
+    def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
+        """Return the row of the tensor as it is judged if rounding moves it by ``noise`` as a whole."""
+        return self._exact_row(got) if holds_exact_values(self.expected) else self._floating_row(got, noise)
+
+    def _exact_row(self, got: torch.Tensor) -> Numerics:
+        """Return the row of a tensor whose elements have to be equal."""
+        gap_to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
+        equal = bitwise or (is_floating(got) and gap_to_eager.largest == 0.0)  # 64-bit integers are no float64s
+        return Numerics(self.variant, self.name, _dtype_name(got), bitwise=bitwise, error=gap_to_eager.rms,
+                        max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
+                        verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=self.note)  # fmt: skip
+
+    def _floating_row(self, got: torch.Tensor, noise: float) -> Numerics:
+        """Return the row of a tensor of floats: judged by float64 if that is a reference, else by eager itself."""
+        expected, truth = self.expected, self.truth
+        if (touched := self.reference.eager.touched.get(self.name)) is not None:
+            # What was there before says nothing about how the call rounds; a write elsewhere must not go unseen.
+            part = touched | (got != expected)
+            truth = truth[part] if truth is not None and truth.shape == expected.shape else None
+            expected, got = expected[part], got[part]
+        limit = far(expected.dtype, self.reference.arithmetic, self.scale, noise)
+        gap_to_eager = gap(got, expected, limit)
+        row = Numerics(
+            variant=self.variant,
+            tensor=self.name,
+            dtype=_dtype_name(expected),
+            bitwise=bitwise_equal(got, expected),
+            error=gap_to_eager.rms,
+            max_error=gap_to_eager.largest,
+            eager_error=None,
+            variant_error=None,
+            tolerance=limit.rms(rms(expected)),
+            element_share=gap_to_eager.share,
+            verdict=NumericsVerdict.OK,
+            note=self.note,
+        )
+        if truth is None or truth.shape != expected.shape:
+            row = replace(row, note=self.note or self.reference.note)
+        else:
+            eager_gap = gap(expected, truth, limit)
+            row = replace(row, eager_error=eager_gap.rms, variant_error=gap(got, truth).rms)
+            if eager_gap.rms <= limit.rms(rms(truth)) and eager_gap.share <= 1.0:
+                row = self._row_by_float64(row, got, expected, truth, limit)
+            else:
+                row = replace(row, judged_by_eager=True, note=BEYOND_ROUNDING)
+        return row if row.bitwise or row.share <= 1.0 else replace(row, verdict=NumericsVerdict.FAILED)
+
+    def _row_by_float64(
+        self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
+    ) -> Numerics:
+        unit_limit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        least_units = units_of_a_sum(expected, self.reference.arithmetic)
+        eager_gap, variant_gap = gap(expected, truth, unit_limit), gap(got, truth, unit_limit)
+        tolerance = SLACK * max(eager_gap.rms, least_units * unit_limit.rms(truth_rms))
+        element_tolerance = SLACK * max(eager_gap.share, least_units)
+        return replace(
+            row,
+            tolerance=min(tolerance, limit.rms(truth_rms)),
+            element_share=max(variant_gap.share / element_tolerance, gap(got, truth, limit).share),
+        )
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _scale(tensor: torch.Tensor | None, touched: torch.Tensor | None) -> float:
+    """Return the RMS of a tensor, or of the elements that the call wrote; 0 if they cannot be compared."""
+    if tensor is None or not is_dense(tensor):
+        return 0.0
+    return rms(tensor if touched is None else tensor[touched])
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    if tensor.is_meta:
+        return "a meta tensor"
+    return "a nested tensor" if tensor.is_nested else f"a {str(tensor.layout).removeprefix('torch.')} tensor"
+
+
+def _why_unlike(got: torch.Tensor, expected: torch.Tensor) -> str:
+    """Return why two tensors cannot be compared element by element, or an empty text."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
+    return ""
+
+
+def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: Sequence[tuple[str, Any]]) -> str:
+    """Return how the output tensors differ from eager's: missing, additional, or in another order."""
+    got, expected = dict(got_outputs), dict(expected_outputs)
+    texts = [f"{name} is missing" for name in expected if name not in got]
+    texts += [f"{name} is not among eager's" for name in got if name not in expected]
+    return "; ".join(texts) or "in another order than eager's"
+
+
+def _not_compared_row(variant: str, path: str, kind: str) -> Numerics:
+    return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
+                    tolerance=0.0, verdict=NumericsVerdict.NOT_COMPARED,
+                    note=f"{kind}: cannot be searched for tensors")  # fmt: skip
+
+
+def _unchecked_row(variant: str, name: str, why: str) -> Numerics:
+    return Numerics(variant, name, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
+                    tolerance=0.0, verdict=NumericsVerdict.NOT_CHECKED, note=why)  # fmt: skip
+
+
+def _mismatch_row(variant: str, name: str, why: str) -> Numerics:
+    return Numerics(variant, name, "", bitwise=False, error=math.inf, max_error=math.inf, eager_error=None,
+                    variant_error=None, tolerance=0.0, verdict=NumericsVerdict.FAILED, note=why)  # fmt: skip
+
+
+def bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    """Return whether two tensors have the same dtype, shape and bits: a NaN equals itself, and -0.0 is not 0.0."""
+    if left is None or right is None:
+        return left is right
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(_bits(left), _bits(right))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of a tensor: ``==`` on elements would treat -0.0 and 0.0 as equal."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)

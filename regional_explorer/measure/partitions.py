@@ -1,0 +1,369 @@
+"""Partitions measured alone, the dispatch of the cut graph, and how they add up to the call."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from regional_explorer.capture.undo import RandomState, UndoLog
+from regional_explorer.compiler.program import Program, Recorded, record_inputs
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import MeasureError
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.reference import COMPILED, Check, check_partition
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.plan import Direction
+from regional_explorer.record.regions import RegionTiming
+from regional_explorer.record.statistics import Floats, bootstrap_interval
+from regional_explorer.record.timing import (
+    Numerics,
+    NumericsVerdict,
+    PartitionTiming,
+    Phase,
+    Reconciled,
+    Timing,
+    VariantName,
+)
+from regional_explorer.torch_api.graphs import outside_autocast
+
+
+@dataclass(frozen=True)
+class PartitionResults:
+    """The results of measuring partitions alone, or a part of them. ``a + b`` has the results of both.
+
+    ``cures`` has the config under which a partition passes the numerics check, None if none was found.
+    """
+
+    timings: tuple[PartitionTiming, ...] = ()
+    numerics: tuple[Numerics, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    cures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+    def __add__(self, other: PartitionResults) -> PartitionResults:
+        """Return the results of both."""
+        return PartitionResults(
+            self.timings + other.timings,
+            self.numerics + other.numerics,
+            self.diagnostics + other.diagnostics,
+            {**self.cures, **other.cures},
+        )
+
+
+NO_RESULTS = PartitionResults()
+
+
+def measure_partitions(
+    program: Program, kinds: Sequence[Sequence[Switch]], options: BenchmarkOptions, context: MeasureContext
+) -> Iterator[PartitionResults]:
+    """Measure one partition of each of the ``distinct`` kinds, yielding results at once; others of its kind share them.
+
+    The unused part of a kind's budget goes to the next kinds.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+    """
+    left_s, count = options.budget_s, len(kinds)
+    for kind_index, switches in enumerate(kinds):
+        name = switches[0].partition.name
+        if context.run.cancelled():
+            return
+        context.run.progress(f"{name} alone ({kind_index + 1} of {count})", kind_index / count)
+        kind_options = replace(options, budget_s=max(left_s, options.budget_s / 100) / (count - kind_index))
+        kind_context = context.part(kind_index / count, (kind_index + 1) / count, f"{name} alone: ")
+        spent_s, stopped = yield from _PartitionKind(program, switches, kind_options, kind_context).measure()
+        left_s -= spent_s
+        stopped.raise_interrupt()
+        if stopped is Stop.CANCELLED:
+            return
+
+
+def distinct(program: Program) -> list[list[Switch]]:
+    """Return the partitions by kind: those of one kind run equal code on inputs with equal layouts.
+
+    Code compiled under different configs may be equal too, so that no code is measured twice.
+    """
+    program.record_layouts()
+    program.apply_artifacts()
+    kinds: dict[tuple[Any, ...], list[Switch]] = {}
+    for switch in program.switches:
+        artifact = switch.artifact
+        code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
+        # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
+        kind = (code_hash, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
+        kinds.setdefault(kind, []).append(switch)
+    return list(kinds.values())
+
+
+@contextmanager
+def as_in_the_call() -> Iterator[None]:
+    """Context manager for running pieces as autograd runs them; restores the random generators."""
+    with RandomState(), torch.no_grad(), outside_autocast():
+        yield
+
+
+@dataclass
+class _PartitionKind:
+    """One kind of partition being measured."""
+
+    program: Program
+    switches: Sequence[Switch]
+    options: BenchmarkOptions
+    context: MeasureContext
+
+    def measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
+        """Check and measure; return the seconds spent and why it ended."""
+        try:
+            return (yield from self._measure())
+        except CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
+            why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
+            piece, name = self.switches[0].piece, self.switches[0].partition.name
+            diagnostic = Diagnostic(
+                DiagnosticCode.VARIANT_FAILED,
+                f"Partition {name} alone: {why}",
+                Severity.ERROR,
+                region=piece.claim.region,
+                graph=piece.graph_id,
+            )
+            yield PartitionResults(diagnostics=(diagnostic,))
+            return 0.0, Stop.FAILED
+
+    def _measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
+        untimed, cancelled = self.context.run.executor.run_untimed, self.context.run.cancelled
+        recorded = untimed(lambda: record_inputs(self.program, self.switches))
+        switch, args = recorded.switch, recorded.args
+        if switch is None or args is None:
+            yield PartitionResults(timings=tuple(self._not_run_timing(switch) for switch in self.switches))
+            return 0.0, Stop.PRECISE
+        name, check = switch.partition.name, None
+        # Not around the call itself: in another mode it would be traced again.
+        with as_in_the_call():
+            if switch.artifact is not None:
+                check = untimed(lambda: check_partition(self.program, switch, args, name, cancelled))
+            calls = untimed(lambda: timed_calls(switch, args))
+        verdict = NumericsVerdict.NOT_CHECKED
+        if check is not None:
+            verdict = check.verdict
+            yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
+        with as_in_the_call():
+            rounds = measure_rounds(
+                calls, self.options, self.context, baseline=VariantName.EAGER, numerics={COMPILED: verdict}
+            )
+        timings = {timing.variant: timing for timing in rounds.timings}
+        if VariantName.EAGER in timings:
+            yield PartitionResults(
+                tuple(self._timings(recorded, timings[VariantName.EAGER], timings.get(COMPILED), check))
+            )
+        return rounds.result.spent_s, rounds.result.stopped
+
+    def _timings(
+        self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None
+    ) -> Iterator[PartitionTiming]:
+        """Yield the timing of every partition of the kind."""
+        assert recorded.switch is not None  # noqa: S101 - nothing can be measured without recorded inputs
+        name = recorded.switch.partition.name
+        artifact = recorded.switch.artifact
+        worst = check.worst if check is not None else None
+        timing = PartitionTiming(
+            partition=name,
+            region="",
+            phase=eager.phase,
+            eager_s=eager.median_s,
+            eager_iqr_s=eager.iqr_s,
+            samples=len(eager.samples_s),
+            warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
+        )
+        if compiled is not None and artifact is not None:
+            timing = replace(
+                timing,
+                compiled_s=compiled.median_s,
+                compiled_iqr_s=compiled.iqr_s,
+                speedup=compiled.speedup,
+                speedup_low=compiled.speedup_low,
+                speedup_high=compiled.speedup_high,
+                verdict=compiled.verdict,
+                numerics=compiled.numerics,
+                bitwise=check.bitwise if check is not None else None,
+                worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
+            )
+        for switch in self.switches:
+            row = replace(timing, runs=recorded.runs[switch], artifact=self._stored_key(switch), **self._labels(switch))
+            yield row if switch is recorded.switch else replace(row, measured_as=name)
+
+    def _not_run_timing(self, switch: Switch) -> PartitionTiming:
+        key = self._stored_key(switch)
+        why = ("the call does not reach it: a branch not taken",)
+        return PartitionTiming(**self._labels(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
+
+    def _stored_key(self, switch: Switch) -> str | None:
+        """Return the key of a partition's artifact in the record, even if the artifact refused the inputs."""
+        key = self.program.keys().get(switch, "")
+        return key if key in self.program.store.artifacts else None
+
+    def _labels(self, switch: Switch) -> dict[str, Any]:
+        return {
+            "partition": switch.partition.name,
+            "region": switch.piece.claim.region,
+            "phase": Phase(Direction.of_graph(switch.piece.graph_id)),
+        }
+
+
+def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
+    """Return the eager piece and, if there is one, the compiled piece, both called on ``args`` as in the live call."""
+    random_state = RandomState() if switch.draws else None
+    undo = _log_writes(switch, args)
+
+    def put_back() -> None:
+        undo.restore()
+        if random_state is not None:
+            random_state.restore()
+
+    compiled = switch.as_function()
+    calls = [TimedCall(VariantName.EAGER, lambda: switch.eager(list(args)), before=put_back)]
+    if switch.artifact is not None:
+        calls.append(TimedCall(COMPILED, lambda: compiled(list(args)), before=put_back))
+    return calls
+
+
+def _log_writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
+    """Return the log that undoes the writes of a piece to its inputs."""
+    undo = UndoLog()
+    try:
+        with undo:
+            switch.eager(list(args))
+    except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
+        return UndoLog()
+    finally:
+        undo.restore()
+    return undo
+
+
+EAGER, AOT_EAGER, REGIONAL, FULL = VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL
+CUT_GRAPH = "cut"
+
+WRAPPER = "AOT wrapper"
+DISPATCH = "dispatch of the cut graph"
+REST = "rest"
+BORDERS = "borders"
+
+_ROW_NOTES = {
+    WRAPPER: "aot_eager − eager: guards, autograd and the traced ops instead of the program's own",
+    DISPATCH: "the cut graph with all regions eager − aot_eager",
+    REST: "what is left of regional − aot_eager: what regions do to each other's caches, and the spread of all rows",
+    BORDERS: "full − regional: fusion across the regions' borders, ops outside of regions, and what calls them",
+}
+
+
+def reconcile(
+    timings: Sequence[Timing],
+    regions: Sequence[RegionTiming],
+    cut: RoundsResult | None,
+    confidence: float,
+) -> tuple[Reconciled, ...]:
+    """Return the rows that lead from eager to regional and full, phase by phase.
+
+    If the regions alone take longer than the whole call, only the totals are returned, the first with the reason.
+
+    Args:
+        timings: those of the variants.
+        regions: the timings of the regions alone.
+        cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None if not measured.
+        confidence: that of the intervals.
+    """
+    phases = [phase for phase in Phase if any(timing.phase is phase for timing in timings)]
+    rows: list[Reconciled] = []
+    for phase in phases:
+        variants = {timing.variant: timing for timing in timings if timing.phase is phase}
+        phase_regions = [timing for timing in regions if timing.phase is phase and timing.eager_s > 0.0]
+        rows += _phase_rows(phase, variants, phase_regions, cut, confidence)
+    return tuple(rows)
+
+
+def _phase_rows(
+    phase: Phase,
+    variants: Mapping[str, Timing],
+    regions: Sequence[RegionTiming],
+    cut: RoundsResult | None,
+    confidence: float,
+) -> list[Reconciled]:
+    def total_rows(name: str) -> list[Reconciled]:
+        timing = variants.get(name)
+        return [] if timing is None else [Reconciled(phase, name, timing.median_s, total=True)]
+
+    def gap_rows(row_name: str, later: str, earlier: str) -> list[Reconciled]:
+        if later not in variants or earlier not in variants:
+            return []
+        gap = _gap_by_round(variants[later].samples_s, variants[earlier].samples_s)
+        return [_gap_row(phase, row_name, gap, confidence)]
+
+    if problem := _parts_exceed_whole(variants, regions, confidence):
+        first, *others = [row for name in (EAGER, AOT_EAGER, REGIONAL, FULL) for row in total_rows(name)]
+        return [replace(first, note=problem), *others]
+    rows = [*total_rows(EAGER), *gap_rows(WRAPPER, AOT_EAGER, EAGER), *total_rows(AOT_EAGER)]
+    if AOT_EAGER in variants and REGIONAL in variants:
+        dispatch_rows = _dispatch_rows(phase, cut, confidence)
+        gains = [_region_gain_row(phase, region) for region in regions]
+        known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
+        whole_s = float(np.median(_gap_by_round(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
+        no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
+        note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, of which no gain is known" if no_gain else "")
+        rest_s = whole_s - sum(row.seconds for row in known_rows)
+        rows += [*known_rows, Reconciled(phase, REST, rest_s, note=note)]
+    return [*rows, *total_rows(REGIONAL), *gap_rows(BORDERS, FULL, REGIONAL), *total_rows(FULL)]
+
+
+def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming], confidence: float) -> str:
+    """Return why the parts cannot be added up, or an empty text: alone they may take longer than the whole call."""
+    aot_eager, regions_s = variants.get(AOT_EAGER), sum(region.eager_s for region in regions)
+    if aot_eager is None or REGIONAL not in variants:
+        return ""
+    _, most_s = bootstrap_interval(np.asarray(aot_eager.samples_s), confidence, 0) or (0.0, aot_eager.median_s)
+    if regions_s <= most_s:
+        return ""
+    return (
+        f"parts withheld: alone, the regions take {regions_s / aot_eager.median_s:.2f} times as long eagerly as the "
+        "whole of aot_eager: they find other caches there, or the machine was busier"
+    )
+
+
+def _gap_by_round(later: Sequence[float], earlier: Sequence[float]) -> Floats:
+    """Return by how many seconds the later variant takes longer, by round."""
+    rounds = min(len(later), len(earlier))
+    return np.asarray(later[:rounds], dtype=np.float64) - np.asarray(earlier[:rounds], dtype=np.float64)
+
+
+def _gap_row(phase: Phase, row_name: str, gap: Floats, confidence: float) -> Reconciled:
+    low, high = bootstrap_interval(gap, confidence, 0) or (None, None)
+    return Reconciled(phase, row_name, float(np.median(gap)), low, high, note=_ROW_NOTES[row_name])
+
+
+def _dispatch_rows(phase: Phase, cut: RoundsResult | None, confidence: float) -> list[Reconciled]:
+    if cut is None:
+        return []
+    samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)]
+    if samples[0] is None or samples[1] is None:
+        return []
+    return [_gap_row(phase, DISPATCH, _gap_by_round(samples[0], samples[1]), confidence)]
+
+
+def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:
+    """Return the row of a region: by how much it takes longer compiled than eager, negative if it gains."""
+    if region.compiled_s is None:
+        return Reconciled(phase, region.region, 0.0, region=region.region, note="runs eagerly")
+    if region.gain_s is None:
+        return None
+    low, high = (
+        None if ratio is None else region.eager_s / ratio - region.eager_s
+        for ratio in (region.speedup_high, region.speedup_low)
+    )
+    note = f"{region.partitions} alone, {region.measured} of them measured"
+    return Reconciled(phase, region.region, -region.gain_s, low, high, region=region.region, note=note)

@@ -1,0 +1,400 @@
+"""What results are compared with: eager, the trace, float64; for the call and for a piece."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.tensors import tensors_in
+from regional_explorer.capture.trace import Capture
+from regional_explorer.capture.undo import RandomState
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.run import never_cancelled
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure.numerics import (
+    TWIN_NOTE,
+    Reference,
+    compare,
+    failing_twice,
+    in_words,
+    repeats,
+    run_once,
+    verdict,
+    without_twin,
+)
+from regional_explorer.measure.rounding import Arithmetic, Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.trace_difference import trace_differs
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.timing import Numerics, NumericsVerdict
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_random, resolve
+
+LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Float64:
+    """Runs a capture in float64.
+
+    Each graph is rewritten to compute in float64; between graphs, and for AOTAutograd and autograd, values keep the
+    dtype that they were traced with. The exact value of each is kept and found again by its place in memory, so that
+    the next graph continues from it, in the elements that nothing has written to since.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._exact_values: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._kept_alive: list[torch.Tensor] = []
+
+    def run(self) -> Values:
+        """Return outputs, gradients, and what the call wrote, in float64.
+
+        Raises:
+            Exception: whatever torch raises if an operator has no float64 kernel.
+        """
+        call = self._capture.call
+        with self._capture.running(self._float64_implementation), call.restoring():
+            outputs, gradients = call.run(self._capture.run)
+            tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written()))
+            return Values(
+                tuple((name, self._exact_result(tensor)) for name, tensor in tensors),
+                tuple(
+                    (name, None if gradient is None else self._exact_result(gradient))
+                    for name, gradient in zip(call.gradient_names, gradients, strict=False)
+                ),
+            )
+
+    def _float64_implementation(self, live: LiveGraph) -> Callable[[list[Any]], Any]:
+        written_inputs = _written_inputs(live.gm)
+        dtypes = [_traced_dtype(value) for value in live.gm.graph.output_node().args[0]]  # type: ignore[union-attr]
+        run_float64 = boxed(to_float64(live.gm))
+
+        def implementation(args: list[Any]) -> list[Any]:
+            exact_args = [self._exact_value(value) for value in args]
+            written = [(args[index].detach(), exact_args[index]) for index in written_inputs]
+            args.clear()
+            results = run_float64(exact_args)
+            for value, exact in written:
+                value.copy_(exact)
+            return [self._rounded_to(value, dtype) for value, dtype in zip(results, dtypes, strict=True)]
+
+        return implementation
+
+    def _exact_result(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the exact value of a result, never the user's own tensor: what the call wrote to it is undone."""
+        value = dense(tensor)
+        exact: torch.Tensor = self._exact_value(value)
+        return exact.clone() if exact is value else exact
+
+    def _exact_value(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.dtype not in LOW_DTYPES:
+            return value
+        exact = self._exact_values.get(_memory_place(value))
+        if exact is None:
+            return value.detach().double()
+        written = exact.to(value.dtype) != value.detach()
+        return torch.where(written, value.detach().double(), exact) if written.any() else exact
+
+    def _rounded_to(self, value: Any, dtype: torch.dtype | None) -> Any:
+        if not isinstance(value, torch.Tensor) or dtype not in LOW_DTYPES or value.dtype is not torch.float64:
+            return value
+        rounded = value.to(dtype)
+        self._exact_values[_memory_place(rounded)] = value
+        self._kept_alive.append(rounded)  # so that no other value takes its place in memory
+        return rounded
+
+
+def _written_inputs(gm: fx.GraphModule) -> list[int]:
+    """Return the positions of the inputs that a graph writes to, by copies at its end."""
+    return [
+        index
+        for index, node in enumerate(gm.graph.find_nodes(op="placeholder"))
+        if any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
+    ]
+
+
+def _memory_place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def _traced_dtype(node: Any) -> torch.dtype | None:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
+    """Return a copy of ``gm`` that computes in float64 wherever it computed in a lower precision.
+
+    Ops that draw random numbers draw them as before, so that the draws are the same.
+    """
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    attributes: dict[str, Any] = {}
+    for node in gm.graph.nodes:
+        copy = graph.node_copy(node, copies.__getitem__)
+        if node.op == "get_attr":
+            attr = resolve(gm, node)
+            copy.target = f"float64_{len(attributes)}"
+            attributes[copy.target] = _attribute_in_float64(attr)
+        elif node.op == "call_function":
+            copy.args = fx.node.map_aggregate(copy.args, _float64_if_lower)
+            copy.kwargs = fx.node.map_aggregate(copy.kwargs, _float64_if_lower)
+            if draws_random(node):
+                copy.args = (node.target, [_traced_dtype(source) for source in node.args], *copy.args)
+                copy.kwargs = dict(node.kwargs)
+                copy.target = _draw_as_before
+        copies[node] = copy
+    return fx.GraphModule(attributes, graph)
+
+
+def _attribute_in_float64(attr: Any) -> Any:
+    if isinstance(attr, fx.GraphModule):
+        return to_float64(attr)
+    return attr.detach().double() if isinstance(attr, torch.Tensor) and attr.dtype in LOW_DTYPES else attr
+
+
+def _float64_if_lower(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in LOW_DTYPES else value
+
+
+def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: Any, **kwargs: Any) -> Any:
+    """Run a random op in the dtypes of the trace, and return its results in float64."""
+    traced_args = [
+        value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
+        for value, dtype in zip(args, dtypes, strict=True)
+    ]
+    results = target(*traced_args, **kwargs)
+    if target is torch.ops.aten.native_dropout.default:
+        keep_mask = results[1]
+        return args[0] * keep_mask * (0.0 if args[1] == 1 else 1.0 / (1.0 - args[1])), keep_mask
+    if isinstance(results, torch.Tensor):
+        return results.double() if results.dtype in LOW_DTYPES else results
+    return type(results)(value.double() if getattr(value, "dtype", None) in LOW_DTYPES else value for value in results)
+
+
+TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared with eager directly"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The reference of a call, and diagnostics about it."""
+
+    reference: Reference
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Found:
+    """Run the call twice in eager mode, then its trace, and return what its variants are to be compared with.
+
+    The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager. Comparing
+    with the reference raises ``concurrent.futures.CancelledError`` once ``cancelled`` returns True.
+    """
+    eager = run_once(call)
+    arithmetic = arithmetic_of(live.gm for live in program.capture.live)
+    if (found := unless_repeating(call, eager, arithmetic)) is not None:
+        return found
+    moves = Moves(functools.partial(_rounded_values, call, program), cancelled)
+    eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, moves=moves)
+    traced_values = _traced_values(call, program)
+    wrong_rows = (
+        [row for row in compare("captured", traced_values, eager_reference) if row.verdict == NumericsVerdict.FAILED]
+        if traced_values is not None
+        else []
+    )
+    if wrong_rows:
+        if (found := unless_repeating(call, eager, arithmetic)) is not None:
+            return found
+        return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
+    return Found(Reference(eager, _float64_values(program), arithmetic, moves=moves))
+
+
+def unless_repeating(call: Call, eager: Values, arithmetic: Arithmetic) -> Found | None:
+    """Return that nothing can be compared if the call, run once more in eager mode, differs from ``eager``."""
+    eager_again = run_once(call)
+    if repeats(eager, eager_again, arithmetic):
+        return None
+    rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
+    return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
+
+
+def _traced_values(call: Call, program: Program) -> Values | None:
+    """Return the results of the graphs as captured, or None if they cannot run: some kernels need other strides."""
+    program.select_regional(on=False)
+    try:
+        return run_once(call, program.capture.run)
+    except Exception:  # noqa: BLE001 - an op may raise anything; the variants are still compared
+        return None
+    finally:
+        program.select_regional(on=True)
+
+
+def _float64_values(program: Program) -> Values | None:
+    """Return the results in float64, or None if an operator has no float64 kernel."""
+    program.select_regional(on=False)
+    try:
+        return Float64(program.capture).run()
+    except Exception:  # noqa: BLE001 - any operator may refuse float64; eager is then compared with directly
+        return None
+    finally:
+        program.select_regional(on=True)
+
+
+def _rounded_values(call: Call, program: Program, number: int | None) -> Values:
+    """Return the results of the graphs as captured, rounded in the way of ``number`` (see Moves)."""
+
+    def implementation(live: LiveGraph) -> BoxedCall:
+        return Rounded(live.gm, number).boxed_run
+
+    with program.capture.running(implementation):
+        return run_once(call, program.capture.run)
+
+
+def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
+    worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
+    return Diagnostic(
+        DiagnosticCode.CALL_NONDETERMINISTIC,
+        f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
+        "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
+        upstream="the same, without a warning.",
+        remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
+        "leave clocks out of it.",
+    )
+
+
+COMPILED = "compiled"
+
+CURES: Mapping[str, Any] = {"emulate_precision_casts": True, "fallback_random": True}
+"""Configs that make compiled code round, or draw random numbers, as eager code does."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of checking one partition. ``cure`` is a config under which it passes, None if none was found."""
+
+    rows: tuple[Numerics, ...]
+    cure: Mapping[str, Any] | None = None
+
+    @property
+    def verdict(self) -> NumericsVerdict:
+        """The verdict of all rows together."""
+        return verdict(self.rows)
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether all outputs are bitwise those of the eager piece."""
+        return all(row.bitwise for row in self.rows)
+
+    @property
+    def worst(self) -> Numerics | None:
+        """The output that uses the largest share of its tolerance; outputs that failed come first."""
+        return max(self.rows, key=lambda row: (row.verdict == NumericsVerdict.FAILED, row.share), default=None)
+
+
+def check_partition(
+    program: Program,
+    switch: Switch,
+    args: Sequence[Any],
+    partition: str,
+    cancelled: Callable[[], bool] = never_cancelled,
+    config: Mapping[str, Any] = MappingProxyType({}),
+) -> Check:
+    """Compare the artifact of ``switch`` with its eager piece on ``args``; with ``config``, a twin compiled under that.
+
+    A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
+    check of the artifact fails, it is repeated on twins compiled under configs that may cure it.
+
+    Raises:
+        concurrent.futures.CancelledError: ``cancelled`` returned True.
+    """
+    random_state = RandomState()
+
+    def run_piece(function: Callable[..., Any]) -> Values:
+        random_state.restore()
+        return named_outputs(switch, function(list(args)))
+
+    try:
+        gm, eager = switch.piece.gm, run_piece(switch.eager)
+        arithmetic = arithmetic_of([gm])
+        repeatable = repeats(eager, run_piece(switch.eager), arithmetic)
+        exact = _float64_outputs(switch, args, random_state) if repeatable else None
+        moves = Moves(lambda number: run_piece(Rounded(gm, number).boxed_run), cancelled)
+        reference = Reference(eager, exact, arithmetic, nondeterministic=not repeatable, moves=moves)
+
+        def rows_of(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
+            with _using_twin(program, switch, config):
+                compiled = switch.as_function()
+                partition_rows = failing_twice(lambda: compare(COMPILED, run_piece(compiled), reference, note))
+            return tuple(replace(row, partition=partition) for row in partition_rows)
+
+        draw_config = {"fallback_random": True} if switch.draws else {}
+        try:
+            rows = rows_of({**config, **draw_config}, TWIN_NOTE if draw_config else "")
+        except RegionCompileError as error:
+            return Check(without_twin(rows_of(config), error))
+        may_be_cured = verdict(rows) == NumericsVerdict.FAILED and not config
+        return Check(rows, _find_cure(rows_of, draw_config) if may_be_cured else None)
+    finally:
+        random_state.restore()
+
+
+def _find_cure(
+    rows_of: Callable[[Mapping[str, Any]], Sequence[Numerics]], draw_config: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the first config under which the check passes: each of ``CURES`` alone, then all together."""
+    single_configs = [{key: value} for key, value in CURES.items() if key not in draw_config]
+    for config in (*single_configs, dict(CURES)):
+        try:
+            if verdict(rows_of({**draw_config, **config})) != NumericsVerdict.FAILED:
+                return config
+        except RegionCompileError:
+            continue
+    return None
+
+
+@contextmanager
+def _using_twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[None]:
+    """Context manager: make ``switch`` use its artifact, or a twin compiled under its config updated by ``config``.
+
+    Raises:
+        RegionCompileError: the twin does not compile.
+    """
+    artifact_before = switch.artifact
+    if not config:
+        yield
+        return
+    switch.use(program.twin(switch, config))
+    try:
+        yield
+    finally:
+        if artifact_before is None:
+            switch.use_eager()
+        else:
+            switch.use(artifact_before)
+
+
+def named_outputs(switch: Switch, results: Any) -> Values:
+    """Return the tensors that a piece returned, by the names of its outputs."""
+    tensors = (
+        (name, dense(value).clone())
+        for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
+        if isinstance(value, torch.Tensor) and index not in switch.output_tokens
+    )
+    return Values(tuple(tensors), ())
+
+
+def _float64_outputs(switch: Switch, args: Sequence[Any], random_state: RandomState) -> Values | None:
+    """Return the outputs in float64, or None if an operator has no float64 kernel."""
+    random_state.restore()
+    exact_args = [arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in LOW_DTYPES else arg for arg in args]
+    try:
+        return named_outputs(switch, to_float64(switch.piece.gm)(*exact_args))
+    except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
+        return None

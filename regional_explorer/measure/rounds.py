@@ -1,0 +1,414 @@
+"""Interleaved rounds of calls: options, the loop, when it stops, the samples."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from regional_explorer.compiler.run import RunContext, T
+from regional_explorer.errors import MeasureError, shown_value
+from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
+from regional_explorer.measure.machine import waited_s
+from regional_explorer.record.statistics import Floats, paired_ratios, rank_interval
+from regional_explorer.record.timing import Phase
+
+STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOptions:
+    """The options of one run of rounds.
+
+    ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
+    counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
+    that of the CI, and of the verdict. ``control`` measures the baseline twice in every round; None does so if the
+    budget allows it. ``seed`` is that of the order of the rounds.
+    """
+
+    budget_s: float = 5.0
+    precision: float = 0.01
+    confidence: float = 0.99
+    control: bool | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Validate the options.
+
+        Raises:
+            MeasureError: the budget or the precision is not a positive, finite number.
+        """
+        _check_positive("budget_s", self.budget_s, "seconds to measure for, such as 5.0")
+        _check_positive("precision", self.precision, "the relative half width of a CI to stop at, such as 0.01")
+        if not 0.0 < self.confidence < 1.0:
+            raise MeasureError(f"confidence={self.confidence!r}: give a number between 0 and 1, such as 0.99.")
+
+    @property
+    def verdict_confidence(self) -> float:
+        """The confidence of a single check such that ``confidence`` holds over all of them (Bonferroni).
+
+        The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
+        """
+        return 1.0 - (1.0 - self.confidence) / (len(STOP_CHECKS) + 1)
+
+
+def _check_positive(name: str, value: object, meaning: str) -> None:
+    """Raise MeasureError unless ``value`` is a positive, finite number."""
+    try:
+        valid = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
+    except OverflowError:
+        valid = False
+    if not valid:
+        raise MeasureError(f"{name}={shown_value(value)}: give a positive, finite number: {meaning}.")
+
+
+class Stop(StrEnum):
+    """Why a run ended."""
+
+    PRECISE = "every speedup is precise enough"
+    BUDGET = "the budget is spent"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    FAILED = "nothing is left to measure"
+
+    def raise_interrupt(self) -> None:
+        """Raise the KeyboardInterrupt that ended the run, if one did: to be called when its results are kept."""
+        if self is Stop.INTERRUPTED:
+            raise KeyboardInterrupt
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsResult:
+    """The samples of a run, from complete rounds; a variant that raised keeps its earlier samples.
+
+    ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
+    baseline's second entry, empty without a control. ``dropped`` says by variant what was raised, and when.
+    ``waited_s`` is the part of ``spent_s`` in which this thread was ready to run but got no core; None if the system
+    does not report it.
+    """
+
+    baseline: str
+    options: BenchmarkOptions
+    samples: Mapping[str, Mapping[Phase, tuple[float, ...]]]
+    control: Mapping[Phase, tuple[float, ...]]
+    dropped: Mapping[str, str]
+    rounds: int
+    calls_per_sample: int
+    spent_s: float
+    stopped: Stop
+    waited_s: float | None = None
+
+    def ratios(self, variant: str, phase: Phase) -> Floats | None:
+        """Return baseline / variant by round, or None if one of them was not measured."""
+        return ratios_of(self.samples.get(self.baseline, {}), self.samples.get(variant, {}), phase)
+
+    def control_ratios(self, phase: Phase) -> Floats | None:
+        """Return baseline / baseline by round, or None without a control."""
+        return ratios_of(self.samples.get(self.baseline, {}), self.control, phase)
+
+
+def ratios_of(
+    baseline: Mapping[Phase, Sequence[float]], variant: Mapping[Phase, Sequence[float]], phase: Phase
+) -> Floats | None:
+    """Return baseline / variant by round, or None if one of them was not measured."""
+    baseline_s, variant_s = baseline.get(phase), variant.get(phase)
+    return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None
+
+
+def is_precise(
+    samples: Mapping[str, Mapping[Phase, tuple[float, ...]]], baseline: str, options: BenchmarkOptions
+) -> bool:
+    """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
+
+    ``samples`` holds seconds per call by entry and phase. The entry of the control counts too: if its CI is wide, its
+    high floor hides small differences.
+    """
+    of_baseline = samples.get(baseline, {})
+    variants = [phases for entry, phases in samples.items() if entry != baseline]
+    all_ratios = [ratios_of(of_baseline, phases, phase) for phases in variants for phase in phases]
+    figures = [ratios for ratios in all_ratios if ratios is not None]
+    figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
+    return all(_is_narrow(values, options) for values in figures)
+
+
+def _is_narrow(values: Floats, options: BenchmarkOptions) -> bool:
+    if rank_interval(values, options.verdict_confidence) is None:
+        return False
+    interval = rank_interval(values, options.confidence)
+    half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
+    return half_width <= options.precision * float(np.median(values))
+
+
+SAMPLE_S = 1e-3
+"""Seconds a sample should last: long compared with its overhead, short compared with changes of a busy machine. In the
+same time, many short samples say more than few long ones, because disturbances last for milliseconds."""
+
+FIRST_CALLS = 3
+"""Calls of each variant before the budget begins: they may compile, tune or record."""
+
+COLD_MATTERS_S = 0.02
+"""Right after itself a variant is up to 0.1 ms faster than after another: 0.5 % of a call that takes this long."""
+
+_WARMUP_SHARE = 0.1
+_STEADY_RATIO = 0.98
+_REPORT_EVERY_S = 0.05
+_TARGET_ROUNDS = 50
+_MAX_ROUNDS = 2000
+_MIN_ROUNDS_WITH_CONTROL = 10
+"""With fewer rounds there is no verdict, so a control would have no effect."""
+
+_CONTROL_ENTRY = "\0control"
+
+
+def run_rounds(
+    timed_calls: Sequence[TimedCall],
+    options: BenchmarkOptions | None = None,
+    *,
+    baseline: str = "eager",
+    clock: Clock[Any] | None = None,
+    context: RunContext | None = None,
+) -> RoundsResult:
+    """Measure the calls against each other.
+
+    A call that raises is dropped and the others continue; an interrupt ends the run. The result has the samples that
+    were measured before; the caller keeps them, then raises the interrupt again (``Stop.raise_interrupt``).
+
+    Args:
+        timed_calls: the variants, with distinct names.
+        options: the limits of the run.
+        baseline: the name of the variant that the others are compared with. Without it there are no speedups.
+        clock: the clock of the device; the host's by default.
+        context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
+            variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
+
+    Raises:
+        MeasureError: there is no call, two have the same name, or all of them raised before the first round
+            was complete.
+    """
+    _check_distinct_names(timed_calls)
+    run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or RunContext())
+    return run.finish(run.go())
+
+
+@dataclass
+class _RoundsRun:
+    """The state of one run. Every entry is sampled once per round; the control is a second entry of the baseline.
+
+    ``separate`` says that calls are so short that a sample must not follow one of the same variant, ``last_call``.
+    """
+
+    timed_calls: Sequence[TimedCall]
+    options: BenchmarkOptions
+    baseline: str
+    clock: Clock[Any]
+    context: RunContext
+    entries: dict[str, TimedCall] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
+    calls: int = 1
+    began_s: float | None = None
+    queued_s: float = 0.0
+    waited_before_s: float | None = None
+    reported_s: float = -math.inf
+    separate: bool = False
+    last_call: TimedCall | None = None
+
+    def go(self) -> Stop:
+        """Warm up and measure; return why it ended."""
+        self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
+        try:
+            self._make_first_calls()
+            self.began_s, self.queued_s = self.clock.now(), 0.0
+            self.waited_before_s = self._run_timed(waited_s)
+            self._choose_calls_per_sample(self._warm_up())
+            return self._measure_rounds()
+        except CancelledError:
+            return Stop.CANCELLED
+        except KeyboardInterrupt:
+            return Stop.INTERRUPTED
+
+    def finish(self, stopped: Stop) -> RoundsResult:
+        """Return the result; raise MeasureError if nothing was measured."""
+        if stopped is Stop.FAILED and not self.history:
+            raise MeasureError("No variant could be measured. " + " ".join(self.dropped.values()))
+        samples = self._samples_by_entry()
+        control = samples.pop(_CONTROL_ENTRY, {})
+        return RoundsResult(
+            baseline=self.baseline,
+            options=self.options,
+            samples=samples,
+            control=control,
+            dropped=dict(self.dropped),
+            rounds=len(self.history),
+            calls_per_sample=self.calls,
+            spent_s=self._spent_s(),
+            stopped=stopped,
+            waited_s=self._waited_s(),
+        )
+
+    def _make_first_calls(self) -> None:
+        for name in list(self.entries):
+            self._report_progress(f"first calls of {name}")
+            for _ in range(FIRST_CALLS):
+                if self._run_timed(partial(self._sample_entry, name, 1)) is None:
+                    break
+
+    def _warm_up(self) -> dict[str, float]:
+        """Return the wall seconds that one call of each variant takes after warming up."""
+        share_s = self.options.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
+        costs = {}
+        for name in list(self.entries):
+            self._report_progress(f"warming up {name}")
+            cost_s = self._run_timed(partial(self._steady_cost, name, share_s))
+            if cost_s is not None:
+                costs[name] = cost_s
+        return costs
+
+    def _steady_cost(self, name: str, share_s: float) -> float | None:
+        """Call one variant until it gets no faster; return the wall seconds of a call, or None if it raised."""
+        began_s, calls, best_s = self.clock.now(), 1, math.inf
+        while True:
+            before_s = self.clock.now()
+            if self._sample_entry(name, calls) is None:
+                return None
+            after_s = self.clock.now()
+            took_s = after_s - before_s
+            steady = took_s >= SAMPLE_S and took_s / calls >= best_s * _STEADY_RATIO
+            best_s = min(best_s, took_s / calls)
+            if steady or after_s - began_s >= share_s:
+                return best_s
+            # Double the block until it takes as long as a sample, then repeat that length.
+            calls = calls * 2 if took_s < SAMPLE_S else calls
+
+    def _choose_calls_per_sample(self, costs: Mapping[str, float]) -> None:
+        """Choose the number of calls per sample, and whether to add a control.
+
+        All variants use the same number: the first call after another variant finds cold caches.
+        """
+        if not costs:
+            return
+        self.separate = max(costs.values()) < COLD_MATTERS_S
+        budget_s = self.options.budget_s
+        bare_s = sum(costs.values())  # a round of one call each, without the control
+        round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
+        long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
+        few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
+        self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_TARGET_ROUNDS * round_s))))
+        with_control = self.options.control
+        if with_control is None:
+            with_control = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
+        if with_control and self.baseline in self.entries and len(self.entries) > 1:
+            self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
+
+    def _measure_rounds(self) -> Stop:
+        order = random.Random(self.options.seed)  # noqa: S311 - an order, not a secret
+        budget_s, first_s = self.options.budget_s, self._spent_s()
+        checks = list(STOP_CHECKS)
+        while self.entries:
+            round_s = (self._spent_s() - first_s) / max(1, len(self.history))
+            if self.history and self._spent_s() + round_s > budget_s:
+                return Stop.BUDGET
+            self._run_timed(lambda: self._run_round(order))
+            if self.clock.now() >= self.reported_s + _REPORT_EVERY_S:
+                self._report_progress(f"round {len(self.history)}")
+            if checks and self._spent_s() >= checks[0] * budget_s:
+                checks = [check for check in checks if check * budget_s > self._spent_s()]
+                if is_precise(self._samples_by_entry(), self.baseline, self.options):
+                    return Stop.PRECISE
+        return Stop.FAILED
+
+    def _run_round(self, order: random.Random) -> None:
+        """Sample every entry once, each after another variant. Only a complete round is added to the history."""
+        names = list(self.entries)
+        order.shuffle(names)
+        samples_of_round = {}
+        for name in names:
+            self._run_another_before(name, order)
+            sample = self._sample_entry(name, self.calls) if name in self.entries else None
+            if sample is not None:
+                samples_of_round[name] = sample
+        if samples_of_round:
+            self.history.append(samples_of_round)
+
+    def _run_another_before(self, entry: str, order: random.Random) -> None:
+        """Call another variant once if ``entry`` is of the one that ran last, and would find its caches warm.
+
+        Otherwise the baseline would be favoured: it has two entries, so it would often follow itself.
+        """
+        if self.separate and self.entries.get(entry) is self.last_call:
+            others = [name for name, call in self.entries.items() if call is not self.last_call]
+            if others:
+                self._sample_entry(order.choice(others), 1)
+
+    def _sample_entry(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
+        """Return one sample, or remove the call's entries and return None if it raised."""
+        if self.context.cancelled():
+            raise CancelledError
+        timed_call = self.last_call = self.entries[entry]
+        try:
+            return timed_call.sample(self.clock, calls)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
+            self.entries = {name: call for name, call in self.entries.items() if call is not timed_call}
+            when = f"in round {len(self.history) + 1}" if self.history else "before the first round was complete"
+            # Keep only the text: an exception holds its frames, and those hold tensors.
+            self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
+            return None
+
+    def _samples_by_entry(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
+        """Return seconds per call by entry and phase; a dropped entry has samples of the first rounds only."""
+        entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL_ENTRY]
+        rounds_by_entry = {
+            entry: [samples_of_round[entry] for samples_of_round in self.history if entry in samples_of_round]
+            for entry in entries
+        }
+        return {
+            entry: {phase: tuple(sample[phase] for sample in rounds) for phase in rounds[0]}
+            for entry, rounds in rounds_by_entry.items()
+            if rounds
+        }
+
+    def _spent_s(self) -> float:
+        return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
+
+    def _run_timed(self, work: Callable[[], T]) -> T:
+        """Run timed work; time spent waiting for the thread is not counted in the budget."""
+        requested_s = self.clock.now()
+
+        def begin() -> T:
+            self.queued_s += self.clock.now() - requested_s
+            return work()
+
+        return self.context.executor.run_timed(begin)
+
+    def _waited_s(self) -> float | None:
+        if self.waited_before_s is None:
+            return None
+        try:
+            now_s = self._run_timed(waited_s)
+        except CancelledError:  # the thread was not available again
+            return None
+        return None if now_s is None else now_s - self.waited_before_s
+
+    def _report_progress(self, doing: str) -> None:
+        self.reported_s = self.clock.now()
+        self.context.progress(doing, min(1.0, self._spent_s() / self.options.budget_s))
+
+
+def _check_distinct_names(timed_calls: Sequence[TimedCall]) -> None:
+    names = [timed_call.name for timed_call in timed_calls]
+    if not names:
+        raise MeasureError("There is nothing to measure: give at least one variant.")
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise MeasureError(
+            f"Two variants are called {duplicates[0]!r}: names must differ, because results are stored by name."
+        )

@@ -1,0 +1,273 @@
+"""Samples to timings, verdicts, warnings and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regional_explorer.compiler.run import RunContext
+from regional_explorer.measure.clock import Clock, TimedCall, clock_for
+from regional_explorer.measure.machine import DeviceState, describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.session import Environment
+from regional_explorer.record.statistics import (
+    MIN_FLOOR,
+    Floats,
+    floor_of,
+    median_and_iqr,
+    outlying,
+    rank_interval,
+    smallest_difference,
+    trend,
+    verdict_of,
+)
+from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
+
+_MAX_IQR_SHARE = 0.1
+_MAX_SHIFT = 0.05
+_MAX_DRIFT = 0.02
+_MAX_OUTLYING_SHARE = 0.05
+_MIN_CALL_S = 1e-6
+_MAX_WAITING_SHARE = 0.05
+
+
+def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
+    """Return warnings about the machine, from the baseline's samples."""
+    median_s, iqr_s = median_and_iqr(samples_s)
+    shift = trend(np.asarray(samples_s))
+    texts = []
+    if iqr_s > _MAX_IQR_SHARE * median_s:
+        texts.append(f"busy machine: half of the baseline's samples spread over {iqr_s / median_s:.0%} of the median")
+    if shift > _MAX_SHIFT:
+        texts.append(f"the machine got slower while measuring, by {shift:.0%}: throttling, or other work")
+    elif shift < -_MAX_SHIFT:
+        texts.append(f"the machine got quicker while measuring, by {-shift:.0%}: it was cold, or other work ended")
+    return (*texts, *_warnings_on_samples(samples_s))
+
+
+def warnings_on_control(interval: tuple[float, float] | None) -> tuple[str, ...]:
+    """Return a warning if the baseline differs from itself, given the CI of that ratio."""
+    if interval is None or interval[0] - MIN_FLOOR <= 1.0 <= interval[1] + MIN_FLOOR:
+        return ()
+    low, high = interval
+    return (f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here",)
+
+
+def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
+    """Return a warning if this thread often waited for a core."""
+    share = 0.0 if waited_s is None or spent_s <= 0.0 else waited_s / spent_s
+    return (f"no core was free for {share:.0%} of the time: a busy machine",) if share > _MAX_WAITING_SHARE else ()
+
+
+def warnings_on_variant(
+    samples_s: Sequence[float], ratios: Floats | None, options: BenchmarkOptions
+) -> tuple[str, ...]:
+    """Return warnings about a variant; ``ratios`` are baseline / variant, None without a speedup."""
+    texts = []
+    if ratios is not None:
+        if rank_interval(ratios, options.verdict_confidence) is None:
+            texts.append(f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps")
+        drift = trend(ratios)
+        if abs(drift) > _MAX_DRIFT:
+            texts.append(f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm")
+    return (*texts, *_warnings_on_samples(samples_s))
+
+
+def _warnings_on_samples(samples_s: Sequence[float]) -> tuple[str, ...]:
+    """Return warnings that follow from the samples alone."""
+    texts = []
+    outlying_share = outlying(samples_s)
+    if outlying_share > _MAX_OUTLYING_SHARE:
+        texts.append(f"outliers: {outlying_share:.0%} of the samples lie far above the rest")
+    if median_and_iqr(samples_s)[0] < _MIN_CALL_S:
+        texts.append("under a microsecond per call: the clock's own overhead matters in this figure")
+    return tuple(texts)
+
+
+class Summary(NamedTuple):
+    """The timings, conditions and diagnostics of a run."""
+
+    timings: tuple[Timing, ...]
+    conditions: Conditions
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def summarize(
+    result: RoundsResult,
+    environment: Environment,
+    *,
+    numerics: Mapping[str, NumericsVerdict] | None = None,
+) -> Summary:
+    """Return the timings of a run with verdicts, warnings and diagnostics.
+
+    Args:
+        result: the result of the run.
+        environment: the environment that it ran in.
+        numerics: the verdict of the numerics check by variant; others are "not checked".
+            No speedup is given where it failed.
+    """
+    numerics_by_variant = numerics or {}
+    timings = tuple(
+        _phase_timing(result, variant, phase, numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED))
+        for variant, phases in result.samples.items()
+        for phase in phases
+    )
+    conditions = Conditions(
+        device=environment.device,
+        torch=environment.torch,
+        threads=environment.threads,
+        confidence=result.options.confidence,
+        rounds=result.rounds,
+        stopped=str(result.stopped),
+        budget_s=result.options.budget_s,
+        smallest_difference=_smallest_difference(result),
+    )
+    return Summary(timings, conditions, _failure_diagnostics(result))
+
+
+def _phase_timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
+    samples = result.samples[variant][phase]
+    median_s, iqr_s = median_and_iqr(samples)
+    enough_samples = len(samples) >= LEAST_SAMPLES
+    ratios = result.ratios(variant, phase) if enough_samples and numerics is not NumericsVerdict.FAILED else None
+    speedup, low, high, verdict = _speedup_and_verdict(result, variant, phase, ratios)
+    if variant == result.baseline:
+        warnings = (
+            *warnings_on_baseline(samples),
+            *warnings_on_waiting(result.waited_s, result.spent_s),
+            *warnings_on_control(_control_interval(result, phase)),
+        )
+    else:
+        warnings = warnings_on_variant(samples, ratios, result.options)
+    if variant in result.dropped:
+        warnings = (*warnings, f"stopped early: {result.dropped[variant]}")
+    return Timing(
+        variant=variant,
+        phase=phase,
+        samples_s=samples,
+        median_s=median_s,
+        iqr_s=iqr_s if enough_samples else None,
+        speedup=speedup,
+        speedup_low=low,
+        speedup_high=high,
+        verdict=verdict,
+        calls_per_sample=result.calls_per_sample,
+        numerics=numerics,
+        warnings=warnings,
+    )
+
+
+def _speedup_and_verdict(
+    result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None
+) -> tuple[float | None, float | None, float | None, Verdict]:
+    """Return the speedup, the ends of its CI and the verdict."""
+    if variant == result.baseline:
+        return 1.0, 1.0, 1.0, Verdict.BASELINE
+    if ratios is None:
+        return None, None, None, Verdict.UNKNOWN
+    options = result.options
+    low, high = rank_interval(ratios, options.confidence) or (None, None)
+    floor = floor_of(result.control_ratios(phase), options.verdict_confidence)
+    return median_and_iqr(ratios)[0], low, high, verdict_of(ratios, options.verdict_confidence, floor)
+
+
+def _control_interval(result: RoundsResult, phase: Phase) -> tuple[float, float] | None:
+    control_ratios = result.control_ratios(phase)
+    return None if control_ratios is None else rank_interval(control_ratios, result.options.verdict_confidence)
+
+
+def _smallest_difference(result: RoundsResult) -> float | None:
+    """Return the smallest relative difference that would be detected in every variant and phase, or None."""
+    confidence = result.options.verdict_confidence
+    differences = []
+    for variant, phases in result.samples.items():
+        for phase in phases:
+            ratios = result.ratios(variant, phase)
+            if variant == result.baseline or ratios is None:
+                continue
+            floor = floor_of(result.control_ratios(phase), confidence)
+            differences.append(smallest_difference(ratios, confidence, floor))
+    known_differences = [difference for difference in differences if difference is not None]
+    return max(known_differences) if known_differences and len(known_differences) == len(differences) else None
+
+
+def _failure_diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
+    """Return one diagnostic per variant that raised while it was measured."""
+    return tuple(
+        Diagnostic(
+            code=DiagnosticCode.VARIANT_FAILED,
+            message=f"Variant {text}",
+            severity=Severity.ERROR,
+            remedy="The other variants were measured; call this one by hand to see the full traceback.",
+        )
+        for text in result.dropped.values()
+    )
+
+
+@dataclass(frozen=True)
+class MeasureContext:
+    """The context of a measurement: the run's context, the environment, and the clock and the state of the device."""
+
+    run: RunContext
+    environment: Environment
+    clock: Clock[Any]
+    device_state: Callable[[], DeviceState | None]
+
+    @classmethod
+    def of(cls, run: RunContext, environment: Environment, clock: Clock[Any] | None = None) -> MeasureContext:
+        """Return the context of a run in ``environment``, timed by ``clock``, or by the clock of its device."""
+        clock = clock_for(environment.device) if clock is None else clock
+        return cls(run, environment, clock, partial(device_state, environment.device))
+
+    def part(self, start: float, end: float, title: str = "") -> MeasureContext:
+        """Return the context of a part of the run; see ``RunContext.part``."""
+        return replace(self, run=self.run.part(start, end, title))
+
+
+@dataclass(frozen=True)
+class MeasuredRounds:
+    """The rounds of some calls, and their timings with verdicts and warnings."""
+
+    result: RoundsResult
+    timings: tuple[Timing, ...]
+    conditions: Conditions
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def measure_rounds(
+    timed_calls: Sequence[TimedCall],
+    options: BenchmarkOptions,
+    context: MeasureContext,
+    *,
+    baseline: str,
+    numerics: Mapping[str, NumericsVerdict],
+) -> MeasuredRounds:
+    """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by variant name.
+
+    Raises:
+        MeasureError: nothing could be measured.
+    """
+    run = context.run
+    state_before = context.device_state()
+    result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
+    state_after = context.device_state()
+    warnings_by_call = {}
+    if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():
+        measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
+        warnings_by_call = launch_warnings(measured_calls, context.clock, run.executor)
+    throttle_warnings = throttled(state_before, state_after)
+    summary = summarize(result, context.environment, numerics=numerics)
+    return MeasuredRounds(
+        result,
+        tuple(
+            replace(timing, warnings=(*timing.warnings, *warnings_by_call.get(timing.variant, ()), *throttle_warnings))
+            for timing in summary.timings
+        ),
+        replace(summary.conditions, gpu=describe(state_before, state_after)),
+        summary.diagnostics,
+    )

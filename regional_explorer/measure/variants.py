@@ -1,0 +1,169 @@
+"""The variants to compare: selects them, has torch compile full and upstream's, and diagnoses a compile that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.trace import traceable
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.upstream_marks import Marks
+from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.timing import BY_TORCH, CompileCost, VariantName
+from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
+from regional_explorer.torch_api.inductor import CacheAnswers
+from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
+from regional_explorer.torch_api.upstream import HAS_LITE_MODE
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant: ``select`` makes it the live implementation, ``forward`` then makes the call."""
+
+    name: VariantName
+    forward: Callable[[], Any]
+    backward: Callable[[Any], Any] | None
+    select: Callable[[], None]
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The call as torch compiled it for one variant, what its first call cost, and what differs from the plan.
+
+    ``content`` is what it was compiled from; another plan needs another compile.
+    """
+
+    function: Callable[..., Any]
+    cost: CompileCost
+    content: Any
+    findings: tuple[Diagnostic, ...] = ()
+
+
+class Variants:
+    """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them."""
+
+    def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
+        self.call = call
+        self.program = program
+        self.dynamic = dynamic
+        self._compiled: dict[VariantName, Compiled] = {}
+        self._retraced: set[VariantName] = set()
+
+    def measurable(self, names: Sequence[VariantName]) -> list[VariantName]:
+        """Return those of ``names`` that can run and differ from each other."""
+        excluded: set[VariantName] = set()
+        if self.program.capture.failed_ops:  # reported as aot-eager-failed
+            excluded = {VariantName.AOT_EAGER}
+        elif VariantName.AOT_EAGER in names and not self.program.switches:
+            # With nothing cut out they would run the same code as aot_eager.
+            excluded = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
+        return [name for name in names if name not in excluded]
+
+    def get(self, name: VariantName) -> Variant:
+        """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""
+        function = self._variant_function(name)
+        return Variant(
+            name=name,
+            forward=lambda: self.call.forward(function),
+            backward=self.call.backward if self.call.grad else None,
+            select=lambda: self.program.select_regional(on=name is not VariantName.AOT_EAGER),
+            function=function,
+        )
+
+    def _variant_function(self, name: VariantName) -> Callable[..., Any]:
+        if name is VariantName.EAGER:
+            return self.call.fn
+        return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
+
+    def compile(self, name: VariantName) -> Compiled:
+        """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
+
+        Raises:
+            Exception: whatever torch raises.
+        """
+        marks = None if name is VariantName.FULL else Marks.of(self.program)
+        content = None if marks is None else marks.content()
+        existing = self._compiled.get(name)
+        if existing is not None and existing.content == content:
+            return existing
+        function, backend = self.call.fn, "inductor"
+        if marks is not None:
+            function, backend = traceable(self.call.fn), self._upstream_backend(name, marks)
+        compiled = compile_isolated(function, backend, dynamic=self.dynamic)
+        answers = CacheAnswers.now()
+        started = time.perf_counter()
+        try:
+            with (
+                self.program.capture.generated.collected(),
+                self.call.restoring(),
+                as_first_call(self.call.fn),
+                marks.watched(name) if marks is not None else nullcontext(),
+            ):
+                self.call.run(compiled)
+        except BaseException:
+            release_compiled(compiled)
+            raise
+        cost = CompileCost(name, time.perf_counter() - started, answers.since())
+        self._release_variant(name)
+        self._compiled[name] = Compiled(
+            compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
+        )
+        return self._compiled[name]
+
+    def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
+        if name is VariantName.UPSTREAM:
+            return marks.regional()
+        if not HAS_LITE_MODE:
+            raise RegionalExplorerError("This torch has no torch.compile(mode='lite'); leave the variant 'lite' out.")
+        return marks.lite(dynamic=self.dynamic)
+
+    def traces(self) -> dict[VariantName, int]:
+        """Return how often Dynamo has traced the call for each variant so far."""
+        captures = len(self.program.capture.frames)
+        torch_traces = {name: traces_of(compiled.function) for name, compiled in self._compiled.items()}
+        return {VariantName.AOT_EAGER: captures, VariantName.REGIONAL: captures, **torch_traces}
+
+    def _release_variant(self, name: VariantName) -> None:
+        if (compiled := self._compiled.pop(name, None)) is not None:
+            release_compiled(compiled.function)
+
+    def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
+        """Return how often Dynamo has traced each variant since ``traces`` returned ``before``; only those it has."""
+        since = {name: count - before[name] for name, count in self.traces().items() if count != before[name]}
+        self._retraced |= since.keys()
+        return since
+
+    def given_up(self) -> set[VariantName]:
+        """Return the variants that Dynamo traced again during measurements, now or before, until it gave up."""
+        return {name for name in self._retraced if has_given_up(self._variant_function(name))}
+
+    def close(self) -> None:
+        """Free what torch compiled, and what it keeps for each compile."""
+        for name in list(self._compiled):
+            self._release_variant(name)
+
+
+def failed(name: VariantName, error: Exception) -> Diagnostic:
+    """Return the diagnostic of a variant of ``BY_TORCH`` that raised in its compile."""
+    raised = f"failed on this call: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    if name is VariantName.FULL:
+        return Diagnostic(
+            DiagnosticCode.FULL_FAILED,
+            f"Plain torch.compile {raised}",
+            Severity.ERROR,
+            remedy="Call torch.compile(fn) with the same arguments to see the full error. "
+            "The other variants are measured.",
+        )
+    return Diagnostic(
+        DiagnosticCode.UPSTREAM_FAILED,
+        f"The variant {name} {raised}",
+        Severity.ERROR,
+        upstream="this is what the marks alone give.",
+        remedy="Run the plan with rx.compile. The other variants are not affected.",
+    )

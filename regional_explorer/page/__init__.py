@@ -1,0 +1,1 @@
+"""A session as text, HTML and one file."""

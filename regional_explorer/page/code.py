@@ -1,0 +1,439 @@
+"""Generated code and its differences, as elements, HTML and text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from regional_explorer.errors import count, listing, sendable
+from regional_explorer.page.report import table_text
+from regional_explorer.page.source import LIVE_REGION
+from regional_explorer.record.artifact import ArtifactCode, CodeDiff
+from regional_explorer.record.gpu_targets import GPU_TARGETS
+from regional_explorer.record.graph import SourceLine
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
+from regional_explorer.style.css import PAGE, page_css, toned
+from regional_explorer.style.element import (
+    LONG,
+    LONG_TEXT,
+    Node,
+    clean,
+    clean_page,
+    markup,
+    node,
+    style_sheet,
+    to_html,
+    verbatim,
+)
+from regional_explorer.style.formats import NONE, size
+from regional_explorer.tables.code import bound_text, kernels_table, resource_changes, resource_texts
+from regional_explorer.tables.table import table_nodes
+
+LONG_KERNEL = 80
+"""A kernel of more lines is folded."""
+LONGEST_LINE = 2_000
+"""How many characters of one line are shown at most."""
+
+_CALLS_START = re.compile(r"\s*(class Runner|def call\(|async_compile\.wait)")
+_HARNESS_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSection:
+    """Lines ``first`` to ``last`` of the code, counted from 1; ``kernels`` are the numbers of those defined in it.
+
+    ``language`` is that of its lines, as Pygments names it.
+    """
+
+    title: str
+    first: int
+    last: int
+    folded: bool
+    kernels: tuple[int, ...] = ()
+    language: str = "python"
+
+    @property
+    def lines(self) -> int:
+        """How many lines the section has."""
+        return self.last - self.first + 1
+
+
+def sections(code: ArtifactCode) -> tuple[CodeSection, ...]:
+    """Return the sections of ``code``, in order, every line in one of them."""
+    lines = code.text.splitlines()
+    return tuple(section for section in _split_sections(code, lines) if section.lines > 0)
+
+
+def shown_lines(lines: Iterable[str]) -> list[str]:
+    """Return lines of code cleaned and cut one by one, so that each stays one line."""
+    return [clean_page(line, LONGEST_LINE).replace("\n", " ") for line in lines]
+
+
+def _split_sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:
+    numbers_by_span: dict[tuple[int, int], list[int]] = {}
+    for number, kernel in enumerate(code.kernels, 1):
+        if kernel.defined is not None:
+            numbers_by_span.setdefault(kernel.defined, []).append(number)
+    end = 0
+    for (first, last), numbers in sorted(numbers_by_span.items()):
+        if not end or first > end + 1:
+            yield CodeSection("Imports and settings" if not end else "Between kernels", end + 1, first - 1, folded=True)
+        name, language = code.kernels[numbers[0] - 1].name, "cpp" if code.language == "C++" else "python"
+        yield CodeSection(name, first, last, last - first >= LONG_KERNEL, tuple(numbers), language)
+        end = last
+    calls = _first_match(_CALLS_START, lines, end)
+    yield CodeSection("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)
+    harness = _first_match(_HARNESS_START, lines, calls)
+    yield CodeSection("The calls, in order", calls + 1, harness, folded=False)
+    yield CodeSection("Inductor's own benchmark", harness + 1, len(lines), folded=True)
+
+
+def _first_match(pattern: re.Pattern[str], lines: list[str], start: int) -> int:
+    """Return the index of the first matching line from ``start`` on; the number of lines if there is none."""
+    return next((index for index in range(start, len(lines)) if pattern.match(lines[index])), len(lines))
+
+
+Tokens = list[tuple[str, str]]
+"""The tokens of one line, each a letter (``c`` comment, ``k`` keyword, ``s`` string, ``m`` number) and a text."""
+MOST_COLOURED = 100_000
+"""How many characters of one partition's code are coloured at most; longer code is shown without colours."""
+TOKEN_CSS = (
+    f".{PAGE}.{PAGE} :is(code,.rx-code)"
+    "{.c{color:var(--rx-quiet)}.k{font-weight:600}.s{color:var(--rx-good)}.m{color:var(--rx-warn)}}"
+)
+"""The colours of tokens; their letters are the classes of elements inside ``code``."""
+
+
+def tokens_by_line(lines: Sequence[str], language: str) -> list[Tokens]:
+    """Return the tokens of each line of code; without Pygments each line is one token."""
+    plain: list[Tokens] = [[("", line)] for line in lines]
+    try:
+        from pygments.lexers import get_lexer_by_name
+    except ImportError:
+        return plain
+    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    token_lines: list[Tokens] = [[]]
+    for kind, text in lexer.get_tokens("\n".join(lines)):
+        first_line, *other_lines = text.split("\n")
+        token_lines[-1].append((_token_letter(kind), first_line))
+        token_lines += [[(_token_letter(kind), line)] for line in other_lines]
+    return token_lines if len(token_lines) == len(lines) else plain
+
+
+def _token_letter(kind: Any) -> str:
+    """Return the letter of a kind of token, which Pygments names, for example, ``Token.Literal.String.Double``."""
+    name = str(kind)
+    letters = {"Token.Comment": "c", "Token.Keyword": "k", "Token.Literal.String": "s", "Token.Literal.Number": "m"}
+    return next((letter for prefix, letter in letters.items() if name.startswith(prefix)), "")
+
+
+CODE_LIMIT = 3_000
+"""How many lines of one partition's code are shown at most; ``ex.code`` has all."""
+MOST_LISTED = 6
+
+
+@dataclass(frozen=True)
+class CodeRows:
+    """The elements of a region's code, and the nodes of each row, as ``graph:name``, by the row's key."""
+
+    tree: list[Node]
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def code_rows(codes: Sequence[PartitionCode]) -> CodeRows:
+    """Return the code of a region's partitions; partitions of equal code are shown once, linked to the nodes of all."""
+    if not codes:
+        return CodeRows([LIVE_REGION])
+    row_nodes: dict[str, tuple[str, ...]] = {}
+    blocks = [*_source_rows(codes, row_nodes)]
+    for number, equal in enumerate(by_artifact(codes)):
+        blocks += _code_block(number, equal, row_nodes)
+    coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
+    listed = node(
+        "div", style_sheet(page_css() + TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox"
+    )
+    listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
+    return CodeRows([listed, LIVE_REGION], row_nodes)
+
+
+def _source_rows(codes: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+    """Yield the source lines that the kernels come from, each with all its nodes among the partitions."""
+    nodes_by_line: dict[SourceLine, list[str]] = {}
+    for code in codes:
+        for graph_node in code.nodes:
+            if graph_node.source is not None:
+                nodes_by_line.setdefault(graph_node.source, []).append(_node_id(code, graph_node.name))
+    if not nodes_by_line:
+        return
+    yield node("h4", "Source")
+    for number, line in enumerate(sorted(nodes_by_line, key=lambda line: (line.file, line.line))):
+        row_nodes[f"s{number}"] = tuple(dict.fromkeys(nodes_by_line[line]))
+        yield _pickable_row(
+            f"s{number}",
+            node("span", str(line.line), class_="rxs-number", title=line.numbered),
+            verbatim("code", clean(line.text, LONG)),
+            class_="rxs-line rxs-from",
+        )
+
+
+def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+    first = equal[0]
+    target = GPU_TARGETS.get(first.code.target)
+    more = f" and {count(len(equal) - 1, 'equal partition')}" if len(equal) > 1 else ""
+    where = f" for {target.title}, not run" if target else ""
+    yield node("h4", f"{first.partition.id}{more}{where}")
+    if first.code.problem:
+        yield node("p", toned(first.code.problem, "warn"))
+    for linked in first.kernels:
+        index = linked.number - 1
+        ids = (_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
+        row_nodes[f"k{number}.{linked.number}"] = row_nodes[f"c{number}.{linked.number}"] = tuple(dict.fromkeys(ids))
+        yield _kernel_row(f"k{number}.{linked.number}", linked, first)
+    yield from _section_folds(number, first)
+
+
+def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
+    """Return the row of a kernel: its kind, ops, bytes read and written, GPU resources, and source lines."""
+    kernel = linked.kernel
+    target = GPU_TARGETS.get(code.code.target)
+    bound = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
+    resources = resource_texts(kernel.gpu) if kernel.gpu else {}
+    facts = [
+        str(kernel.kind),
+        f"reads {size(kernel.bytes_read)}" if kernel.bytes_read is not None else "",
+        f"writes {size(kernel.bytes_written)}" if kernel.bytes_written is not None else "",
+        f"bound {bound_text(bound)}" if bound is not None else "",
+        *(f"{name} {text}" for name, text in resources.items() if text not in {"", NONE, "0 B"}),
+        f"lines {listing([str(line.line) for line in linked.lines], MOST_LISTED)}" if linked.lines else "",
+    ]
+    return _pickable_row(
+        key,
+        node("div", node("b", f"{linked.number} {kernel.name}")),
+        node("div", listing(kernel.ops, MOST_LISTED)) if kernel.ops else None,
+        node("div", " · ".join(filter(None, facts)), class_="rx-quiet"),
+        class_="rxs-line rxs-kernel",
+    )
+
+
+def _section_folds(number: int, code: PartitionCode) -> Iterator[Node]:
+    all_lines = code.text.splitlines()
+    lines = shown_lines(all_lines[:CODE_LIMIT])
+    called_at = {linked.kernel.called: linked for linked in code.kernels if linked.kernel.called is not None}
+    for section in sections(code.code):
+        section_lines = lines[section.first - 1 : section.last]
+        if not section_lines:
+            break
+        coloured = len(code.text) <= MOST_COLOURED
+        rows = tokens_by_line(section_lines, section.language) if coloured else [[("", line)] for line in section_lines]
+        kind = f" · {code.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
+        summary = node("summary", node("b", section.title), node("span", f"{kind} · {count(section.lines, 'line')}"))
+        children = _section_rows(number, section, rows, called_at)
+        yield node("details", summary, *children, open=not section.folded)
+    if len(all_lines) > CODE_LIMIT:
+        yield node(
+            "p", f"The code goes on for {count(len(all_lines) - CODE_LIMIT, 'line')}: see ex.code.", class_="rx-quiet"
+        )
+
+
+def _section_rows(
+    number: int, section: CodeSection, rows: Sequence[Tokens], called_at: Mapping[int, LinkedKernel]
+) -> Iterator[Node]:
+    if section.kernels:
+        yield _pickable_row(f"c{number}.{section.kernels[0]}", _code_element(rows), class_="rxs-line rxs-text")
+        return
+    unlinked: list[Tokens] = []
+    for line, row in enumerate(rows, section.first):
+        if line in called_at:
+            if unlinked:
+                yield _code_element(unlinked)
+            unlinked = []
+            yield _pickable_row(f"c{number}.{called_at[line].number}", _code_element([row]), class_="rxs-line rxs-text")
+        else:
+            unlinked.append(row)
+    if unlinked:
+        yield _code_element(unlinked)
+
+
+def _code_element(rows: Sequence[Tokens]) -> Node:
+    """Return lines of code as one element; adjacent tokens of the same kind are merged."""
+    merged: list[tuple[str, str]] = []
+    for row in rows:
+        for kind, text in [*row, ("", "\n")]:
+            if merged and merged[-1][0] == kind:
+                merged[-1] = (kind, merged[-1][1] + text)
+            else:
+                merged.append((kind, text))
+    inside = [verbatim("span", text, class_=kind) if kind else sendable(text) for kind, text in merged]
+    return [*node("code"), *inside]
+
+
+def _pickable_row(key: str, *children: Node | None, class_: str) -> Node:
+    return node("div", *children, class_=class_, role="option", tabindex="-1", data_do="pick", data_of=key)
+
+
+def _node_id(code: PartitionCode, name: str) -> str:
+    return sendable(f"{code.partition.graph}:{name}")
+
+
+MOST_TEXT = 400_000
+"""How many characters of one partition's code are shown at most."""
+
+
+def not_compiled(region: str) -> str:
+    """Return the text for a region without code."""
+    name = clean(repr(region))
+    return f"No code of region {name} is known here: it has not been compiled, or ex.code({name}) was not called."
+
+
+def code_text(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
+    """Return the kernels, source lines and code of each partition of a region; equal code is printed once."""
+    return "\n\n".join(filter(None, [note, *_partition_texts(codes)])) if codes else not_compiled(region)
+
+
+def cut_note(code: PartitionCode) -> str:
+    """Return the note below code that is cut; empty if all of it is shown."""
+    more = len(code.text) - MOST_TEXT
+    return f"The code goes on for {more:,} characters: see .text of this partition." if more > 0 else ""
+
+
+def _partition_texts(codes: Sequence[PartitionCode]) -> Iterator[str]:
+    for first, *equal in by_artifact(codes):
+        lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for code in (first, *equal) for line in code.source)
+        equal_note = f"\n# {equal_code(equal)}" if equal else ""
+        note = f"\n# {cut_note(first)}" if cut_note(first) else ""
+        heading = f"# {'=' * 100}\n{table_text(kernels_table(first))}{equal_note}"
+        yield "\n\n".join((heading, "\n".join(lines), f"{first.text[:MOST_TEXT]}{note}"))
+
+
+def equal_code(equal: Sequence[PartitionCode]) -> str:
+    """Return the text for partitions that have the code shown above."""
+    names = listing([code.partition.id for code in equal])
+    return f"The code of {count(len(equal), 'more partition')} is the same: {names}."
+
+
+CODE_CSS = (
+    "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
+    "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
+    "% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
+).replace("%", f".{PAGE}" * 2) + TOKEN_CSS
+
+
+def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
+    """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
+    note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
+    content = "".join(code_parts(codes)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
+    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{note_html}{content}</div>'
+
+
+def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
+    """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
+    for first, *equal in by_artifact(codes):
+        yield to_html(*table_nodes(kernels_table(first)))
+        if equal:
+            tables = "".join(to_html(*table_nodes(kernels_table(code))) for code in equal)
+            yield f"<details><summary>{markup(equal_code(equal))}</summary>{tables}</details>"
+        yield partition_html(first, named)
+
+
+def partition_html(code: PartitionCode, named: Callable[[str], str] = sendable) -> str:
+    """Return the code of one partition, section by section."""
+    lines = shown_lines(code.text[:MOST_TEXT].splitlines())
+    coloured = len(code.text) <= MOST_COLOURED
+    kernels = code.kernels
+    called_at = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
+    fragments = []
+    for section in sections(code.code):
+        section_lines = lines[section.first - 1 : section.last]
+        if not section_lines:
+            break
+        defined = [kernels[number - 1] for number in section.kernels]
+        rows = highlighted(section_lines, section.language) if coloured else [escape(line) for line in section_lines]
+        linked_lines = (
+            _linked_line(row, defined or [called_at[n]] if defined or n in called_at else [], code, named)
+            for n, row in enumerate(rows, section.first)
+        )
+        opened = "" if section.folded else " open"
+        kind = f" · {defined[0].kernel.kind}" if defined else ""
+        title = f"{markup(section.title)}<span class='rx-quiet'>{kind} · {section.lines} lines</span>"
+        rows_html = "\n".join(linked_lines)
+        fragments.append(
+            f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{rows_html}</pre></details>'
+        )
+    if note := cut_note(code):
+        fragments.append(f'<p class="rx-note">{note}</p>')
+    return "".join(fragments)
+
+
+def _linked_line(row: str, kernels: Sequence[LinkedKernel], code: PartitionCode, named: Callable[[str], str]) -> str:
+    if not kernels:
+        return row
+    numbers = " ".join(str(linked.number) for linked in kernels)
+    nodes = " ".join(named(f"{code.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
+    shown = f' data-nodes="{escape(nodes, quote=True)}"' if nodes else ""
+    return f'<span data-kernels="{numbers}"{shown}>{row}</span>'
+
+
+def highlighted(lines: Sequence[str], language: str) -> list[str]:
+    """Return ``lines`` as HTML, coloured if Pygments is installed, as it is with Jupyter."""
+    return [
+        "".join(f'<span class="{kind}">{escape(text)}</span>' if kind else escape(text) for kind, text in row)
+        for row in tokens_by_line(lines, language)
+    ]
+
+
+DIFF_LIMIT = 4_000
+"""How many lines of a diff are shown at most."""
+
+_LINE_CLASSES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
+
+
+def diff_text(region: str, diffs: Sequence[CodeDiff]) -> str:
+    """Return, for each partition, its kernels as same, changed, new or gone, their resources, and the changed lines."""
+    return f"{_diff_summary(region, diffs)}\n\n" + "\n\n".join(
+        "\n".join((_diff_head(diff), *(f"  {line}" for line in resource_changes(diff)), diff.unified)).rstrip()
+        for diff in diffs
+    )
+
+
+def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
+    """Return the differences as an HTML fragment with changed lines coloured."""
+    content = "".join(f"<h4>{markup(_diff_head(diff))}</h4>{_resource_list(diff)}{_diff_lines(diff)}" for diff in diffs)
+    summary = f"<p>{markup(_diff_summary(region, diffs))}</p>"
+    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{summary}{content}</div>'
+
+
+def _diff_summary(region: str, diffs: Sequence[CodeDiff]) -> str:
+    changed = sum(not diff.same for diff in diffs)
+    if not diffs:
+        return f"Region {clean(repr(region))} has no partition with code on both sides."
+    if not changed:
+        return f"Nothing changed in region {clean(repr(region))}: the generated code is the same."
+    return f"The code of {changed} of {len(diffs)} partitions of region {clean(repr(region))} changed."
+
+
+def _diff_head(diff: CodeDiff) -> str:
+    if diff.problem:
+        return f"{diff.partition}: {diff.problem}"
+    return f"{diff.partition}: the code is the same" if diff.same else f"{diff.partition}: kernels: {diff.counted}"
+
+
+def _resource_list(diff: CodeDiff) -> str:
+    lines = "".join(f"<li>{markup(line)}</li>" for line in resource_changes(diff))
+    return f"<ul>{lines}</ul>" if lines else ""
+
+
+def _diff_lines(diff: CodeDiff) -> str:
+    lines = diff.unified.splitlines()
+    if not lines or diff.same:
+        return ""
+    html_lines = "\n".join(_coloured_line(clean_page(line, 2_000)) for line in lines[:DIFF_LIMIT])
+    more = f'<p class="rx-note">… {len(lines) - DIFF_LIMIT:,} more lines</p>' if len(lines) > DIFF_LIMIT else ""
+    return f'<pre class="rx-code">{html_lines}</pre>{more}'
+
+
+def _coloured_line(line: str) -> str:
+    css_class = _LINE_CLASSES.get(line[:1])
+    return f'<span class="{css_class}">{escape(line)}</span>' if css_class else escape(line)

@@ -1,0 +1,155 @@
+"""A session as a standalone HTML page: its tables, and the panel's graph, source and code, offline in one file.
+
+The page has the panel's scripts, and the data to fold and select without a kernel. Without scripts, and in print, a
+picture replaces the graph.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from regional_explorer.errors import sendable
+from regional_explorer.page.code import CODE_CSS, code_parts
+from regional_explorer.page.report import headline, region_times_nodes, results_nodes, session_facts
+from regional_explorer.page.source import source_listing, source_tree
+from regional_explorer.page.static import script, style
+from regional_explorer.page.view import Overlay, fold_times, graph_bars, overlays, partition_heat, share_fills
+from regional_explorer.picture.records import Outlines, first_tab, folded, tabs
+from regional_explorer.picture.svg import picture_html, session_svg
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.region_code import nodes_of_diagnostic, qualified_names, region_code
+from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShares
+from regional_explorer.style.css import page_css, saved_css
+from regional_explorer.style.element import Node, markup, node, to_html
+from regional_explorer.tables.plan import Extra, diagnostics_nodes, regions_table
+from regional_explorer.tables.table import table_nodes
+
+SOURCE_HEIGHT = 10_000
+"""More than any list of lines needs: the pane around it scrolls, not the list."""
+
+
+def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
+    """Return ``session`` as a page; ``plans`` is the table of measured plans."""
+    numbers = {
+        name: number for number, name in enumerate(dict.fromkeys(map(sendable, qualified_names(session.graphs))))
+    }
+    page_script = script("page")
+    sheet = page_css(len(session.plan.regions))
+    views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
+    styles = "".join([sheet, CODE_CSS, *views, saved_css()])
+    facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
+    results = results_nodes(session)
+    headlines = 1 if headline(session) else 0
+    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]
+    below = [
+        *table_nodes(regions_table(session), regions=session),
+        *region_times_nodes(session),
+        *([node("div", *plans, class_="rxt")] if plans else []),
+        *results[headlines:],
+    ]
+    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
+    beside = (
+        _side_fold("Source", '<div data-view="source"></div>', opened=True),
+        *(
+            _side_fold(f"Code of {name}", "".join(code_parts(codes, lambda node_id: str(numbers[sendable(node_id)]))))
+            for name, codes in _region_codes(session)
+        ),
+        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
+    )
+    return (
+        '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_security_policy(page_script)}">'
+        f"<title>{markup(session.title)}</title><style>{styles}</style></head>"
+        f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
+        '<div class="rx-views" hidden><div data-view="graph"></div>'
+        f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
+        f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
+        f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
+        f'<script type="application/json" id="rx-data">{_script_json(_page_data(session, numbers))}</script>'
+        f'<script type="module">{page_script}</script></body></html>\n'
+    )
+
+
+def _security_policy(page_script: str) -> str:
+    """Return the content security policy of the page: it runs this script only, and loads nothing."""
+    digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()
+    return (
+        f"default-src 'none';style-src 'unsafe-inline';script-src 'sha256-{digest}';base-uri 'none';form-action 'none'"
+    )
+
+
+def _script_json(data: Any) -> str:
+    """Return ``data`` as JSON for a script element: nothing in it can end the element or begin a comment."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
+    outlines, titles, layers = Outlines(session), tabs(session), [None, *overlays(session)]
+    shares = TimeShares.of(session)
+    tab_payloads = []
+    for tab, title in titles:
+        payload, picture = folded(session, tab, outlines)
+        if shares:
+            for fold, time in zip(payload["folds"], fold_times(shares, tab, picture.reads, payload), strict=True):
+                fold["time"] = time
+        bars = [
+            graph_bars(titles, tab, (), picture.legend, figures=len(layers) > 1, overlay=overlay) for overlay in layers
+        ]
+        tab_payloads.append({**payload, "title": title, "bars": bars})
+    functions = source_listing(session)
+    lines = [
+        ([numbers[name] for name in line.own], [numbers[name] for name in line.passing], index)
+        for index, function in enumerate(functions)
+        for line in function.lines
+        if line.passing
+    ]
+    return {
+        "tabs": tab_payloads,
+        "first": max((index for index, (tab, _) in enumerate(titles) if tab == first_tab(session)), default=0),
+        "names": list(numbers),
+        "lines": lines,
+        "heats": [_saved_heat(overlay) if overlay else {} for overlay in layers],
+        "source": source_tree(functions, session, SOURCE_HEIGHT),
+    }
+
+
+def _saved_heat(overlay: Overlay) -> dict[str, Any]:
+    """Return an overlay as the page has it: colours and labels by partition, or the colours of shares of the time."""
+    return share_fills() if overlay.shares else partition_heat(overlay)
+
+
+def _region_codes(session: Session) -> list[tuple[str, Any]]:
+    names = (region.name for region in session.plan.regions)
+    return [(name, codes) for name in names if (codes := region_code(session, name))]
+
+
+def _side_fold(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
+    """Return one of the folds beside the graph; only one of them is open at a time."""
+    head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
+    return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
+
+
+def _show_button(session: Session, numbers: Mapping[str, int]) -> Extra:
+    """Return the function that makes the button of a diagnostic, which shows its nodes."""
+
+    def show(_number: int, finding: Diagnostic) -> Node | None:
+        nodes = [str(numbers[name]) for name in map(sendable, nodes_of_diagnostic(finding, session)) if name in numbers]
+        label = f"Show the nodes of {finding.code}"
+        return node("button", "Show", type="button", data_nodes=" ".join(nodes), aria_label=label) if nodes else None
+
+    return show
+
+
+def _keyboard_reachable(element: Node) -> Node:
+    """Return an element whose scrollable parts can be reached by keyboard."""
+    if not isinstance(element, list):
+        return element
+    tag, attributes, *children = element
+    focusable = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
+    return [tag, {**attributes, **focusable}, *map(_keyboard_reachable, children)]

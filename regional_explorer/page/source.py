@@ -1,0 +1,240 @@
+"""The user's source lines and their nodes, as elements."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.errors import count, listing, sendable
+from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
+from regional_explorer.record.session import Session
+from regional_explorer.style.css import page_css
+from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node, style_sheet
+from regional_explorer.tables.table import chip
+
+
+@dataclass(frozen=True, slots=True)
+class _DefBlock:
+    """A function: its lines in a file, and its qualified name."""
+
+    file: str
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it is shown, with its ``own`` nodes as ``graph:name``; ``passing`` adds those of functions it calls."""
+
+    number: int
+    text: str
+    own: tuple[str, ...]
+    passing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function as it is shown; ``library`` is True if the user did not write it."""
+
+    name: str
+    file: str
+    library: bool
+    lines: tuple[Line, ...]
+
+
+class _SourceFile:
+    """One source file as it is now; of a file that changed since the trace, only the lines in the trace are shown."""
+
+    def __init__(self, path: str, traced_lines: Iterable[SourceLine]) -> None:
+        self.path = path
+        self.lines = _file_lines(path)
+        self.traced_texts: dict[int, str] = {}
+        self.numbers_of: dict[str, list[int]] = {}
+        for line in traced_lines:
+            self.traced_texts[line.line] = line.text
+            self.numbers_of.setdefault(line.function, []).append(line.line)
+        self.changed = any(
+            number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
+            for number, text in self.traced_texts.items()
+        )
+        self.blocks = [] if self.changed else [_DefBlock(path, *span) for span in _def_spans("\n".join(self.lines))]
+
+    def block(self, line: SourceLine) -> _DefBlock:
+        """Return the innermost function around a line; without the file, the range of its traced lines."""
+        around = [block for block in self.blocks if block.first <= line.line <= block.last]
+        if around:
+            return max(around, key=lambda block: block.first)
+        numbers = self.numbers_of[line.function]
+        return _DefBlock(self.path, line.function, min(numbers), max(numbers))
+
+    def text(self, block: _DefBlock) -> list[str]:
+        """Return the lines of a function, without the indent that all of them share."""
+        numbers = range(block.first, block.last + 1)
+        lines = [self.traced_texts.get(number) or "…" if self.changed else self.lines[number - 1] for number in numbers]
+        return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
+
+
+def _file_lines(path: str) -> list[str]:
+    try:
+        return [line.rstrip("\n") for line in linecache.getlines(path)]
+    except ValueError:  # not a valid file name
+        return []
+
+
+@functools.lru_cache(maxsize=64)
+def _def_spans(text: str) -> tuple[tuple[str, int, int], ...]:
+    """Return name, first and last line of every function."""
+    # Magics and shell commands in notebook cells are not Python: they are not parsed.
+    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
+    try:
+        return tuple(_nested_spans(ast.parse("\n".join(lines)), ""))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _nested_spans(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:
+    for child in ast.iter_child_nodes(tree):
+        qualified_name = name
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            qualified_name = f"{name}.{child.name}" if name else child.name
+            if not isinstance(child, ast.ClassDef):
+                first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+                yield qualified_name, first, child.end_lineno or child.lineno
+        yield from _nested_spans(child, qualified_name)
+
+
+def source_listing(session: Session) -> tuple[Function, ...]:
+    """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
+    ops = [(graph.id, node) for graph in session.graphs for node in graph.nodes if node.role is Role.OP and node.stack]
+    lines_by_file: dict[str, dict[SourceLine, None]] = {}
+    for _, op in ops:
+        for line in op.stack:
+            lines_by_file.setdefault(line.file, {})[line] = None
+    files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
+    block_of = {line: files[path].block(line) for path, lines in lines_by_file.items() for line in lines}
+    own_nodes: dict[tuple[_DefBlock, int], list[str]] = {}
+    passing_nodes: dict[_DefBlock, dict[int, list[str]]] = {}
+    for graph_id, op in ops:
+        name = sendable(f"{graph_id}:{op.name}")
+        own_nodes.setdefault((block_of[op.stack[-1]], op.stack[-1].line), []).append(name)
+        for block, number in {(block_of[line], line.line): None for line in op.stack}:
+            passing_nodes.setdefault(block, {}).setdefault(number, []).append(name)
+    return tuple(
+        Function(
+            name=clean(block.name, SHORT),
+            file="cell" if is_cell(block.file) else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
+            library=is_library(block.file),
+            lines=tuple(
+                Line(number, _one_line(text), tuple(own_nodes.get((block, number), ())), tuple(by_line.get(number, ())))
+                for number, text in enumerate(files[block.file].text(block), block.first)
+            ),
+        )
+        for block, by_line in passing_nodes.items()
+    )
+
+
+def _one_line(text: str) -> str:
+    return clean_page(text, LONG).replace("\n", "")
+
+
+LIVE_REGION = node("div", role="status", class_="rxs-live")
+"""The element whose text screen readers announce."""
+
+MOST_REGION_CHIPS = 4
+"""A line with more regions shows their number in place of a chip for each."""
+MOST_REGION_NAMES = 12
+
+RegionOfNode = Mapping[str, tuple[int, str]]
+"""Number and name of the region of each node, by ``graph:name``."""
+
+
+def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:
+    """Return the functions as selectable lines; library code is folded."""
+    region_of = {
+        sendable(f"{graph}:{name}"): (number, region)
+        for region, number in session.plan.numbers.items()
+        for graph, names in session.members.get(region, {}).items()
+        for name in names
+    }
+    if not functions:
+        return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
+    colours = style_sheet(page_css(len(session.plan.regions)))
+    row_numbers = iter(range(sum(len(function.lines) for function in functions)))
+    blocks = [
+        node(
+            "details",
+            node("summary", node("b", function.name), node("span", start), title=f"{function.name} {start}"),
+            node(
+                "div",
+                *(_line_row(line, region_of, next(row_numbers) if line.passing else None) for line in function.lines),
+                role="listbox",
+                aria_multiselectable="true",
+                aria_label=f"{function.name} in {function.file}",
+            ),
+            open=not function.library,
+        )
+        for function in functions
+        for start in [f"{function.file}:{function.lines[0].number}"]
+    ]
+    listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="group")
+    listed[1]["aria-label"] = "Source lines"
+    return [listed, LIVE_REGION]
+
+
+def _line_row(line: Line, region_of: RegionOfNode, number: int | None) -> Node:
+    own_regions = {region_of[name] for name in line.own if name in region_of}
+    passing_regions = dict.fromkeys(region_of[name] for name in line.passing if name in region_of)
+    marks = tuple((*region, region in own_regions) for region in passing_regions)
+    tint = f"--tint:var(--rx-f{next(iter(own_regions))[0]})" if len(own_regions) == 1 else None
+    return _cached_row(number, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
+
+
+@functools.lru_cache(maxsize=4096)  # an edit of the plan changes few of a thousand rows
+def _cached_row(
+    number: int | None,
+    line: int,
+    text: str,
+    counts: tuple[int, int],
+    marks: tuple[tuple[int, str, bool], ...],
+    tint: str | None,
+) -> Node:
+    """Return a line, tinted if all of it is in one region; ``number`` is that of a line with nodes.
+
+    ``counts`` are those of its own nodes, and with those of the functions it calls.
+    """
+    own, passing = counts
+    row = node(
+        "div",
+        node("span", str(line), class_="rxs-number"),
+        node("span", *_region_chips(marks), class_="rxs-marks"),
+        node(
+            "span",
+            str(passing or ""),
+            class_="rxs-count",
+            title=f"{count(own, 'node')} from here, {passing} including the functions it calls",
+        ),
+        ["code", {}, text or " "],
+        class_="rxs-line",
+        role="option",
+        aria_disabled="true" if number is None else None,
+        style=tint,
+    )
+    if number is not None:
+        row[1] |= {"data-do": "pick", "data-of": str(number), "tabindex": "-1"}
+    return row
+
+
+def _region_chips(marks: Sequence[tuple[int, str, bool]]) -> list[Node]:
+    """Return a chip for each region of a line: filled if the line itself is in it, outlined if a called function is."""
+    if len(marks) > MOST_REGION_CHIPS:
+        names = listing([name for _, name, _ in marks], MOST_REGION_NAMES)
+        return [node("span", count(len(marks), "region"), title=names, class_="rx-quiet")]
+    return [
+        chip(number, title=clean(name, SHORT), style=None if inside else "background:none")
+        for number, name, inside in marks
+    ]

@@ -1,0 +1,114 @@
+"""The stages of a region as table, text and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from regional_explorer.errors import count, listing
+from regional_explorer.page.report import table_text
+from regional_explorer.picture.compose import Detail, Opening, SectionBuilder, scene_of, shown
+from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
+from regional_explorer.picture.layout import place
+from regional_explorer.picture.outline import outline
+from regional_explorer.picture.scene import Entry
+from regional_explorer.picture.svg import draw, picture_html
+from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.session import Session
+from regional_explorer.record.stages import PartitionStages, Stage
+from regional_explorer.style.css import PAGE, page_css
+from regional_explorer.style.element import LONG_TEXT, SHORT, clean, markup, to_html
+from regional_explorer.style.formats import NONE
+from regional_explorer.tables.table import Cell, Table, table_nodes
+
+FOLLOWED_REGION = "followed"
+MOST_OPEN_OPS = 400
+"""A stage with more ops is drawn with modules and functions closed."""
+
+
+def stage_svg(
+    session: Session,
+    stage: Stage,
+    followed: Collection[str] = (),
+    title: str = "",
+    *,
+    time_limit_s: float = LAYOUT_LIMIT_S,
+) -> str:
+    """Return a picture of ``stage``; the nodes ``followed`` are coloured, and the legend calls them ``title``."""
+    graph = Graph("stage", GraphKind.INFERENCE, 0, stage.nodes)
+    region = Region(FOLLOWED_REGION, (Selector(SelectorKind.NODES, (FOLLOWED_REGION,)),))
+    stage_session = replace(
+        session,
+        graphs=(graph,),
+        breaks=(),
+        plan=Plan((region,) if followed else ()),
+        members={FOLLOWED_REGION: {graph.id: tuple(node.name for node in stage.ops if node.name in followed)}},
+        partitions=(),
+        diagnostics=(),
+    )
+    builder = SectionBuilder(stage_session, graph, "s0")
+    detail = Detail.OPS if len(stage.ops) <= MOST_OPEN_OPS else Detail.MODULES
+    section = builder.build(leaf.fold for leaf in shown(outline(graph, builder.pieces), Opening(detail)))
+    section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
+    scene = replace(
+        scene_of(stage_session, [section]),
+        title=clean(stage.title, SHORT),
+        entries=(Entry(0, clean(title or FOLLOWED_REGION, SHORT), "", None),) if followed else (),
+    )
+    return draw(scene, place(scene, time_limit_s=time_limit_s))
+
+
+PICTURE_LIMIT_S = 2.0
+"""Seconds that the layout of one picture may take before a simpler layout is used."""
+
+
+def stages_text(region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
+    """Return the stages of a region as text: one table per distinct partition."""
+    tables = [table_text(stages_table(partition, followed)) for partition in partitions]
+    return "\n\n".join(filter(None, [note, *tables])) or f"Region {region!r} has no partition."
+
+
+def stages_table(partition: PartitionStages, followed: Sequence[str] = ()) -> Table:
+    """Return the stages of a partition, one per row."""
+    followed_ops = partition.followed(followed)
+    columns = ("stage", "ops", "views", "what it changed")
+    rows = []
+    for stage in partition.stages:
+        cells = (
+            Cell(stage.title),
+            Cell(str(stage.computing)),
+            Cell(str(len(stage.ops) - stage.computing)),
+            Cell(NONE if stage.change is None else str(stage.change)),
+        )
+        rows.append((*cells, *([Cell(listing(sorted(followed_ops[stage.kind]), 8) or "none")] if followed else [])))
+    notes = [stage.note for stage in partition.stages if stage.note]
+    equal_note = f"The same holds for {', '.join(partition.equal)}." if partition.equal else ""
+    return Table(
+        title=f"Stages of {partition.partition.id}",
+        columns=(*columns, *([", ".join(followed)] if followed else [])),
+        rows=tuple(rows),
+        empty=partition.problem or "Nothing is known.",
+        note="\n".join(filter(None, [equal_note, *notes, partition.problem or ""])),
+        figures=frozenset({"ops", "views"}),
+    )
+
+
+def stages_html(
+    session: Session, region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = ""
+) -> str:
+    """Return the stages of each partition as HTML: a table, and below it one picture per stage."""
+    note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
+    content = "".join(_stage_fragments(session, partitions, followed))
+    empty = "" if content else f'<p class="rx-empty">Region {markup(repr(region))} has no partition.</p>'
+    return f'<div class="{PAGE}"><style>{page_css()}</style>{note_html}{content}{empty}</div>'
+
+
+def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
+    for partition in partitions:
+        yield to_html(*table_nodes(stages_table(partition, followed)))
+        followed_ops = partition.followed(followed)
+        for stage in partition.stages:
+            svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed), time_limit_s=PICTURE_LIMIT_S)
+            change = f"<span class='rx-quiet'> · {markup(str(stage.change), LONG_TEXT)}</span>" if stage.change else ""
+            yield f"<details open><summary>{markup(stage.title)}{change}</summary>{picture_html(svg)}</details>"

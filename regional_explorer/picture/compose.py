@@ -1,0 +1,383 @@
+"""Which folds of a picture are open at first, and the scene made of them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
+
+from regional_explorer.errors import count, listing
+from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline, pieces, sources
+from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.partition import State
+from regional_explorer.record.regions import RegionSummary, region_summaries
+from regional_explorer.record.session import Session
+from regional_explorer.record.stages import NONCOMPUTING_OPS
+from regional_explorer.style.css import paint
+from regional_explorer.style.element import SHORT, clean
+from regional_explorer.style.formats import region_config_text
+
+BOX_BUDGET = 60
+"""Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
+SMALL_GRAPH_OPS = 40
+"""A graph with so few ops is shown op by op."""
+
+
+class Turn(IntEnum):
+    """When a fold is opened automatically, lower numbers first; ``folds.js`` does the same in a saved page.
+
+    ``FIXED`` is the hull around the single op of a piece, which cannot be closed; ``AT_ONCE`` is opened regardless of
+    the budget, ``NEVER`` by the user only.
+    """
+
+    FIXED = -2
+    AT_ONCE = -1
+    HOLDS_MOST = 0
+    NEW = 1
+    FIRST_PIECE = 2
+    SMALL_GRAPH = 3
+    NEVER = 9
+
+
+class Detail(StrEnum):
+    """How much of a graph is opened automatically.
+
+    ``MODULES`` opens the folds that hold most of the graph and those around the first of equal pieces of regions;
+    ``OPS`` opens everything; ``PIECES`` opens the folds around pieces of regions, but not these; ``NOTHING`` nothing.
+    """
+
+    MODULES = "modules"
+    OPS = "ops"
+    PIECES = "pieces"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Which folds are open: as ``chosen`` says for their keys, all others as ``detail`` says.
+
+    With ``MODULES`` no fold is opened automatically beyond ``budget`` boxes, whatever was chosen for others.
+    """
+
+    detail: Detail = Detail.MODULES
+    budget: int = BOX_BUDGET
+    chosen: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFold:
+    """A fold that is shown as one box, and the open folds around it, outermost first."""
+
+    fold: Fold
+    inside: tuple[Fold, ...] = ()
+
+
+def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
+    """Return the folds that are shown as boxes, in the order they run."""
+    folds = tuple(folds)
+    automatic = _opened_automatically(folds, opening)
+    return list(_shown_folds(folds, automatic, opening.chosen, ()))
+
+
+def _opened_automatically(folds: Sequence[Fold], opening: Opening) -> set[str]:
+    """Return the keys of the folds that are opened where the user chooses nothing."""
+    op_count = sum(len(fold.nodes) for fold in folds)
+    queue: list[tuple[Turn, int, int, Fold]] = []
+    open_keys: set[str] = set()
+    box_count, tickets = len(folds), itertools.count()
+
+    def offer(parts: Iterable[Fold], depth: int) -> None:
+        for part in parts:
+            turn = turn_of(part, opening.detail, op_count) if part.parts else Turn.NEVER
+            if turn is not Turn.NEVER:
+                heapq.heappush(queue, (turn, depth, next(tickets), part))
+
+    offer(folds, 0)
+    while queue:
+        turn, depth, _, fold = heapq.heappop(queue)
+        if turn is Turn.AT_ONCE or box_count + len(fold.parts) - 1 <= opening.budget:
+            open_keys.add(fold.key)
+            box_count += len(fold.parts) - 1
+            offer(fold.parts, depth + 1)
+    return open_keys
+
+
+def turn_of(fold: Fold, detail: Detail, op_count: int) -> Turn:
+    """Return when a fold of a graph with so many ops is opened automatically."""
+    if detail is not Detail.MODULES:
+        has_pieces = bool(fold.pieces) and not fold.piece
+        opened = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}[detail]
+        return Turn.AT_ONCE if opened else Turn.NEVER
+    first_piece = fold.kind is FoldKind.PIECE and not fold.like
+    holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
+    turns = (
+        (holds_most, Turn.HOLDS_MOST),
+        (fold.new and not fold.piece, Turn.NEW),
+        (first_piece, Turn.FIRST_PIECE),
+        (op_count <= SMALL_GRAPH_OPS, Turn.SMALL_GRAPH),
+    )
+    return next((turn for applies, turn in turns if applies), Turn.NEVER)
+
+
+def _shown_folds(
+    folds: Iterable[Fold], automatic: set[str], chosen: Mapping[str, bool], around: tuple[Fold, ...]
+) -> Iterator[ShownFold]:
+    for fold in folds:
+        if fold.parts and chosen.get(fold.key, fold.key in automatic):
+            yield from _shown_folds(fold.parts, automatic, chosen, (*around, fold))
+        else:
+            yield ShownFold(fold, around)
+
+
+def all_folds(folds: Iterable[Fold], around: tuple[Fold, ...] = ()) -> Iterator[ShownFold]:
+    """Yield every fold, open or not, before its parts."""
+    for fold in folds:
+        yield ShownFold(fold, around)
+        yield from all_folds(fold.parts, (*around, fold))
+
+
+LONGEST_PATH = 32
+"""Characters of a module's path in a box; the tooltip has all of it."""
+FEW_INPUTS = 6
+FEW_USERS = 3
+"""With more inputs, or more users of an input, signs on boxes replace the edges, which would fill the picture."""
+
+VIEW_OPS = NONCOMPUTING_OPS | {"clone"}
+"""Ops that move or rename data and compute nothing: drawn smaller."""
+
+_INPUT_BADGES = {
+    Role.PARAMETER: Badge.PARAMETER,
+    Role.BUFFER: Badge.PARAMETER,
+    Role.CONSTANT: Badge.PARAMETER,
+    Role.SAVED: Badge.READS_SAVED,
+    Role.INPUT: Badge.INPUT,
+    Role.TANGENT: Badge.INPUT,
+}
+
+
+def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, ...]:
+    """Return the graph with the id ``graph_id``, by default all that run: forward, backward and inference graphs.
+
+    Raises:
+        KeyError: the session has no graph of this id.
+    """
+    if graph_id is not None:
+        return (session.graph(graph_id),)
+    top_graphs = tuple(graph for graph in session.graphs if graph.parent is None)
+    return tuple(graph for graph in top_graphs if graph.kind is not GraphKind.DYNAMO) or top_graphs
+
+
+def compose(
+    session: Session,
+    graph_id: str | None = None,
+    *,
+    detail: Detail | str = Detail.MODULES,
+) -> Scene:
+    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all that run, side by side."""
+    opening = Opening(Detail(detail))
+    sections = []
+    for number, graph in enumerate(shown_graphs(session, graph_id)):
+        builder = SectionBuilder(session, graph, f"s{number}")
+        leaves = shown(outline(graph, builder.pieces), opening)
+        sections.append(builder.build(leaf.fold for leaf in leaves))
+    return scene_of(session, sections)
+
+
+def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
+    """Return the scene of ``sections``, with the legend that they need."""
+    used_badges = {badge for section in sections for box in section.boxes for badge in box.marks}
+    return Scene(
+        title=clean(session.title, 2 * SHORT),
+        sections=tuple(sections),
+        entries=tuple(map(_legend_entry, region_summaries(session))),
+        marks=tuple(badge for badge in Badge if badge in used_badges),
+    )
+
+
+class SectionBuilder:
+    """Builds the section of one graph; ``pieces`` are the pieces of regions in it."""
+
+    def __init__(self, session: Session, graph: Graph, name: str) -> None:
+        self.session = session
+        self.graph = graph
+        self.name = name
+        self.nodes = graph.by_name()
+        self.sources = sources(graph)
+        self.pieces = pieces(session, graph)
+        self.users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
+        self.saved = {
+            node.name
+            for other in session.graphs
+            if other.frame == graph.frame and other.kind is GraphKind.BACKWARD and graph.kind is GraphKind.FORWARD
+            for node in other.nodes
+            if node.role is Role.SAVED
+        }
+        results: dict[str, set[str]] = {}
+        for node in graph.nodes:
+            if node.role is Role.OUTPUT:
+                for result, source in zip(node.inputs, self.sources[node.name], strict=True):
+                    results.setdefault(source, set()).add(result)
+        self.results = results
+        self._boxes: dict[str, Box] = {}
+
+    def build(self, folds: Iterable[Fold]) -> Section:
+        """Return the section with a box for each of the folds, after those of its inputs if they are few."""
+        inputs = [
+            node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
+        ]
+        boxed = [node for node in inputs if self.users[node.name] <= FEW_USERS] if len(inputs) <= FEW_INPUTS else []
+        boxes = [self._input_box(node, f"{self.name}i{number}") for number, node in enumerate(boxed)]
+        box_of_node = {node.name: box.id for node, box in zip(boxed, boxes, strict=True)}
+        boxes_of_piece: dict[str, list[str]] = {}
+        for number, fold in enumerate(folds):
+            box = self._box_with_id(fold, f"{self.name}b{number}", boxed)
+            boxes.append(box)
+            box_of_node.update(dict.fromkeys(fold.nodes, box.id))
+            if fold.piece and fold.kind is not FoldKind.PIECE:
+                boxes_of_piece.setdefault(fold.piece.id, []).append(box.id)
+        edges = {
+            (box_of_node[source], box_of_node[name]): None
+            for name, node_sources in self.sources.items()
+            for source in node_sources
+            if name in box_of_node and source in box_of_node and box_of_node[source] != box_of_node[name]
+        }
+        groups = tuple(
+            self._piece_group(piece, f"{self.name}g{number}", boxes_of_piece[piece.id])
+            for number, piece in enumerate(self.pieces)
+            if piece.id in boxes_of_piece
+        )
+        ops = count(len(self.graph.ops), "op")
+        frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
+        title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
+        return Section(self.name, title, tuple(boxes), groups, tuple(edges))
+
+    def _box_with_id(self, fold: Fold, box_id: str, boxed: Sequence[Node]) -> Box:
+        """Return the box of a fold; it is built once, and only its id differs from call to call."""
+        if fold.key not in self._boxes:
+            self._boxes[fold.key] = self._safe_box(fold, {node.name for node in boxed})
+        return replace(self._boxes[fold.key], id=box_id)
+
+    def _safe_box(self, fold: Fold, boxed: Container[str]) -> Box:
+        try:
+            return self._fold_box(fold, boxed)
+        except Exception as error:  # noqa: BLE001 - one bad node must not prevent drawing the others
+            region = fold.piece.region if fold.piece else None
+            return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
+
+    def _fold_box(self, fold: Fold, boxed: Container[str]) -> Box:
+        op_counts = Counter(self.nodes[name].op for name in fold.nodes)
+        op_texts = [f"{op} ×{times}" if times > 1 else op for op, times in op_counts.most_common()]
+        look, title, detail = self._look_and_texts(fold, op_texts)
+        return Box(
+            id="",
+            look=look,
+            title=title or "?",
+            nodes=fold.nodes,
+            detail=detail,
+            marks=tuple(self._badges(fold.nodes, boxed)),
+            tooltip=self._box_tooltip(fold, op_texts),
+            region=fold.piece.region if fold.piece else None,
+            failed=any(piece.state is State.FAILED for piece in fold.pieces),
+            shares=() if fold.piece else self._region_shares(fold),
+            opens=fold.opens,
+        )
+
+    def _look_and_texts(self, fold: Fold, op_texts: Sequence[str]) -> tuple[Look, str, str]:
+        """Return the look, the title and the second line of the box of a fold."""
+        ops = count(len(fold.nodes), "op")
+        letters = "" if fold.piece else " ".join(paint(region).letter for region, _ in self._region_shares(fold))
+        match fold.kind:
+            case FoldKind.OP:
+                op = self.nodes[fold.nodes[0]].op
+                return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
+            case FoldKind.PIECE if fold.piece:
+                like = f"equals {self.piece_name(fold.like)}" if fold.like else ""
+                detail = " · ".join(filter(None, (ending(fold.title), like)))
+                return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
+            case FoldKind.REPEAT:
+                details = (clean(fold.about, SHORT), ops, letters)
+                several = ", " in fold.title
+                title = clean(fold.title, SHORT) if several else ending(fold.title)
+                return Look.STACK, f"{title} × {fold.times}", " · ".join(filter(None, details))
+            case FoldKind.MODULE | FoldKind.FUNCTION:
+                about = clean(fold.about, SHORT)
+                content = clean(op_texts[0], SHORT) if len(fold.nodes) == 1 else ops
+                title = ending(fold.title) if fold.kind is FoldKind.MODULE else clean(fold.title, SHORT)
+                return Look.MODULE, title, " · ".join(filter(None, (about, content, letters)))
+            case _:
+                where = clean(fold.about, SHORT) or clean(listing(op_texts), SHORT)
+                return Look.RUN, clean(fold.title, SHORT), " · ".join(filter(None, (where, ops, letters)))
+
+    def _region_shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
+        fold_nodes = set(fold.nodes)
+        shares = Counter({piece.region: 0 for piece in fold.pieces})
+        for piece in fold.pieces:
+            shares[piece.region] += sum(name in fold_nodes for name in piece.nodes)
+        return tuple(sorted(shares.items()))
+
+    def _badges(self, names: Iterable[str], boxed: Container[str]) -> Iterator[Badge]:
+        """Yield the signs of nodes; inputs in ``boxed`` have boxes and need no sign."""
+        names = tuple(names)
+        roles = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in boxed}
+        results = {result for name in names for result in self.results.get(name, ())}
+        badges = {
+            *(_INPUT_BADGES[role] for role in roles if role in _INPUT_BADGES),
+            *(Badge.SAVED if result in self.saved else Badge.OUTPUT for result in results),
+            *(Badge.RECOMPUTE for name in names if self.nodes[name].recompute),
+            *(Badge.RANDOM for name in names if self.nodes[name].random),
+        }
+        return (badge for badge in Badge if badge in badges)
+
+    def _box_tooltip(self, fold: Fold, op_texts: list[str]) -> str:
+        first = self.nodes[fold.nodes[0]]
+        if len(fold.nodes) > 1:
+            lines = [clean(fold.title, 120), clean(", ".join(op_texts), 120), clean(first.source or "", 120)]
+        else:
+            values = ", ".join(map(str, first.values[:3]))
+            code = f"{first.source}: {first.source.text}" if first.source and first.source.text else first.source or ""
+            lines = [f"{clean(first.name, 60)} = {clean(first.target, 60)}", clean(values, 120), clean(code, 80)]
+        if fold.piece and fold.piece.error:
+            lines.append(clean(fold.piece.error, 160))
+        return "\n".join(line for line in lines if line)
+
+    def _input_box(self, node: Node, box_id: str) -> Box:
+        values = clean(", ".join(map(str, node.values[:1])), 120)
+        return Box(box_id, Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
+
+    def _piece_group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
+        failed = piece.state is State.FAILED
+        return BoxGroup(
+            group_id, self._piece_title(piece), piece.region, tuple(boxes), clean(piece.error, 160), failed=failed
+        )
+
+    def _piece_title(self, piece: RegionPiece) -> str:
+        ops = count(len(piece.nodes), "op")
+        words = [self.piece_name(piece), ops]
+        if piece.state in {State.FAILED, State.STALE, State.EAGER}:
+            words.append(f"{piece.state}{f': {piece.note}' if piece.note else ''}")
+        return " · ".join(words)
+
+    def piece_name(self, piece: RegionPiece) -> str:
+        """Return the name of a piece: its region, with the instance and the part if there are several."""
+        name = clean(self.session.plan.regions[piece.region].name, SHORT)
+        twins = [other for other in self.pieces if other.region == piece.region and other.instance == piece.instance]
+        several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)
+        instance = f"[{piece.instance}]" if several and piece.instance is not None else ""
+        return f"{name}{instance}" + (f" part {twins.index(piece) + 1}" if len(twins) > 1 else "")
+
+
+def ending(path: str) -> str:
+    """Return the end of a module path, cleaned and short enough for a box: modules differ in the end."""
+    if len(path) <= LONGEST_PATH:
+        return clean(path, LONGEST_PATH)
+    tail = path[-LONGEST_PATH:]
+    return clean(f"…{tail[tail.find('.') + 1 :]}", LONGEST_PATH + 1)
+
+
+def _legend_entry(summary: RegionSummary) -> Entry:
+    config = clean(region_config_text(summary.region), 2 * SHORT)
+    return Entry(summary.number, clean(summary.region.name, SHORT), config, summary.state)

@@ -1,0 +1,333 @@
+"""Where the boxes of a picture stand: by Graphviz where it is in time, else in rows."""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S, graphviz, scene_dot
+from regional_explorer.picture.scene import TITLE_PT, Box, Scene, Section, box_size, text_width
+
+Point = tuple[float, float]
+
+BOX_GAP = 14
+LAYER_GAP = 16
+WIDEST_LINE = 1000
+BORDER = 7
+HEADER = 20
+"""Space between boxes and between layers, where a wide layer is broken, and margins inside a group, in points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A rectangle; ``x`` and ``y`` are its upper left corner, y grows downwards."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Rectangles of boxes and groups, points of section titles, and edges as the points of cubic Bézier curves.
+
+    An edge is named by the boxes at its two ends.
+    """
+
+    width: float
+    height: float
+    boxes: Mapping[str, Rect]
+    groups: Mapping[str, Rect] = field(default_factory=dict)
+    titles: Mapping[str, Point] = field(default_factory=dict)
+    curves: Mapping[tuple[str, str], tuple[Point, ...]] = field(default_factory=dict)
+
+
+def place(
+    scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
+) -> Placement:
+    """Return the placement of ``scene``: Graphviz's if it finishes in time, else that of ``layers``."""
+    return arranged(scene, time_limit_s=time_limit_s, lay_out=lay_out) or layers(scene)
+
+
+def arranged(
+    scene: Scene,
+    *,
+    time_limit_s: float = LAYOUT_LIMIT_S,
+    stop: threading.Event | None = None,
+    lay_out: Callable[..., bytes | None] = graphviz,
+) -> Placement | None:
+    """Return Graphviz's placement of ``scene``; None if it fails, takes too long or is stopped by ``stop``."""
+    if not scene.boxes:
+        return None
+    output = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s, stop=stop)
+    try:
+        return None if output is None else read_json(output)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def read_json(text: bytes) -> Placement:
+    """Return the placement in Graphviz's ``json0`` output."""
+    drawing: dict[str, Any] = json.loads(text)
+    _, _, width, height = map(float, drawing["bb"].split(","))
+    boxes: dict[str, Rect] = {}
+    groups: dict[str, Rect] = {}
+    titles: dict[str, Point] = {}
+    for item in drawing.get("objects", []):
+        name = item["name"]
+        if "bb" in item:
+            left, low, right, high = map(float, item["bb"].split(","))
+            groups[name.removeprefix("cluster_")] = Rect(left, height - high, right - left, high - low)
+            titles[name.removeprefix("cluster_")] = (left, height - high)
+        elif "pos" in item:
+            x, y = map(float, item["pos"].split(","))
+            wide, tall = float(item["width"]) * 72, float(item["height"]) * 72
+            boxes[name] = Rect(x - wide / 2, height - y - tall / 2, wide, tall)
+    name_of_id = {item["_gvid"]: item["name"] for item in drawing.get("objects", [])}
+    curves = {
+        (name_of_id[edge["tail"]], name_of_id[edge["head"]]): tuple(_graphviz_curve(edge["pos"], height))
+        for edge in drawing.get("edges", [])
+        if "pos" in edge
+    }
+    return Placement(width, height, boxes, groups, titles, curves)
+
+
+def layers(scene: Scene) -> Placement:
+    """Return a placement in layers: each box below its inputs and near their middle; groups stay together.
+
+    It takes time in proportion to the size of the scene.
+    """
+    boxes: dict[str, Rect] = {}
+    groups: dict[str, Rect] = {}
+    titles: dict[str, Point] = {}
+    curves: dict[tuple[str, str], tuple[Point, ...]] = {}
+    left = bottom = 0.0
+    for section in scene.sections:
+        box_rects, group_rects = _section_layers(section, left)
+        boxes |= box_rects
+        groups |= group_rects
+        titles[section.id] = (left, 0.0)
+        curves |= {(tail, head): _layer_curve(box_rects[tail], box_rects[head]) for tail, head in section.edges}
+        rects = [*box_rects.values(), *group_rects.values()]
+        left = max((rect.x + rect.width for rect in rects), default=left) + 3 * BOX_GAP
+        bottom = max(bottom, *(rect.y + rect.height for rect in rects), 0.0)
+    return Placement(left, bottom + BOX_GAP, boxes, groups, titles, curves)
+
+
+def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:
+    sizes = {box.id: room(box) for box in section.boxes}
+    group_of = {name: group.id for group in section.groups for name in group.boxes}
+    inner_edges: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
+    outer_edges: dict[tuple[str, str], None] = {}
+    for tail, head in section.edges:
+        outer_ends = (group_of.get(tail, tail), group_of.get(head, head))
+        if outer_ends[0] == outer_ends[1]:
+            inner_edges[outer_ends[0]].append((tail, head))
+        else:
+            outer_edges[outer_ends] = None
+    inner_rects: dict[str, dict[str, Rect]] = {}
+    outer_sizes = {group_of.get(name, name): sizes[name] for name in sizes}
+    for group in section.groups:
+        inner_rects[group.id] = _placed_in_rows({name: sizes[name] for name in group.boxes}, inner_edges[group.id])
+        right = max(rect.x + rect.width for rect in inner_rects[group.id].values())
+        bottom = max(rect.y + rect.height for rect in inner_rects[group.id].values())
+        outer_sizes[group.id] = (max(right, text_width(group.title, TITLE_PT)) + 2 * BORDER, bottom + HEADER + BORDER)
+    box_rects: dict[str, Rect] = {}
+    group_rects: dict[str, Rect] = {}
+    for name, rect in _placed_in_rows(outer_sizes, outer_edges).items():
+        x, y = rect.x + left, rect.y + 2 * BOX_GAP
+        if name not in inner_rects:
+            box_rects[name] = Rect(x, y, rect.width, rect.height)
+            continue
+        group_rects[name] = Rect(x, y, rect.width, rect.height)
+        margin = (rect.width - max(inner_rect.x + inner_rect.width for inner_rect in inner_rects[name].values())) / 2
+        box_rects |= {
+            box: Rect(x + margin + inner_rect.x, y + HEADER + inner_rect.y, inner_rect.width, inner_rect.height)
+            for box, inner_rect in inner_rects[name].items()
+        }
+    return box_rects, group_rects
+
+
+def _placed_in_rows(sizes: Mapping[str, tuple[float, float]], edges: Iterable[tuple[str, str]]) -> dict[str, Rect]:
+    """Return boxes of these ``sizes`` placed in rows, with the upper left corner at (0, 0)."""
+    rows, feeds = in_rows(sizes, edges)
+    placed: dict[str, Rect] = {}
+    top = 0.0
+    for row in rows:
+        middles = {name: _mean_middle([placed[tail] for tail in feeds[name]]) for name in row}
+        for line in _broken_row(sorted(row, key=middles.__getitem__), sizes):
+            lefts, x = [], 0.0
+            for name in line:
+                x = max(x, middles[name] - sizes[name][0] / 2)
+                lefts.append(x)
+                x += sizes[name][0] + BOX_GAP
+            # Boxes were pushed to the right by their neighbours: the row is moved back by the average.
+            push = sum(x + sizes[name][0] / 2 - middles[name] for name, x in zip(line, lefts, strict=True)) / len(line)
+            for name, x in zip(line, lefts, strict=True):
+                placed[name] = Rect(x - push, top, *sizes[name])
+            top += max(sizes[name][1] for name in line) + LAYER_GAP
+    left = min((rect.x for rect in placed.values()), default=0.0)
+    return {name: Rect(rect.x - left, rect.y, rect.width, rect.height) for name, rect in placed.items()}
+
+
+def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Return ``names``, given in the order they run, in rows from the top, and the inputs of each.
+
+    A group may have inputs that run after its first box. In a cycle the first to run begins.
+    """
+    feeds: dict[str, list[str]] = {name: [] for name in names}
+    users: dict[str, list[str]] = {name: [] for name in feeds}
+    for tail, head in edges:
+        feeds[head].append(tail)
+        users[tail].append(head)
+    missing = {name: len(tails) for name, tails in feeds.items()}
+    ready = [name for name in feeds if not missing[name]]
+    unplaced = iter(feeds)
+    level: dict[str, int] = {}
+    top_user: dict[str, int] = {}
+    while len(level) < len(feeds):
+        name = ready.pop() if ready else next(name for name in unplaced if name not in level)
+        feeds[name] = [tail for tail in feeds[name] if tail in level]  # no cycle is left
+        level[name] = 1 + max((level[tail] for tail in feeds[name]), default=-1)
+        for tail in feeds[name]:
+            top_user[tail] = min(level[name], top_user.get(tail, level[name]))
+        for head in users[name]:
+            missing[head] -= 1
+            if not missing[head] and head not in level:
+                ready.append(head)
+    rows: dict[int, list[str]] = {}
+    for name, tails in feeds.items():
+        # A box without inputs is placed right above its first user, not at the top.
+        rows.setdefault(level[name] if tails else top_user.get(name, 1) - 1, []).append(name)
+    return [rows[number] for number in sorted(rows)], feeds
+
+
+def _broken_row(row: list[str], sizes: Mapping[str, tuple[float, float]]) -> Iterator[list[str]]:
+    """Yield ``row`` broken into lines that are no wider than ``WIDEST_LINE``."""
+    line: list[str] = []
+    width = 0.0
+    for name in row:
+        if line and width + sizes[name][0] > WIDEST_LINE:
+            yield line
+            line, width = [], 0.0
+        line.append(name)
+        width += sizes[name][0] + BOX_GAP
+    if line:
+        yield line
+
+
+def room(box: Box) -> tuple[float, float]:
+    """Return the width and height that a box takes."""
+    width, height = box_size(box)
+    return (width + (BOX_GAP if box.region is not None else 0), height)  # room for the region's letter
+
+
+def _mean_middle(rects: list[Rect]) -> float:
+    return sum(rect.x + rect.width / 2 for rect in rects) / len(rects) if rects else 0.0
+
+
+def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
+    x0, y0 = tail.x + tail.width / 2, tail.y + tail.height
+    x1, y1 = head.x + head.width / 2, head.y
+    bend = (y1 - y0) / 2
+    widest = max(tail.width, head.width)
+    # A long edge straight down would cross the boxes in between: it is bent around them.
+    detour = widest * 0.7 + BOX_GAP if abs(x1 - x0) < widest / 2 and y1 - y0 > 3 * LAYER_GAP else 0.0
+    return ((x0, y0), (x0 + detour, y0 + bend), (x1 + detour, y1 - bend), (x1, y1))
+
+
+def _graphviz_curve(text: str, height: float) -> Iterator[Point]:
+    """Yield the points of an edge; Graphviz writes the arrow's tip, marked with ``e``, before them."""
+    tip: Point | None = None
+    for word in text.split():
+        prefix, _, numbers = word.rpartition("e,")
+        x, y = map(float, (numbers if prefix or word.startswith("e,") else word).split(","))
+        if word.startswith("e,"):
+            tip = (x, height - y)
+        else:
+            yield (x, height - y)
+    if tip:
+        yield tip
+
+
+ASPECT = 1.8
+"""The ratio of width to height that columns aim at."""
+TALLEST_COLUMN = 900
+"""A graph up to this height, in points, stays in one column."""
+COLUMN_GAP = 3 * BOX_GAP
+"""Space between columns."""
+
+
+def columns(scene: Scene, placement: Placement) -> Placement:
+    """Return ``placement`` of ``scene`` with each graph cut between its rows.
+
+    Edges that run from one column to another lose their curves.
+    """
+    boxes: dict[str, Rect] = {}
+    groups: dict[str, Rect] = {}
+    titles: dict[str, Point] = {}
+    curves: dict[tuple[str, str], tuple[Point, ...]] = {}
+    left = bottom = 0.0
+    for section in scene.sections:
+        box_rects = {box.id: placement.boxes[box.id] for box in section.boxes}
+        group_rects = {group.id: placement.groups[group.id] for group in section.groups}
+        cut = _ColumnCut([*box_rects.values(), *group_rects.values()], left)
+        boxes |= {box_id: cut.moved_rect(rect) for box_id, rect in box_rects.items()}
+        groups |= {group_id: cut.moved_rect(rect) for group_id, rect in group_rects.items()}
+        titles[section.id] = (left, 0.0)
+        curves |= {edge: cut.moved_curve(placement.curves[edge]) for edge in section.edges if edge in placement.curves}
+        left, bottom = cut.right + 2 * COLUMN_GAP, max(bottom, cut.bottom)
+    return Placement(max(left - 2 * COLUMN_GAP, 1.0), bottom + BOX_GAP, boxes, groups, titles, curves)
+
+
+class _ColumnCut:
+    """Where one graph is cut, and where its parts go: the first column begins at ``left``."""
+
+    def __init__(self, rects: list[Rect], left: float) -> None:
+        start = min((rect.x for rect in rects), default=0.0)
+        width = max((rect.x + rect.width for rect in rects), default=0.0) - start
+        height = max((rect.y + rect.height for rect in rects), default=0.0)
+        column_count = round(sqrt(ASPECT * height / max(width + COLUMN_GAP, 1.0))) if height > TALLEST_COLUMN else 1
+        self.cuts = list(_cut_heights(_gap_heights(rects), height / column_count)) if column_count > 1 else []
+        self.tops = [0.0, *(cut - 2 * BOX_GAP for cut in self.cuts)]
+        self.step = width + COLUMN_GAP
+        self.shift = left - start
+        self.right = left + width + self.step * len(self.cuts)
+        self.bottom = max(end - top for top, end in zip(self.tops, [*self.cuts, height], strict=True))
+
+    def moved_rect(self, rect: Rect) -> Rect:
+        x, y = self._moved_point((rect.x, rect.y), bisect_right(self.cuts, rect.y))
+        return Rect(x, y, rect.width, rect.height)
+
+    def moved_curve(self, points: tuple[Point, ...]) -> tuple[Point, ...]:
+        column = bisect_right(self.cuts, points[0][1])
+        if any(bisect_right(self.cuts, y) != column for _, y in points):
+            return ()
+        return tuple(self._moved_point(point, column) for point in points)
+
+    def _moved_point(self, point: Point, column: int) -> Point:
+        return (point[0] + self.shift + column * self.step, point[1] - self.tops[column])
+
+
+def _gap_heights(rects: Iterable[Rect]) -> Iterator[float]:
+    """Yield the heights at which a line across the graph meets no rectangle, from the top down."""
+    bottom = 0.0
+    for rect in sorted(rects, key=lambda rect: rect.y):
+        if rect.y > bottom > 0:
+            yield (bottom + rect.y) / 2
+        bottom = max(bottom, rect.y + rect.height)
+
+
+def _cut_heights(gaps: Iterable[float], column_height: float) -> Iterator[float]:
+    """Yield the first gap after each ``column_height``, counted from the cut before."""
+    last_cut = 0.0
+    for gap in gaps:
+        if gap - last_cut >= column_height:
+            yield gap
+            last_cut = gap

@@ -1,0 +1,471 @@
+"""The outline of a graph: a tree of folds (modules, functions, lines, pieces of regions, repeats)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice, pairwise, takewhile
+from math import ceil, sqrt
+
+from regional_explorer.errors import sendable
+from regional_explorer.record.graph import Graph, Node, Role, SourceLine
+from regional_explorer.record.grouping import connected
+from regional_explorer.record.partition import State
+from regional_explorer.record.session import Session
+
+
+def drawn(node: Node) -> bool:
+    """Return whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
+    return node.role is Role.OP and node.op != "getitem"
+
+
+def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return the inputs of each node, with each ``getitem`` replaced by its producer."""
+    producer_of: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.role is Role.OP and not drawn(node) and node.inputs:
+            producer_of[node.name] = producer_of.get(node.inputs[0], node.inputs[0])
+    return {node.name: tuple(producer_of.get(name, name) for name in node.inputs) for node in graph.nodes}
+
+
+MOST_LEVELS = 100
+"""Modules or functions nested deeper are left out: nobody opens as many folds, and folds are built recursively."""
+
+
+class ScopeKind(StrEnum):
+    """The kind of a scope: one call of a module, one call of a function, a line, or a piece of a region."""
+
+    MODULE = "module"
+    FUNCTION = "function"
+    LINE = "line"
+    PIECE = "piece"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A module, function, line or piece that contains ops.
+
+    ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
+    ``about`` the module's class, the line that calls the function, or where the line is. ``run`` numbers the times that
+    the program returns to a function or line, as in a loop.
+    """
+
+    kind: ScopeKind
+    name: str
+    about: str = ""
+    run: int = 0
+
+
+Chain = tuple[Scope, ...]
+"""The scopes of an op, outermost first."""
+
+
+def scopes(graph: Graph) -> dict[str, Chain]:
+    """Return the scopes of each op that is drawn, in the order they run.
+
+    A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
+    """
+    node_sources = sources(graph)
+    ops = [node for node in graph.nodes if drawn(node)]
+    wrapper_depth = _wrapper_depth([node.stack for node in ops if node.stack])
+    chains: dict[str, Chain] = {}
+    for node in ops:
+        common = _common_scopes(chains.get(name, ()) for name in node_sources[node.name])
+        is_sum = node.origin is None and not node.modules
+        chains[node.name] = (is_sum and common) or tuple(_node_chain(node, wrapper_depth))
+    return _with_runs(chains)
+
+
+def _wrapper_depth(stacks: Sequence[Sequence[SourceLine]]) -> int:
+    """Return how many of the outermost lines are the same in all stacks: wrappers around the whole program."""
+    least = min((len(stack) - 1 for stack in stacks), default=0)
+    return next((depth for depth in range(least) if len({(s[depth].file, s[depth].line) for s in stacks}) > 1), least)
+
+
+def _node_chain(node: Node, wrapper_depth: int) -> Iterator[Scope]:
+    modules = [call for call in node.modules if call.path][:MOST_LEVELS]
+    for call in modules:
+        call_number = f" (call {call.call + 1})" if call.call else ""
+        yield Scope(ScopeKind.MODULE, call.path + call_number, call.class_name)
+    if not modules:
+        yield from islice(_function_scopes(node.stack[wrapper_depth:]), MOST_LEVELS)
+    if (line := node.source) is not None:
+        yield Scope(ScopeKind.LINE, line.text.strip() or line.numbered, line.numbered)
+
+
+def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
+    """Yield the functions that were called on the way to an op, without the one that was captured."""
+    for caller, line in pairwise(stack):
+        # A comprehension has a frame of its own, on the line that contains it.
+        if (caller.file, caller.line) != (line.file, line.line):
+            yield Scope(ScopeKind.FUNCTION, line.scope or line.function, str(caller))
+
+
+def _common_scopes(chains: Iterable[Chain]) -> Chain:
+    first, *rest = [*chains] or [()]
+    return first[: min((shared(first, other) for other in rest), default=len(first))]
+
+
+def shared(chain: Chain, other: Chain) -> int:
+    """Return how many of their outermost scopes two chains share."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(chain, other, strict=False)))
+
+
+def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
+    """Return the chains with ``run`` set for functions and lines; a module call is one scope wherever its ops are."""
+    numbered: dict[str, Chain] = {}
+    last_chain: Chain = ()
+    last_numbered: Chain = ()
+    runs: dict[Scope, int] = {}
+    for name, chain in chains.items():
+        depth = shared(last_chain, chain)
+        current = list(last_numbered[:depth])
+        for scope in chain[depth:]:
+            if scope.kind is ScopeKind.MODULE:
+                current.append(scope)
+            else:
+                runs[scope] = runs.get(scope, 0) + 1
+                current.append(replace(scope, run=runs[scope]))
+        last_chain, last_numbered = chain, tuple(current)
+        numbered[name] = last_numbered
+    return numbered
+
+
+LONGEST_PERIOD = 16
+"""How many boxes a repeated pattern may have at most."""
+FEWEST_REPEATS = 3
+"""How many occurrences of a pattern, besides the first, must follow to be folded into one box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """``times`` equal patterns of ``period`` items each, from ``start`` on."""
+
+    start: int
+    period: int
+    times: int
+
+    @property
+    def end(self) -> int:
+        """The index after the last item."""
+        return self.start + self.period * self.times
+
+
+def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
+    """Return the stretches in which a pattern of ``keys`` is repeated, in order, without its first occurrence."""
+    repeats = []
+    position = 0
+    while position < len(keys):
+        best = max((_stretch_from(keys, position, period) for period in range(1, LONGEST_PERIOD + 1)), key=_preference)
+        if best.times > FEWEST_REPEATS:
+            repeats.append(Stretch(position + best.period, best.period, best.times - 1))
+            position = best.end
+        else:
+            position += 1
+    return repeats
+
+
+def _stretch_from(keys: Sequence[Hashable], start: int, period: int) -> Stretch:
+    times = 1
+    while keys[start : start + period] == keys[start + times * period : start + (times + 1) * period]:
+        times += 1
+    return Stretch(start, period, times)
+
+
+def _preference(stretch: Stretch) -> tuple[bool, int, int]:
+    # Of two that cover the same items, the shorter pattern is preferred.
+    return stretch.times > FEWEST_REPEATS, stretch.end - stretch.start, -stretch.period
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPiece:
+    """Connected ops of one region in one graph. ``state`` is None if nothing was cut yet.
+
+    ``instance`` is None for ops that are in no partition.
+    """
+
+    id: str
+    region: int
+    instance: int | None
+    nodes: tuple[str, ...]
+    state: State | None = None
+    note: str = ""
+    error: str = ""
+
+
+def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
+    """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
+    numbers = session.plan.numbers
+    ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
+    assigned: set[str] = set()
+    result: list[RegionPiece] = []
+    for cut in session.partitions:
+        nodes = tuple(name for name in cut.nodes if name in ops and name not in assigned)
+        if cut.graph != graph.id or cut.region not in numbers or not nodes:
+            continue
+        assigned.update(nodes)
+        result.append(RegionPiece(cut.id, numbers[cut.region], cut.instance, nodes, cut.state, error=cut.error or ""))
+    cut_regions = {piece.region for piece in result}
+    for name, number in numbers.items():
+        marked = session.members.get(name, {}).get(graph.id, ())
+        uncut = dict.fromkeys(op for op in marked if op in ops and op not in assigned)
+        assigned.update(uncut)
+        state, note = _uncut_state(number in cut_regions, enabled=session.plan.regions[number].enabled)
+        links = [(op, source) for op in uncut for source in ops[op].inputs if source in uncut]
+        for count, component in enumerate(connected(list(uncut), links)):
+            result.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(component), state, note))
+    positions = {node.name: position for position, node in enumerate(graph.nodes)}
+    return tuple(sorted(result, key=lambda piece: min(positions[name] for name in piece.nodes)))
+
+
+def _uncut_state(was_cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller
+    if not enabled:
+        return State.EAGER, "disabled"
+    return (State.EAGER, "left out of the partition") if was_cut else (None, "")
+
+
+MOST_OWN_OPS = 12
+"""A module or function shows up to this many ops of its own one by one; more are folded by line."""
+MOST_PARTS = 200
+"""In a fold with more parts, consecutive single ops are folded into runs."""
+MOST_SPANS = 3
+
+
+class FoldKind(StrEnum):
+    """What a fold is; a ``RUN`` is consecutive ops with nothing else in common."""
+
+    OP = "op"
+    MODULE = "module"
+    FUNCTION = "function"
+    LINE = "line"
+    PIECE = "piece"
+    REPEAT = "repeat"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Ops that are shown as one box while the fold is closed, and as its ``parts`` while it is open.
+
+    ``title`` is the path of the module, the name of the function or the text of the line, ``about`` the module's class
+    or where the line is. ``piece`` is the piece of a region that all of it belongs to, ``like`` the first piece that
+    equals it, ``pieces`` those inside; ``new`` is True if one of them equals no earlier piece. A repeat comes ``times``
+    times. A single op has no parts.
+    """
+
+    key: str
+    nodes: tuple[str, ...]
+    kind: FoldKind = FoldKind.OP
+    parts: tuple[Fold, ...] = ()
+    title: str = ""
+    about: str = ""
+    piece: RegionPiece | None = None
+    like: RegionPiece | None = None
+    pieces: tuple[RegionPiece, ...] = ()
+    times: int = 1
+    new: bool = False
+
+    @property
+    def opens(self) -> bool:
+        """Whether the fold can be opened."""
+        return len(self.nodes) > 1 and bool(self.parts)
+
+
+def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Chain] | None = None) -> tuple[Fold, ...]:
+    """Return the folds of ``graph`` in the order they run; keys are unique in it and do not depend on what is open.
+
+    A piece of a region is part of the innermost scope that contains all of it. ``known`` has the scopes of the graph,
+    if they were found before.
+    """
+    chains = dict(known or scopes(graph))
+    piece_nodes = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
+    for piece in pieces:
+        _insert_piece(Scope(ScopeKind.PIECE, piece.id), piece_nodes[piece.id], chains)
+    builder = _FoldBuilder(graph.by_name(), chains, {piece.id: piece for piece in pieces if piece_nodes[piece.id]})
+    return builder.stacked(builder.nest(list(chains), 0, None))
+
+
+def _insert_piece(piece: Scope, names: Sequence[str], chains: dict[str, Chain]) -> None:
+    depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
+    for name in names:
+        chains[name] = (*chains[name][:depth], piece, *chains[name][depth:])
+
+
+class _FoldBuilder:
+    """Builds folds from the ``chains`` of scopes."""
+
+    def __init__(
+        self, nodes: Mapping[str, Node], chains: Mapping[str, Chain], pieces: Mapping[str, RegionPiece]
+    ) -> None:
+        self.nodes = nodes
+        self.chains = chains
+        self.pieces = pieces
+        self.first_like: dict[Hashable, RegionPiece] = {}
+        self.likeness_numbers: dict[Hashable, int] = {}
+
+    def nest(self, names: Sequence[str], depth: int, piece: RegionPiece | None) -> list[Fold]:
+        """Return the folds of ops that have the scopes down to ``depth`` in common."""
+        groups: dict[Scope | str, list[str]] = {}
+        for name in names:
+            chain = self.chains[name]
+            groups.setdefault(chain[depth] if depth < len(chain) else name, []).append(name)
+        folds = []
+        for scope, members in groups.items():
+            if isinstance(scope, str):
+                folds.append(self._op_fold(scope, piece))
+            elif scope.kind is ScopeKind.PIECE:
+                folds.append(self._piece_fold(self.pieces[scope.name], members, depth))
+            else:
+                folds.append(self._scope_fold(scope, members, depth, piece))
+        return folds
+
+    def _scope_fold(self, scope: Scope, members: Sequence[str], depth: int, piece: RegionPiece | None) -> Fold:
+        parts = self.nest(members, depth + 1, piece)
+        if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
+            # A fold with a single part is replaced by that part; a piece without a name takes that of the fold.
+            has_title = parts[0].title or scope.kind is ScopeKind.LINE
+            return parts[0] if has_title else replace(parts[0], title=scope.name, about=scope.about)
+        if len(members) == 1 and scope.kind is not ScopeKind.MODULE:
+            return parts[0]
+        if len(parts) == 1 and parts[0].kind is FoldKind.LINE:
+            parts = list(parts[0].parts)
+        parts = _without_lines(parts)
+        return Fold(
+            key=_fold_key(scope.name, members[0]),
+            nodes=tuple(members),
+            kind=FoldKind(scope.kind),
+            parts=tuple(parts),
+            title=scope.name,
+            about=scope.about,
+            piece=piece,
+            pieces=_pieces_inside(parts),
+            new=any(part.new for part in parts),
+        )
+
+    def _piece_fold(self, piece: RegionPiece, members: Sequence[str], depth: int) -> Fold:
+        parts = _without_lines(self.nest(members, depth + 1, piece))
+        likeness = (piece.region, piece.state, piece.note, *(self.nodes[name].target for name in members))
+        first = self.first_like.setdefault(likeness, piece)
+        if len(members) == 1:
+            return replace(parts[0], new=first is piece)
+        single = parts[0] if len(parts) == 1 else None
+        return Fold(
+            key=_fold_key("piece", piece.id),
+            nodes=tuple(members),
+            kind=FoldKind.PIECE,
+            parts=single.parts if single else tuple(parts),
+            title=single.title if single else "",
+            about=single.about if single else "",
+            piece=piece,
+            like=None if first is piece else first,
+            pieces=(piece,),
+            new=first is piece,
+        )
+
+    def _op_fold(self, name: str, piece: RegionPiece | None) -> Fold:
+        return Fold(_fold_key(name), (name,), title=self.nodes[name].op, piece=piece, pieces=(piece,) if piece else ())
+
+    def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
+        """Return the folds with repeats of a pattern as one fold, and too many single ops as runs, on all levels."""
+        inner = [self._with_stacks(fold) for fold in folds]
+        stacked: list[Fold] = []
+        position = 0
+        for stretch in stretches([self._likeness_number(fold) for fold in inner]):
+            start = stretch.start - stretch.period
+            stacked += inner[position:start]
+            stacked.append(_repeat_fold(inner[start : stretch.end], stretch))
+            position = stretch.end
+        stacked += inner[position:]
+        return tuple(_with_op_runs(stacked)) if len(stacked) > MOST_PARTS else tuple(stacked)
+
+    def _with_stacks(self, fold: Fold) -> Fold:
+        # Nothing is folded inside a piece: a frame is drawn around its ops.
+        return replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold
+
+    def _likeness_number(self, fold: Fold) -> int:
+        return self.likeness_numbers.setdefault(self._likeness(fold), len(self.likeness_numbers))
+
+    def _likeness(self, fold: Fold) -> Hashable:
+        """Return what equal folds have in common."""
+        pieces = tuple((piece.region, piece.state, piece.note, len(piece.nodes)) for piece in fold.pieces)
+        piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
+        # Equal modules may have different paths, but equal lines have the same text.
+        name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
+        return piece, pieces, name, tuple((self.nodes[op].target, _node_shapes(self.nodes[op])) for op in fold.nodes)
+
+
+def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
+    """Return the parts of a module, function or piece, with lines replaced by their ops if these are few."""
+    op_parts = [part for part in parts if part.kind in {FoldKind.OP, FoldKind.LINE}]
+    if sum(len(part.nodes) for part in op_parts) > MOST_OWN_OPS:
+        return list(parts)
+    return [inner for part in parts for inner in (part.parts if part.kind is FoldKind.LINE else (part,))]
+
+
+def _fold_key(*words: str) -> str:
+    """Return a key that can be sent to the page and back unchanged."""
+    return sendable(":".join(words))
+
+
+def _pieces_inside(parts: Sequence[Fold]) -> tuple[RegionPiece, ...]:
+    return tuple({piece.id: piece for part in parts for piece in part.pieces}.values())
+
+
+def _node_shapes(node: Node) -> Hashable:
+    return tuple(getattr(value, "shape", None) for value in node.values or ())
+
+
+def _repeat_fold(folds: Sequence[Fold], stretch: Stretch) -> Fold:
+    """Return one fold for a pattern and its repeats: its parts are the first occurrence, and a fold of the others."""
+    first, later = folds[: stretch.period], folds[stretch.period :]
+    rest = _pattern_fold("rest", later, stretch.period)
+    return replace(_pattern_fold("repeat", folds, stretch.period), parts=(*first, rest))
+
+
+def _pattern_fold(word: str, folds: Sequence[Fold], period: int) -> Fold:
+    times = len(folds) // period
+    spans = [_title_span(_fold_title(fold), _fold_title(folds[n - period])) for n, fold in enumerate(folds[:period])]
+    titled = [span for fold, span in zip(folds, spans, strict=False) if fold.kind is not FoldKind.OP] or spans
+    ellipsis = ", …" if len(titled) > MOST_SPANS else ""
+    return Fold(
+        key=_fold_key(word, folds[0].key),
+        nodes=tuple(name for fold in folds for name in fold.nodes),
+        kind=FoldKind.REPEAT,
+        parts=tuple(folds),
+        title=", ".join(titled[:MOST_SPANS]) + ellipsis,
+        about=folds[0].about if period == 1 else "",
+        pieces=_pieces_inside(folds),
+        times=times,
+        new=any(fold.new for fold in folds),
+    )
+
+
+def _fold_title(fold: Fold) -> str:
+    return fold.title or (fold.piece.id if fold.piece else fold.nodes[0])
+
+
+def _title_span(first: str, last: str) -> str:
+    """Return ``layers.0–5`` for ``layers.0`` and ``layers.5``."""
+    first_words, last_words = first.split("."), last.split(".")
+    differing = [n for n, (left, right) in enumerate(zip(first_words, last_words, strict=False)) if left != right]
+    if len(first_words) != len(last_words) or len(differing) != 1 or not first_words[differing[0]].isdigit():
+        return first
+    (at,) = differing
+    return ".".join([*first_words[:at], f"{first_words[at]}–{last_words[at]}", *first_words[at + 1 :]])
+
+
+def _with_op_runs(folds: Sequence[Fold]) -> Iterator[Fold]:
+    """Yield the folds, with consecutive single ops in runs of about equal length."""
+    length = ceil(sqrt(len(folds)))
+    run: list[Fold] = []
+    for fold in (*folds, None):
+        if run and (fold is None or fold.kind is not FoldKind.OP or len(run) == length):
+            nodes = tuple(part.nodes[0] for part in run)
+            run_fold = Fold(_fold_key("run", nodes[0]), nodes, FoldKind.RUN, tuple(run), f"{nodes[0]} … {nodes[-1]}")
+            yield from run if len(run) == 1 else (replace(run_fold, pieces=_pieces_inside(run)),)
+            run = []
+        if fold is not None and fold.kind is FoldKind.OP:
+            run.append(fold)
+        elif fold is not None:
+            yield fold

@@ -1,0 +1,389 @@
+"""What is known of a compiled partition: its compile, cache answers, code, kernels and their times."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from regional_explorer.record.graph import Node
+
+
+class KernelKind(StrEnum):
+    """What a kernel does: ``EXTERN`` calls a library, ``TEMPLATE`` is a matrix product that Inductor wrote itself."""
+
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    TEMPLATE = "template"
+    EXTERN = "extern call"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuResources:
+    """The GPU resources of a Triton kernel under ``launch``, the first of its ``configs`` launch configs.
+
+    ``registers`` are per thread; so are ``spilled_bytes``, which are in slow memory because registers ran out.
+    ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
+    """
+
+    registers: int | None
+    spilled_bytes: int | None
+    shared_bytes: int
+    occupancy: float | None
+    launch: str
+    configs: int
+    assembly: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One launch of a kernel, in the order they run.
+
+    ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are the positions in
+    ``Partition.nodes`` that Inductor records for this kernel; ``inferred`` those of nodes that it records nowhere,
+    whose readers are in this kernel. The bytes are a lower bound: each buffer moves once. ``operations`` counts the
+    arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
+    they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
+    line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
+    the result of an extern call or a matrix product, for a GPU ``tf32`` where float32 may be rounded to it. ``gpu`` is
+    there for a Triton kernel that was compiled for a GPU. ``origins`` are the nodes of ``ArtifactCode.after_passes``
+    that it computes, ``reads_from`` positions of the kernels whose results it reads.
+    """
+
+    name: str
+    kind: KernelKind
+    ops: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+    inferred: tuple[int, ...] = ()
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    operations: int | None = None
+    loop_ops: Mapping[str, int] = field(default_factory=dict)
+    defined: tuple[int, int] | None = None
+    called: int | None = None
+    dtype: str | None = None
+    gpu: GpuResources | None = None
+    origins: tuple[str, ...] = ()
+    reads_from: tuple[int, ...] = ()
+
+    @property
+    def bytes_moved(self) -> int | None:
+        """Bytes read and written together."""
+        if self.bytes_read is None or self.bytes_written is None:
+            return None
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFusion:
+    """Two loops that Inductor did not fuse although they share data: its reason, and how many bytes they share.
+
+    ``first`` and ``second`` are the positions of their kernels in ``ArtifactCode.kernels``: the same one where a C++
+    function holds both loops.
+    """
+
+    first: int
+    second: int
+    reason: str
+    shared_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredGraph:
+    """A graph into which Inductor transforms a partition before it generates code.
+
+    ``sources`` are the positions of what each node comes from, by its name; ``inferred`` those of what must be part of
+    it although Inductor does not record it.
+    """
+
+    nodes: tuple[Node, ...]
+    sources: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inferred: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCode:
+    """The generated code of one artifact.
+
+    ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
+    The kernels are found by lowering the partition once more, which took ``seconds``; ``same_code`` says whether that
+    gave the code that was compiled. If not, or if ``problem`` says why lowering failed, there are no kernels.
+    ``target`` is the GPU that the code is for, empty for the device of the call.
+
+    ``after_passes`` is the graph after Inductor's passes; its sources are positions in ``Partition.nodes``. ``output``
+    is Inductor's output as a graph; its sources are positions of kernels. Only Triton code has one; for other code
+    ``output_problem`` says why not.
+    """
+
+    artifact: str
+    text: str
+    kernels: tuple[Kernel, ...] = ()
+    views: tuple[int, ...] = ()
+    refused: tuple[RefusedFusion, ...] = ()
+    same_code: bool = True
+    problem: str | None = None
+    seconds: float = 0.0
+    target: str = ""
+    after_passes: LoweredGraph | None = None
+    output: LoweredGraph | None = None
+    output_problem: str = ""
+
+    @property
+    def language(self) -> str:
+        """``Triton`` or ``C++``."""
+        return "Triton" if "async_compile.triton(" in self.text else "C++"
+
+
+def normalized(code: str) -> list[str]:
+    """Return the lines of generated code without comments, which have the number of the graph and the file name."""
+    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+ADDS_UP_WITHIN = 0.1
+"""The relative difference up to which times are said to add up."""
+
+
+class BoundBy(StrEnum):
+    """What the lower bound of a kernel is: copying the bytes it moves, or a matrix product of its size."""
+
+    COPY = "copy"
+    MATRIX = "matrix product"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One launch of a kernel: the median and the interquartile range of its times, and its bound.
+
+    ``bound_s`` is None where no bound is known; then no time counts as wasted.
+    """
+
+    median_s: float
+    iqr_s: float
+    bound_s: float | None = None
+    bound_by: BoundBy | None = None
+
+    @property
+    def wasted_s(self) -> float | None:
+        """The time beyond the bound; 0.0 if the kernel is faster than that."""
+        return None if self.bound_s is None else max(0.0, self.median_s - self.bound_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactKernelTimes:
+    """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
+
+    ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
+    between the kernels in the generated code with clocks: allocations, checks, and launches. ``around_s`` is the time
+    of the wrapper that calls the generated code. ``with_clocks`` is the time of wrapper and code with clocks relative
+    to the call without. All are of medians over rounds in which the calls ran one after the other.
+    ``build_s`` is the time of the build with clocks. ``problem`` says why there are no times.
+    """
+
+    artifact: str
+    kernels: tuple[KernelTime | None, ...] = ()
+    whole_s: float = 0.0
+    between_s: float = 0.0
+    around_s: float = 0.0
+    with_clocks: float = 1.0
+    rounds: int = 0
+    build_s: float = 0.0
+    problem: str | None = None
+
+    @property
+    def kernels_s(self) -> float:
+        """The times of all kernels together."""
+        return sum(kernel.median_s for kernel in self.kernels if kernel is not None)
+
+    @property
+    def unaccounted_s(self) -> float:
+        """The time of the call without clocks that is neither in the kernels, nor between, nor around them."""
+        return self.whole_s - self.kernels_s - self.between_s - self.around_s
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the kernels, the time between and that around them are the time of the call, to a tenth of it."""
+        return abs(self.unaccounted_s) <= ADDS_UP_WITHIN * self.whole_s
+
+
+class CacheAnswer(StrEnum):
+    """The result of looking up an artifact in Inductor's cache; with ``BYPASS`` and ``OFF`` there was no look-up.
+
+    ``SHIPPED`` artifacts came from a folder of artifacts, without a look-up.
+    """
+
+    HIT = "hit"
+    MISS = "miss"
+    BYPASS = "bypass"
+    OFF = "off"
+    SHIPPED = "shipped"
+
+
+class CompilePhase(StrEnum):
+    """The phases of a compile. ``OTHER`` is the time that belongs to no other phase."""
+
+    CACHE = "cache"
+    TRACING = "tracing and passes"
+    LOWERING = "lowering"
+    SCHEDULING = "scheduling"
+    CODE = "code generation"
+    BUILD = "C++ or Triton"
+    LOAD = "load"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """A part of a cache key that differs from that of another artifact; a part that one of them lacks is empty."""
+
+    part: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        """Return for example ``inductor config max_fusion_size: 64 → 8``."""
+        return f"{self.part}: {self.before or 'nothing'} → {self.after or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactCompile:
+    """The one compile that made an artifact, in whichever process.
+
+    ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
+    similar key among those that this process knew before; ``changes`` are the parts that differ. ``phases`` adds up to
+    ``seconds``. ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says
+    that the compile was requested with empty caches.
+    """
+
+    seconds: float
+    answer: CacheAnswer
+    reason: str = ""
+    nearest: str | None = None
+    changes: tuple[KeyChange, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
+    pre_grad_passes: str = ""
+    pre_grad_s: float = 0.0
+    cold: bool = False
+    artifact: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why the cache had the artifact or not, as far as is known."""
+        if self.cold:
+            return "compiled with empty caches, as requested"
+        reasons = [self.reason] if self.reason else []
+        if self.answer is CacheAnswer.MISS:
+            if self.changes:
+                reasons.append("; ".join(map(str, self.changes)))
+            elif self.nearest is not None:
+                reasons.append("compiled before under the same key, but the cache entry is gone or was for other sizes")
+            else:
+                reasons.append("nothing like it was compiled in this process before")
+        return ". ".join(reasons)
+
+    @property
+    def cache(self) -> str:
+        """``warm`` if it came from the cache, ``shipped`` if from a folder of artifacts, else ``cold``."""
+        return {CacheAnswer.HIT: "warm", CacheAnswer.SHIPPED: "shipped"}.get(self.answer, "cold")
+
+
+_KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")
+
+
+def code_hash(code: str) -> str:
+    """Return a hash of generated code that ignores comments, blank lines and the names of kernels."""
+    names: dict[str, str] = {}
+    text = "\n".join(normalized(code))
+    plain = _KERNEL_NAME.sub(lambda match: names.setdefault(match[0], f"kernel_{len(names)}"), text)
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPair:
+    """A kernel before and after; None where it has no counterpart. ``same`` says that its code is equal."""
+
+    before: Kernel | None
+    after: Kernel | None
+    same: bool
+
+    @property
+    def word(self) -> str:
+        """``same``, ``changed``, ``new`` or ``gone``."""
+        if self.before is None:
+            return "new"
+        if self.after is None:
+            return "gone"
+        return "same" if self.same else "changed"
+
+
+@dataclass(frozen=True)
+class CodeDiff:
+    """The code of one partition before and after, with the kernels matched by the nodes they compute."""
+
+    partition: str
+    before: ArtifactCode
+    after: ArtifactCode
+
+    @cached_property
+    def same(self) -> bool:
+        """Whether the code is the same apart from comments and kernel names; False if one side has no code."""
+        return bool(self.before.text and self.after.text) and code_hash(self.before.text) == code_hash(self.after.text)
+
+    @cached_property
+    def kernels(self) -> tuple[KernelPair, ...]:
+        """The kernels of both sides, in the order of ``after``; those that are gone come last."""
+        return tuple(_kernel_pairs(self.before, self.after))
+
+    @property
+    def unified(self) -> str:
+        """The differences as a unified diff, without comments; empty where the code is the same."""
+        if self.same:
+            return ""
+        before, after = normalized(self.before.text), normalized(self.after.text)
+        return "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+
+    @property
+    def problem(self) -> str | None:
+        """Why one side has no code, or no kernels to match; None where both have."""
+        return self.before.problem or self.after.problem
+
+    @property
+    def counted(self) -> str:
+        """The number of kernels of each kind: ``2 same, 1 changed``."""
+        counts = Counter(pair.word for pair in self.kernels)
+        return ", ".join(f"{counts[word]} {word}" for word in ("same", "changed", "new", "gone") if counts[word])
+
+
+def _kernel_pairs(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelPair]:
+    unmatched = list(before.kernels)
+    bodies = {id(kernel): _kernel_body(before, kernel) for kernel in unmatched}
+    for kernel in after.kernels:
+        body = _kernel_body(after, kernel)
+        if (other := _counterpart(kernel, body, unmatched, bodies)) is not None:
+            unmatched.remove(other)
+        yield KernelPair(other, kernel, other is not None and bodies[id(other)] == body)
+    for kernel in unmatched:
+        yield KernelPair(kernel, None, same=False)
+
+
+def _counterpart(kernel: Kernel, body: str, unmatched: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:
+    """Return the kernel with the same code, or else the one that shares most nodes."""
+    nodes = {*kernel.nodes, *kernel.inferred}
+
+    def likeness(other: Kernel) -> tuple[bool, float]:
+        other_nodes = {*other.nodes, *other.inferred}
+        return bodies[id(other)] == body, len(nodes & other_nodes) / max(1, len(nodes | other_nodes))
+
+    best = max(unmatched, key=likeness, default=None)
+    return best if best is not None and any(likeness(best)) else None
+
+
+def _kernel_body(code: ArtifactCode, kernel: Kernel) -> str:
+    if kernel.defined is None:
+        return f"{kernel.name} {kernel.bytes_read} {kernel.bytes_written}"
+    first, last = kernel.defined
+    return code_hash("\n".join(code.text.splitlines()[first - 1 : last]))

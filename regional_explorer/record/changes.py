@@ -1,0 +1,163 @@
+"""How two plans or two sessions differ, and whether a change of a time is real."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from regional_explorer.errors import SessionError, count
+from regional_explorer.record.artifact import normalized
+from regional_explorer.record.plan import Plan, config_texts
+from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import MIN_FLOOR, Floats, interval_of_quotient, ratios_of_fast_rounds
+from regional_explorer.record.timing import NumericsVerdict, VariantName, Verdict
+
+
+def differences(plans: Sequence[Plan]) -> list[list[str]]:
+    """Return a list of texts for each plan: its properties that the other plans do not all share."""
+    plan_texts = [list(_plan_texts(plan)) for plan in plans]
+    return [[text for text in texts if not all(text in other for other in plan_texts)] for texts in plan_texts]
+
+
+def _plan_texts(plan: Plan) -> Iterator[str]:
+    if not plan.regions:
+        yield "no region"
+    for region in plan.regions:
+        yield f"{region.name} = {region.selection}"
+        if not region.enabled:
+            yield f"{region.name} off"
+        for direction, config in region.configs:
+            name = region.name if direction is None else f"{region.name}.{direction}"
+            yield from (f"{name}: {text}" for text in config_texts(config))
+
+
+CONFIDENCE = 0.99
+PROCESS_NOISE = 2 * MIN_FLOOR
+"""Smaller changes between two processes are never called real: each process has its own memory layout."""
+
+
+@dataclass(frozen=True)
+class SpeedChange:
+    """How the time of a call changed, relative to the eager time that each session measured on its own machine.
+
+    Of each session the fast rounds count: other work on a machine may slow eager code more than compiled code, and
+    there is more of it during one session than during the other.
+
+    ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
+    it with 99 % confidence. ``problem`` says why there is none.
+    """
+
+    slowdown: float | None = None
+    low: float | None = None
+    high: float | None = None
+    problem: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """Whether the change is real: ``slower``, ``faster``, ``no difference``, ``inconclusive``, or the problem."""
+        if self.low is None or self.high is None:
+            return self.problem
+        if self.low > 1.0 + PROCESS_NOISE:
+            return str(Verdict.SLOWER)
+        if self.high < 1.0 / (1.0 + PROCESS_NOISE):
+            return str(Verdict.FASTER)
+        return str(Verdict.without_winner(self.low, self.high))
+
+    def is_slower(self, limit: float) -> bool:
+        """Return whether it is slower by more than ``limit``, with the whole interval beyond it."""
+        return self.low is not None and self.low > 1.0 + limit
+
+
+def speed_change(before: Session, after: Session) -> SpeedChange:
+    """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
+
+    Raises:
+        SessionError: a session was not measured with eager and regional, or its plan has changed since, or in too few
+            rounds, or the two measured different phases.
+    """
+    (before_ratios, phase), (after_ratios, other_phase) = (_speedup_ratios("A", before), _speedup_ratios("B", after))
+    if phase != other_phase:
+        raise SessionError(
+            f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
+        )
+    regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
+    failed = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
+    if failed:
+        return SpeedChange(
+            problem=f"The numerics check of {' and '.join(failed)} failed: there is no speedup to compare."
+        )
+    too_few = [name for name, timing in regional.items() if timing.speedup is None]
+    interval = None if too_few else interval_of_quotient(before_ratios, after_ratios, CONFIDENCE)
+    if interval is None:
+        where = " and ".join(too_few) or "A and B"
+        raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
+    return SpeedChange(*interval)
+
+
+def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
+    eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
+    if eager is None or regional is None:
+        raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
+    if session.is_outdated:
+        raise SessionError(
+            f"{name} was measured for another plan: its plan has changed since. Call ex.benchmark() and save it again."
+        )
+    return ratios_of_fast_rounds(eager.samples_s, regional.samples_s), str(regional.phase)
+
+
+def changes(before: Session, after: Session) -> list[str]:
+    """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
+    return [*_environment_changes(before, after), *_graph_changes(before, after), *_partition_changes(before, after)]
+
+
+def _environment_changes(before: Session, after: Session) -> Iterator[str]:
+    for name in ("torch", "python", "device", "threads"):
+        old, new = (getattr(session.environment, name) for session in (before, after))
+        if old != new:
+            yield f"{name} {old} → {new}"
+
+
+def _graph_changes(before: Session, after: Session) -> Iterator[str]:
+    if before.shapes != after.shapes:
+        yield f"shapes {before.shapes} → {after.shapes}"
+    ops_before, ops_after = ({graph.id: len(graph.ops) for graph in session.graphs} for session in (before, after))
+    for graph in ops_before | ops_after:
+        old, new = ops_before.get(graph, 0), ops_after.get(graph, 0)
+        if old != new:
+            yield f"{graph}: {old} → {count(new, 'op')}"
+
+
+def _partition_changes(before: Session, after: Session) -> Iterator[str]:
+    regions = dict.fromkeys(region.name for session in (before, after) for region in session.plan.regions)
+    for region in regions:
+        old, new = (_partition_sizes(session, region) for session in (before, after))
+        if old != new:
+            yield (
+                f"{region}: {old.total()} → {count(new.total(), 'partition')}, "
+                f"{_op_count(old)} → {count(_op_count(new), 'op')}"
+            )
+        old_code, new_code = (_generated_codes(session, region) for session in (before, after))
+        if old_code and new_code and old_code != new_code:
+            kernels = [_kernel_count(session, region) for session in (before, after)]
+            yield f"{region}: other generated code, {kernels[0]} → {count(kernels[1], 'kernel')}"
+
+
+def _partition_sizes(session: Session, region: str) -> Counter[int]:
+    return Counter(len(part.nodes) for part in session.partitions if part.region == region)
+
+
+def _op_count(sizes: Counter[int]) -> int:
+    return sum(size * times for size, times in sizes.items())
+
+
+def _generated_codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
+    texts = {code.artifact: tuple(normalized(code.text)) for code in session.codes}
+    return Counter(
+        texts[part.artifact] for part in session.partitions if part.region == region and part.artifact in texts
+    )
+
+
+def _kernel_count(session: Session, region: str) -> int:
+    kernels = {code.artifact: len(code.kernels) for code in session.codes}
+    return sum(kernels.get(part.artifact or "", 0) for part in session.partitions if part.region == region)

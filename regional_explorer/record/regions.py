@@ -1,0 +1,283 @@
+"""What each region is, costs and gains."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import Direction, Region
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTiming:
+    """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
+
+    ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
+    eager); a step is forward + backward. The bounds of ``speedup`` assume all partitions at their bounds at once, so
+    they are wider than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
+    numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
+    ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
+    """
+
+    region: str
+    phase: Phase
+    eager_s: float
+    compiled_s: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    verdict: Verdict
+    numerics: NumericsVerdict | None
+    worst_tensor: str
+    compile_cold_s: float
+    compile_warm_s: float
+    partitions: int
+    measured: int
+
+    @property
+    def gain_s(self) -> float | None:
+        """Seconds that compiling saves in each call; negative if it is slower. None without a speedup."""
+        return None if self.speedup is None else self.eager_s - self.eager_s / self.speedup
+
+    @property
+    def compile_s(self) -> float:
+        """Seconds that its own artifacts took to compile."""
+        return self.compile_cold_s + self.compile_warm_s
+
+    @property
+    def cache(self) -> str:
+        """``cold``, ``warm``, ``cold+warm``, or empty if it has no artifact of its own."""
+        return "+".join(
+            word for word, seconds in (("cold", self.compile_cold_s), ("warm", self.compile_warm_s)) if seconds > 0.0
+        )
+
+    @property
+    def pays_off_after_calls(self) -> float | None:
+        """The number of calls after which the compile pays off; infinite if never. None if that is not known.
+
+        If the samples show no difference, there is no gain, so it never pays off.
+        """
+        gain = self.gain_s
+        if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
+            return None
+        calls = self.compile_s / gain if self.verdict is Verdict.FASTER and gain > 0 else math.inf
+        return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
+
+
+def region_timings(session: Session) -> tuple[RegionTiming, ...]:
+    """Return one row per region and phase that was measured, in the order of the plan.
+
+    A figure whose partition has been compiled again since is left out; so is the whole row if one is missing.
+    """
+    by_id = {part.id: part for part in session.partitions}
+    timings = current_timings(session)
+    rows = []
+    for region in session.plan.regions:
+        of_region = [timing for timing in timings if timing.region == region.name]
+        partitions = [part for part in session.partitions if part.region == region.name]
+        for phase in Phase:
+            phase_ids = {part.id for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))}
+            chosen = [timing for timing in of_region if timing.partition in phase_ids]
+            if chosen and len(chosen) == len(phase_ids) and (phase is not Phase.STEP or session.grad):
+                rows.append(_summed(region.name, phase, chosen, [by_id[timing.partition] for timing in chosen]))
+    return tuple(rows)
+
+
+def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
+    """Return the row of the whole call for each region: its step, or its forward if no gradient is taken."""
+    return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
+
+
+def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
+    """Return the timings of the partitions that still have the artifact that was timed."""
+    current = {(part.id, part.region, part.artifact) for part in session.partitions}
+    return tuple(
+        timing for timing in session.partition_timings if (timing.partition, timing.region, timing.artifact) in current
+    )
+
+
+def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
+    compiled = [timing for timing in chosen if timing.compiled_s is not None]
+    failed = [timing for timing in compiled if timing.numerics == NumericsVerdict.FAILED]
+    eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
+    low, high = (_speedup_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
+    speedup = _speedup_bound(chosen, eager_s, "speedup")
+    has_speedup = bool(compiled) and not failed
+    costs = [(part.compile_s or 0.0, part.cache) for part in parts]
+    return RegionTiming(
+        region=region,
+        phase=phase,
+        eager_s=eager_s,
+        compiled_s=sum((t.eager_s if t.compiled_s is None else t.compiled_s) * t.runs for t in chosen)
+        if compiled
+        else None,
+        speedup=speedup if has_speedup else None,
+        speedup_low=low if has_speedup else None,
+        speedup_high=high if has_speedup else None,
+        verdict=_region_verdict(compiled, low, high) if has_speedup else Verdict.UNKNOWN,
+        numerics=NumericsVerdict.worst(timing.numerics for timing in compiled),
+        worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
+        compile_cold_s=sum(seconds for seconds, cache in costs if cache != "warm"),
+        compile_warm_s=sum(seconds for seconds, cache in costs if cache == "warm"),
+        partitions=len(chosen),
+        measured=sum(timing.measured_as is None for timing in chosen),
+    )
+
+
+def _speedup_bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
+    """Return the speedup of the sum with every partition at the bound ``end``; None if one has no such bound."""
+    seconds = 0.0
+    for timing in chosen:
+        ratio = 1.0 if timing.compiled_s is None else getattr(timing, end)
+        if ratio is None:
+            return None
+        seconds += timing.eager_s * timing.runs / ratio
+    return eager_s / seconds if seconds else None
+
+
+def _region_verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
+    """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
+    verdicts = {timing.verdict for timing in compiled}
+    if len(verdicts) == 1 or low is None or high is None or Verdict.UNKNOWN in verdicts:
+        return verdicts.pop() if len(verdicts) == 1 else Verdict.UNKNOWN
+    if Verdict.FASTER in verdicts and low > 1.0:
+        return Verdict.FASTER
+    if Verdict.SLOWER in verdicts and high < 1.0:
+        return Verdict.SLOWER
+    return Verdict.without_winner(low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSummary:
+    """One region: what was requested (``region``), its partitions and state, and its figures.
+
+    ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
+    ``compile_cold_s`` and ``compile_warm_s`` are None if it has no artifact of its own of that kind. ``timing`` is that
+    of the whole call, None if the region was not measured in its current state.
+    """
+
+    number: int
+    region: Region
+    state: State
+    note: str
+    ops_forward: int
+    ops_backward: int
+    partitions: tuple[Partition, ...]
+    compile_cold_s: float | None
+    compile_warm_s: float | None
+    timing: RegionTiming | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def artifacts(self) -> int:
+        """How many artifacts its partitions run."""
+        return len({part.artifact for part in self.partitions} - {None})
+
+    @property
+    def compile_s(self) -> float | None:
+        """Seconds that its own artifacts took to compile, cold and warm."""
+        return _total_s((self.compile_cold_s, self.compile_warm_s))
+
+    @property
+    def numerics(self) -> NumericsVerdict | None:
+        """The worst verdict of the numerics checks of its partitions; None if there was no check."""
+        return self.timing.numerics if self.timing else None
+
+    @property
+    def worst(self) -> Severity | None:
+        """The severity of its worst diagnostic."""
+        return max((diagnostic.severity for diagnostic in self.diagnostics), key=list(Severity).index, default=None)
+
+
+def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
+    """Return one summary per region, in the order of the plan."""
+    timings = whole_region_timings(session)
+    return tuple(
+        _region_summary(session, number, region, timings.get(region.name))
+        for number, region in enumerate(session.plan.regions)
+    )
+
+
+def _region_summary(session: Session, number: int, region: Region, timing: RegionTiming | None) -> RegionSummary:
+    members = session.members.get(region.name, {})
+    ops = Counter[GraphKind]()
+    for graph in session.graphs:
+        ops[graph.kind] += len(members.get(graph.id, ()))
+    forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
+    partitions = tuple(part for part in session.partitions if part.region == region.name)
+    counts = Counter(part.state for part in partitions)
+    state = next((state for state in State if state in counts), State.EAGER if forward + backward else State.EMPTY)
+    return RegionSummary(
+        number=number,
+        region=region,
+        state=state,
+        note=_state_note(region, state, counts),
+        ops_forward=forward,
+        ops_backward=backward,
+        partitions=partitions,
+        compile_cold_s=_total_s(part.compile_s for part in partitions if part.cache != "warm"),
+        compile_warm_s=_total_s(part.compile_s for part in partitions if part.cache == "warm"),
+        timing=timing,
+        diagnostics=tuple(diagnostic for diagnostic in session.diagnostics if diagnostic.region == region.name),
+    )
+
+
+def _state_note(region: Region, state: State, counts: Mapping[State, int]) -> str:
+    if not region.enabled:
+        return "disabled"
+    if len(counts) > 1:
+        return ", ".join(f"{counts[part_state]} {part_state}" for part_state in State if part_state in counts)
+    return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
+
+
+def _total_s(times_s: Iterable[float | None]) -> float | None:
+    known = [time_s for time_s in times_s if time_s is not None]
+    return sum(known) if known else None
+
+
+class PartitionContent(NamedTuple):
+    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
+
+    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
+    artifact, which depends on structure, layouts and config.
+    """
+
+    graph: str
+    nodes: tuple[str, ...]
+    code: str | None
+    state: State
+
+
+PlanContent = tuple[PartitionContent, ...]
+"""The partitions in the order they are cut; all other nodes run eagerly."""
+
+
+def partition_content(partition: Partition) -> PartitionContent:
+    """Return the content of a partition: equal ones may belong to different regions."""
+    state = State.COMPILED if partition.state is State.MEASURED else partition.state
+    return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
+
+
+def plan_content(partitions: Iterable[Partition]) -> PlanContent:
+    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
+    return tuple(map(partition_content, partitions))
+
+
+def with_measured_states(session: Session) -> Session:
+    """Return the session with each compiled partition in state ``measured`` if it has figures, else ``compiled``."""
+    measured = {timing.partition for timing in current_timings(session)}
+
+    def state(part: Partition) -> State:
+        if part.state not in (State.COMPILED, State.MEASURED):
+            return part.state
+        return State.MEASURED if part.id in measured else State.COMPILED
+
+    return replace(session, partitions=tuple(replace(part, state=state(part)) for part in session.partitions))

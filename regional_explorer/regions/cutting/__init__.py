@@ -1,1 +1,0 @@
-"""Cuts graphs into partitions."""

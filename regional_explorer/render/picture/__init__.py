@@ -1,1 +1,0 @@
-"""Draws graphs: boxes, layout, DOT, SVG and the payload of the page."""

@@ -1,1 +1,0 @@
-"""Tables and texts of a session, as HTML and plain text."""

@@ -1,1 +1,0 @@
-"""Colours, number formats, CSS and the escaping of untrusted text."""

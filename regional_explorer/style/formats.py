@@ -1,0 +1,126 @@
+"""Formats values for people: durations, sizes, shares, speedups and bounds of their CI, configs; signs of states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+from regional_explorer.errors import listing
+from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Region, config_texts
+from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
+from regional_explorer.style.element import SHORT, clean
+
+NONE = "–"
+"""Shown where there is no figure."""
+
+STATE_GLYPHS = {
+    State.FAILED: "✗",
+    State.STALE: "◌",
+    State.EAGER: "○",
+    State.COMPILED: "◇",
+    State.MEASURED: "✓",
+    State.EMPTY: "∅",
+}
+"""The sign of each state of a region or partition; shown beside the word."""
+
+MOST_ENTRIES = 8
+"""How many entries of a list are shown at most."""
+
+_TIME_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``seconds`` with three significant digits in µs, ms or s: ``12.3 µs``."""
+    if seconds is None:
+        return NONE
+    for below, factor, unit in _TIME_UNITS:
+        # Rounded first: 999.9996 µs is 1.00 ms, not 1000 µs.
+        if float(f"{abs(seconds):.3g}") < below:
+            return f"{significant(seconds * factor)} {unit}"
+    return NONE
+
+
+def signed(seconds: float | None) -> str:
+    """Return ``seconds`` as a difference: ``+12.3 µs`` or ``−12.3 µs``."""
+    if seconds is None:
+        return NONE
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def percent(share: float) -> str:
+    """Return a fraction in per cent with three significant digits, ``12.3 %``, but nothing finer than a tenth."""
+    if 0 < abs(share) < 1e-3:  # noqa: PLR2004 - a tenth of a per cent
+        return "< 0.1 %" if share > 0 else "> -0.1 %"
+    return f"{significant(100 * share)} %"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes; from 1 KiB on with three significant digits in KiB, MiB or GiB."""
+    if number < 1024:  # noqa: PLR2004 - 1 KiB
+        return f"{number} B"
+    for shift, unit in ((30, "GiB"), (20, "MiB")):
+        # Rounded first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
+        if float(f"{number / (1 << shift):.3g}") >= 1:
+            return f"{significant(number / (1 << shift))} {unit}"
+    return f"{significant(number / 1024)} KiB"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` significant digits and no exponent where it is readable without one."""
+    if value == 0 or not isfinite(value):
+        return f"{value:.0f}"
+    rounded = float(f"{value:.{digits}g}")
+    integer_digits = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
+    if integer_digits > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
+        return f"{value:.{digits - 1}e}"
+    if integer_digits:
+        return f"{rounded:,.{max(digits - integer_digits, 0)}f}"
+    leading_zeros = len(f"{abs(rounded):.10f}"[2:]) - len(f"{abs(rounded):.10f}"[2:].lstrip("0"))
+    return f"{rounded:.{leading_zeros + digits}f}"
+
+
+def speedup(timing: Timing) -> str:
+    """Return ``1.24×``, or a dash where a speedup must not be shown."""
+    return ratio(timing.speedup, timing.numerics)
+
+
+def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
+    """Return a speedup: a dash if the numerics check failed, with ``not comparable`` added if that is its verdict."""
+    if value is None or numerics is NumericsVerdict.FAILED:
+        return NONE
+    return (
+        f"{value:.2f}× {NumericsVerdict.NOT_COMPARABLE}"
+        if numerics is NumericsVerdict.NOT_COMPARABLE
+        else f"{value:.2f}×"
+    )
+
+
+def interval(timing: Timing) -> str:
+    """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
+    ci = bounds(timing.speedup_low, timing.speedup_high)
+    is_shown = ci and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
+    return f"{ci}×" if is_shown else NONE
+
+
+def bounds(low: float | None, high: float | None) -> str:
+    """Return the bounds of a CI, ``1.21–1.27``; empty if they are not known."""
+    return "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
+
+
+def failed_numerics(timing: Timing) -> bool:
+    """Return whether the numerics check of this variant failed: then no speedup is shown."""
+    return timing.numerics is NumericsVerdict.FAILED
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return a config as ``key=value`` pairs, cut to the first ones."""
+    return listing([clean(text, 2 * SHORT) for text in config_texts(config)], MOST_ENTRIES)
+
+
+def region_config_text(region: Region) -> str:
+    """Return the requested config of a region; both if forward and backward differ."""
+    if region.backward_config is None:
+        return config_text(region.config)
+    return "; ".join(f"{direction} {config_text(config) or 'default'}" for direction, config in region.configs)

@@ -1,0 +1,1 @@
+"""Each table of what is known, for frames, texts, pages and the panel."""

@@ -1,0 +1,218 @@
+"""The machine, and torch's own compile lock."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import platform
+import re
+import selectors
+import sys
+import threading
+import time
+import torch
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from torch._dynamo import convert_frame
+
+
+_INSTRUCTION_FLAGS = re.compile(
+    r"^(ss?se|avx|amx|fma|f16c|bmi|abm|lzcnt|movbe|popcnt|v?aes|v?pclmul|gfni|sha|adx|xop|tbm|asimd|sve|sme|neon|i8mm|bf16)"
+)
+"""The processor flags for instructions that a compiler may use; the others only matter to the operating system."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine on which code was compiled; ``cpu`` are the instruction sets of the processor."""
+
+    system: str
+    python: str
+    torch: str
+    cpu: tuple[str, ...]
+    gpu: str = ""
+
+    @classmethod
+    def here(cls, devices: Collection[str] = ()) -> Machine:
+        """Return this machine, with the GPUs among ``devices``, which are such as ``cuda:0``."""
+        return cls(
+            system=f"{platform.system()} {platform.machine()}",
+            python=str(sys.implementation.cache_tag),
+            torch=f"{torch.__version__} ({(torch.version.git_version or 'unknown')[:10]})",
+            cpu=_instruction_sets(),
+            gpu=_gpu_text(devices),
+        )
+
+    def mismatch(self, here: Machine) -> str:
+        """Return why code compiled on this machine cannot run on ``here``; an empty text if it can."""
+        pairs: Sequence[tuple[str, str, str]] = (
+            ("torch", self.torch, here.torch),
+            ("Python", self.python, here.python),
+            ("", self.system, here.system),
+            ("GPU", self.gpu, here.gpu),
+        )
+        for what, then, now in pairs:
+            if then != now:
+                return f"they were made with {what} {then or 'none'}, here is {now or 'none'}".replace("  ", " ")
+        if lacking := [flag for flag in self.cpu if flag not in here.cpu]:
+            return f"they were made for a processor with {', '.join(lacking[:6])}, which this one lacks"
+        return ""
+
+
+@functools.cache
+def _instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets of this processor: code is compiled for all of them ("-march=native")."""
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        cpuinfo = ""
+    line = next((line for line in cpuinfo.splitlines() if line.startswith(("flags", "Features"))), "")
+    flags = {flag for flag in line.partition(":")[2].split() if _INSTRUCTION_FLAGS.match(flag)}
+    return tuple(sorted(flags or {torch.backends.cpu.get_cpu_capability(), platform.processor()} - {""}))
+
+
+def _gpu_text(devices: Collection[str]) -> str:
+    gpu_devices = [device for device in map(torch.device, devices) if device.type == "cuda"]
+    if not gpu_devices or not torch.cuda.is_available():
+        return ""
+    gpus = map(torch.cuda.get_device_properties, gpu_devices)
+    names = sorted({f"{gpu.name} ({gpu.major}.{gpu.minor})" for gpu in gpus})
+    return f"{' and '.join(names)}, runtime {torch.version.cuda or torch.version.hip}"
+
+
+_COMPILE_LOCK_POLL_S = 0.1
+"""Seconds between checks whether a wait was cancelled."""
+_WAITS_AFTER_S = 0.5
+_STUCK_AFTER_S = 10.0
+"""Seconds without a step after which a thread counts as waiting: inside Python's own waiting code, and elsewhere."""
+_WAITING_FILES = (threading.__file__, selectors.__file__)
+
+
+def compile_lock(
+    cancelled: Callable[[], bool] = lambda: False, on_wait: Callable[[], object] = lambda: None
+) -> AbstractContextManager[bool]:
+    """Return a block in which no other thread of this process compiles or traces; see ``acquired``.
+
+    It is the lock that Dynamo takes around each frame, and Inductor around the backward of a frame; a thread that holds
+    it may take it again. Never hold it while waiting for another thread that compiles.
+    """
+    return acquired(convert_frame.compile_lock, cancelled, on_wait)
+
+
+@contextlib.contextmanager
+def compile_lock_for_user_code() -> Iterator[None]:
+    """A block that runs the user's code, in which no other thread of this process compiles or traces.
+
+    Except for threads that this code waits for: a pool of its own that calls compiled functions. Autograd runs a
+    backward on devices other than the CPU on threads of its own, where one that is not compiled yet would wait for the
+    lock. In this block it runs on the calling thread.
+    """
+    with compile_lock(), torch.autograd.set_multithreading_enabled(False):
+        lock = convert_frame.compile_lock
+        if isinstance(lock, _LentLock):  # a block inside a block
+            yield
+            return
+        lent = _LentLock(lock)
+        convert_frame.compile_lock = lent  # type: ignore[assignment]  # has what torch uses of a lock
+        try:
+            yield
+        finally:
+            convert_frame.compile_lock = lock
+            lent.close()
+
+
+class _LentLock:
+    """The compile lock while a thread, the owner, runs the user's code with it: a thread it waits for may borrow it.
+
+    Else the two would wait for each other forever. The owner itself takes turns with who borrows.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock, self._turn = lock, threading.RLock()
+        self._owner, self._borrower, self._depth = threading.get_ident(), 0, 0
+        self._open = True
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
+        """Acquire the lock, or borrow it."""
+        me = threading.get_ident()
+        if me == self._owner:
+            return self._turn.acquire(blocking, timeout)
+        if me == self._borrower:
+            return self._borrow()
+        end = time.monotonic() + (timeout if timeout >= 0 else threading.TIMEOUT_MAX)
+        since, seen = time.monotonic(), None
+        while not self._lock.acquire(blocking=False):
+            if self._open and (step := _step_of(self._owner)) is not None:
+                if step != seen:
+                    since, seen = time.monotonic(), step
+                patience = _WAITS_AFTER_S if step[0] in _WAITING_FILES else _STUCK_AFTER_S
+                if time.monotonic() - since > patience and self._borrow():
+                    return True
+            if not blocking or time.monotonic() >= end:
+                return False
+            time.sleep(_COMPILE_LOCK_POLL_S / 10)
+        return True
+
+    def _borrow(self) -> bool:
+        if not self._turn.acquire(blocking=False):
+            return False
+        if not self._open:
+            self._turn.release()
+            return False
+        self._borrower, self._depth = threading.get_ident(), self._depth + 1
+        return True
+
+    def release(self) -> None:
+        """Release the lock, or give it back."""
+        me = threading.get_ident()
+        if me not in (self._owner, self._borrower):
+            self._lock.release()
+            return
+        if me == self._borrower:
+            self._depth -= 1
+            self._borrower = me if self._depth else 0
+        self._turn.release()
+
+    def close(self) -> None:
+        """Wait until the lock is given back, and lend it no more."""
+        with self._turn:
+            self._open = False
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _is_owned(self) -> bool:
+        return threading.get_ident() in (self._owner, self._borrower) or self._lock._is_owned()  # type: ignore[attr-defined]
+
+
+def _step_of(thread: int) -> tuple[str, int, int] | None:
+    """Return where a thread is: the file, the frame and the instruction; None if it has ended."""
+    frame = sys._current_frames().get(thread)
+    return None if frame is None else (frame.f_code.co_filename, id(frame), frame.f_lasti)
+
+
+@contextlib.contextmanager
+def acquired(
+    lock: threading.RLock | _LentLock,
+    cancelled: Callable[[], bool] = lambda: False,
+    on_wait: Callable[[], object] = lambda: None,
+) -> Iterator[bool]:
+    """A block with ``lock`` held; it yields False, without the lock, if ``cancelled`` before it was free.
+
+    ``on_wait`` is called once if the lock is not free at once.
+    """
+    held = lock.acquire(blocking=False)
+    if not held:
+        on_wait()
+        while not held and not cancelled():
+            held = lock.acquire(timeout=_COMPILE_LOCK_POLL_S)
+    try:
+        yield held
+    finally:
+        if held:
+            lock.release()

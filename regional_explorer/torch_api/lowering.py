@@ -1,0 +1,558 @@
+"""Lowers a partition without compiling it: kernels, their facts, graphs after the passes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from regional_explorer.record.artifact import Kernel, KernelKind, RefusedFusion
+from regional_explorer.record.grouping import grouped
+from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import draws_random
+from regional_explorer.torch_api.inductor import run_inductor
+from torch import fx
+from torch._inductor import debug, dependencies, ir, scheduler
+from torch._inductor.codegen import cpp, triton, wrapper_fxir
+from torch._inductor.fx_utils import count_flops_fx
+from torch._inductor.utils import sympy_product
+from torch._inductor.virtualized import V
+from types import SimpleNamespace
+from typing import Any, NoReturn, TYPE_CHECKING
+from unittest import mock
+
+if TYPE_CHECKING:
+    from torch._subclasses import FakeTensorMode
+
+
+POSITION = "regional_explorer_position"
+"""The key in ``meta["custom"]``, which AOTAutograd propagates, for the position of a node in its partition."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The nodes of a partition by position: inputs, readers, equal nodes (``twins``), and ``views``."""
+
+    inputs: Mapping[int, tuple[int, ...]]
+    readers: Mapping[int, tuple[int, ...]]
+    twins: Mapping[int, tuple[int, ...]]
+    views: tuple[int, ...]
+
+    @classmethod
+    def of(cls, gm: fx.GraphModule, positions: Mapping[str, int]) -> Structure:
+        """Return the structure of ``gm``, and write the position of each node into its metadata."""
+        inputs: dict[int, tuple[int, ...]] = {}
+        readers: dict[int, tuple[int, ...]] = {}
+        equal_nodes: dict[Any, list[int]] = {}
+        views = []
+        for node in gm.graph.nodes:
+            if (position := positions.get(node.name)) is None:
+                continue
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), POSITION: position}
+            inputs[position] = tuple(positions[arg.name] for arg in node.all_input_nodes if arg.name in positions)
+            readers[position] = tuple(positions[user.name] for user in node.users if user.name in positions)
+            equal_nodes.setdefault((node.target, repr((node.args, node.kwargs))), []).append(position)
+            if computes_nothing(node):
+                views.append(position)
+        twins = {member: tuple(group) for group in equal_nodes.values() if len(group) > 1 for member in group}
+        return cls(inputs, readers, twins, tuple(sorted(views)))
+
+    def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
+        """Return per kernel the nodes that it must compute although no kernel names them.
+
+        The replacement of a pattern names only some of its nodes (``mm`` and ``add`` become an ``addmm`` that names
+        ``add``), and of equal nodes one is computed. Any other node is computed in the kernels that read it, or, at the
+        end of a partition, in those that compute its inputs.
+        """
+        kernels: dict[int, set[int]] = {}
+        for index, nodes in enumerate(named):
+            for node in nodes:
+                kernels.setdefault(node, set()).add(index)
+        named_nodes = set(kernels)
+        for node in sorted(self.inputs, reverse=True):
+            if node not in kernels:
+                self._assign_kernels(kernels, node, [*self.twins.get(node, ()), *self.readers[node]])
+        for node in sorted(self.inputs):
+            if node not in kernels:
+                self._assign_kernels(kernels, node, self.inputs[node])
+        inferred: list[set[int]] = [set() for _ in named]
+        for node in kernels.keys() - named_nodes - set(self.views):
+            for index in kernels[node]:
+                inferred[index].add(node)
+        return inferred
+
+    @staticmethod
+    def _assign_kernels(kernels: dict[int, set[int]], node: int, neighbours: Iterable[int]) -> None:
+        if numbers := set[int]().union(*(kernels.get(neighbour, set()) for neighbour in neighbours)):
+            kernels[node] = numbers
+
+
+def computes_nothing(node: fx.Node) -> bool:
+    """Return whether a node is a view, a ``getitem`` or arithmetic on sizes."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return True
+    if target._schema.name in ("aten::_unsafe_view", "aten::detach", "aten::alias", "aten::lift_fresh_copy"):
+        return True
+    aliases = [result.alias_info for result in target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def positions_of(origins: Iterable[fx.Node]) -> set[int]:
+    """Return the positions of the partition's nodes that ``origins`` descend from."""
+    positions = ((origin.meta.get("custom") or {}).get(POSITION) for origin in origins)
+    return {position for position in positions if position is not None}
+
+
+def positions_downstream(origins: Iterable[fx.Node]) -> set[int]:
+    """Return the positions of the nearest users of nodes that Inductor inserted, such as those that draw seeds."""
+    frontier = list(origins)
+    while frontier and not (positions := positions_of(frontier)):
+        frontier = list(dict.fromkeys(user for node in frontier for user in node.users))
+    return positions if frontier else set()
+
+
+NO_ARITHMETIC = frozenset(
+    (
+        *("load", "store", "store_reduction", "partial_accumulate", "constant", "index_expr", "indirect_indexing"),
+        *("check_bounds", "device_assert_async", "to_dtype", "to_dtype_bitcast", "identity", "getitem", "output"),
+    )
+)
+"""The ops in the body of a loop that are not arithmetic."""
+
+
+@dataclass
+class Launch:
+    """One launch of a kernel: its name, and the scheduler's nodes it is made of or the IR node of an extern call."""
+
+    name: str
+    graph: Any
+    nodes: list[Any] = field(default_factory=list)
+    extern: Any = None
+
+
+def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[int]) -> Kernel:
+    """Return the record of a kernel that computes the nodes at these positions."""
+    # A figure that cannot be computed is left out, so that it does not hide the rest of a region's code.
+    with V.set_graph_handler(launch.graph):
+        return Kernel(
+            name=launch.name,
+            kind=_kernel_kind(launch),
+            ops=_op_names(sorted(origins_of(launch))),
+            nodes=tuple(nodes),
+            inferred=tuple(inferred),
+            bytes_read=known(lambda: sum(least_bytes(_memory_reads(launch)).values())),
+            bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
+            operations=known(lambda: _operation_count(launch)),
+            loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
+            dtype=_product_dtype(launch),
+            origins=tuple(node.name for node in sorted(origins_of(launch))),
+        )
+
+
+def known(figure: Callable[[], int | None]) -> int | None:
+    """Return a figure as an int, or None if it cannot be computed."""
+    try:
+        value = figure()
+    except Exception:  # noqa: BLE001 - sizes that are known only at run time, and IR without such figures
+        return None
+    return None if value is None else int(value)
+
+
+def _op_names(origins: Sequence[fx.Node]) -> tuple[str, ...]:
+    """Return the ops that compute something; if there are none, those that copy."""
+    ops = [node for node in origins if node.op == "call_function"]
+    return tuple(dict.fromkeys(map(_op_name, [op for op in ops if not computes_nothing(op)] or ops)))
+
+
+def _op_name(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return target._schema.name.partition("::")[2]
+    return str(getattr(target, "__name__", target))
+
+
+def _kernel_kind(launch: Launch) -> KernelKind:
+    if launch.extern is not None:
+        return KernelKind.EXTERN
+    if any(node.is_template() for node in launch.nodes):
+        return KernelKind.TEMPLATE
+    return KernelKind.REDUCTION if any(node.is_reduction() for node in launch.nodes) else KernelKind.POINTWISE
+
+
+def origins_of(launch: Launch) -> set[fx.Node]:
+    """Return the nodes of Inductor's own graph that a kernel computes."""
+    if launch.extern is not None:
+        origin_node = launch.extern.origin_node
+        return {origin_node} if origin_node is not None else set(launch.extern.origins)
+    return {origin for node in launch.nodes if node.node is not None for origin in node.node.origins}
+
+
+Accesses = dict[str, list[Any]]
+"""The dependencies of a kernel by the name of the buffer they read or write."""
+
+
+def dependencies_of(launch: Launch, kind: str) -> Accesses:
+    """Return what a kernel ``reads`` or ``writes``, including buffers that stay inside the kernel."""
+    per_node = [launch.extern.get_read_writes()] if launch.extern is not None else [n.read_writes for n in launch.nodes]
+    deps = (dep for read_writes in per_node for dep in getattr(read_writes, kind))
+    return grouped((dep.name, dep) for dep in deps if not isinstance(dep, dependencies.WeakDep))
+
+
+def read_from(launches: Sequence[Launch]) -> list[tuple[int, ...]]:
+    """Return for each kernel the positions of the earlier kernels whose results it reads."""
+    writer: dict[str, int] = {}
+    reads = []
+    for index, launch in enumerate(launches):
+        with V.set_graph_handler(launch.graph):
+            reads.append(tuple(sorted({writer[buf] for buf in _buffer_names(_memory_reads, launch) if buf in writer})))
+            writer |= dict.fromkeys(_buffer_names(_memory_writes, launch), index)
+    return reads
+
+
+def _buffer_names(accesses: Callable[[Launch], Accesses], launch: Launch) -> list[str]:
+    """Return the names of the buffers that a kernel accesses; none if they are not known."""
+    try:
+        return list(accesses(launch))
+    except Exception:  # noqa: BLE001 - IR without dependencies
+        return []
+
+
+def _memory_reads(launch: Launch) -> Accesses:
+    """Return the reads of buffers that the kernel does not write itself."""
+    written = dependencies_of(launch, "writes")
+    return {name: deps for name, deps in dependencies_of(launch, "reads").items() if name not in written}
+
+
+def _memory_writes(launch: Launch) -> Accesses:
+    """Return the writes to memory: a buffer that only this kernel reads may not be stored."""
+    if launch.extern is not None:
+        names = [*_output_names(launch.extern), *launch.extern.get_mutation_names()]
+        return {name: [dependencies.StarDep(name)] for name in names}
+    removed = launch.graph.removed_buffers
+    return {name: deps for name, deps in dependencies_of(launch, "writes").items() if name not in removed}
+
+
+def _output_names(extern: Any) -> list[str]:
+    if not isinstance(extern.layout, (ir.MultiOutputLayout, ir.NoneLayout)):
+        return [extern.get_name()]
+    outputs = [buffer for buffer in V.graph.buffers if isinstance(buffer, ir.MultiOutput)]
+    return [output.get_name() for output in outputs if any(source is extern for source in output.inputs)]
+
+
+def least_bytes(accesses: Accesses) -> dict[str, int]:
+    """Return the least bytes moved per buffer: what the loops touch, but no more than the size of the buffer."""
+    return {
+        name: min(sum(dep.numbytes_hint() for dep in set(deps)), dependencies.StarDep(name).numbytes_hint())
+        for name, deps in accesses.items()
+    }
+
+
+def _product_dtype(launch: Launch) -> str | None:
+    """Return the dtype of the result of a matrix product or another extern call."""
+    products = [launch.extern] if launch.extern is not None else [n.node for n in launch.nodes if n.is_template()]
+    layout = getattr(products[0], "layout", None) if products else None
+    return str(layout.dtype).removeprefix("torch.") if isinstance(layout, ir.Layout) else None
+
+
+def _body_ops(node: Any) -> Counter[str]:
+    body = getattr(node, "_body", None)
+    blocks = [] if body is None else [body.root_block, *body.subblocks.values()]
+    return Counter(
+        str(step.args[3]) if step.target == "reduction" and len(step.args) > 3 else str(step.target)  # noqa: PLR2004
+        for block in blocks
+        for step in block.graph.nodes
+        if step.op == "call_method" and step.target not in NO_ARITHMETIC
+    )
+
+
+def _operation_count(launch: Launch) -> int | None:
+    if launch.extern is not None:
+        origin = launch.extern.get_origin_node()
+        return None if origin is None else count_flops_fx(origin)
+    total = 0
+    for node in launch.nodes:
+        if node.is_template():
+            flops = node.estimate_flops()
+            if flops is None:
+                return None
+            total += flops
+        elif (body := _body_ops(node)) and hasattr(node, "get_ranges"):
+            iterations = sympy_product(size for sizes in node.get_ranges() for size in sizes)
+            total += body.total() * _size_hint(iterations)
+    return total
+
+
+def _size_hint(size: Any) -> int:
+    sizevars: Any = V.graph.sizevars
+    # torch 2.13 renamed it.
+    hint = getattr(sizevars, "optimization_hint", None) or sizevars.size_hint
+    return int(hint(size, fallback=0))
+
+
+TRITON_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)'''", re.DOTALL | re.MULTILINE)
+"""Matches the definition of a kernel in generated code: its name, the function's name, and its source."""
+
+
+@dataclass(frozen=True)
+class AfterPasses:
+    """The graph after Inductor's passes; see ``record.kernels.LoweredGraph``."""
+
+    gm: fx.GraphModule
+    sources: Mapping[str, tuple[int, ...]]
+    inferred: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Inductor's output as a graph: allocations, kernel calls and extern calls.
+
+    ``kernels`` has the position of the kernel that a node calls, by its name. Without ``gm``, ``problem`` says why.
+    """
+
+    gm: fx.GraphModule | None
+    kernels: Mapping[str, int]
+    problem: str = ""
+
+
+def after_passes(lowering: Any, structure: Structure) -> AfterPasses:
+    """Return the graph that ``lowering`` reads, with the positions of the nodes that each of its nodes comes from."""
+    gm: fx.GraphModule = lowering.module
+    ops = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
+    named = [positions_of([node]) for node in ops]
+    return AfterPasses(
+        gm,
+        {node.name: tuple(sorted(positions)) for node, positions in zip(ops, named, strict=True) if positions},
+        {node.name: tuple(sorted(more)) for node, more in zip(ops, structure.inferred(named), strict=True) if more},
+    )
+
+
+def output_graph(lowering: Any, launches: Sequence[Launch]) -> Output:
+    """Return the graph that ``fx_wrapper`` would make of Triton code, from the lines of Inductor's wrapper code.
+
+    Nothing is compiled or tuned: each kernel has the first of its launch configs.
+    """
+    wrapper = lowering.wrapper_code
+    converter = _Converter(
+        # Lines of plain text are streams and assertions.
+        lines=[line for line in wrapper.lines if not isinstance(line, str)],
+        prologue="",
+        graph_inputs=wrapper.get_graph_inputs(),
+        graph_outputs=wrapper.get_graph_outputs(),
+        subgms={},
+        is_subgraph=False,
+    )
+    converter.launches = launches
+    try:
+        # The converter's own tuning would run the kernels.
+        with inductor_config.patch({"triton.autotune_at_compile_time": False}):
+            return Output(converter.generate(), converter.called)
+    except Exception as error:  # noqa: BLE001 - it supports only some kinds of lines; the code does not need it
+        return Output(None, {}, f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}")
+
+
+class _Converter(wrapper_fxir.FxConverter):
+    """Inductor's own converter, extended to record the kernel of each call and to compile none."""
+
+    launches: Sequence[Launch] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.called: dict[str, int] = {}
+        self._launch_counts: dict[str, int] = defaultdict(int)
+
+    def _import_kernel(self, code: str, kernel_name: str) -> Any:
+        from torch._inductor.codecache import PyCodeCache
+
+        del kernel_name
+        ((_, function, source),) = TRITON_KERNEL.findall(code)
+        kernel = getattr(PyCodeCache.load(source), function)
+        kernel.compile_results = [SimpleNamespace(config=kernel.configs[0])]
+        return kernel
+
+    def _generate_triton_call(self, line: Any) -> None:
+        super()._generate_triton_call(line)
+        indices = [index for index, launch in enumerate(self.launches) if launch.name == line.kernel_name]
+        turn = self._launch_counts[line.kernel_name]
+        self._launch_counts[line.kernel_name] += 1
+        if turn < len(indices):
+            self._note_kernel(indices[turn])
+
+    def _generate_extern_kernel_common(self, kernel: Any, out_ir_node: Any) -> None:
+        super()._generate_extern_kernel_common(kernel, out_ir_node)
+        self._note_extern(kernel)
+
+    def _generate_fallback_call(self, ir_node: Any, args: Any = None, kwargs: Any = None) -> None:
+        super()._generate_fallback_call(ir_node, args, kwargs)
+        self._note_extern(ir_node)
+
+    def _note_extern(self, ir_node: Any) -> None:
+        for index, launch in enumerate(self.launches):
+            if launch.extern is ir_node:
+                self._note_kernel(index)
+
+    def _note_kernel(self, kernel: int) -> None:
+        """Record that the newest node calls ``kernel``."""
+        self.called[next(iter(reversed(self.gm.graph.nodes))).name] = kernel
+
+
+BUILDERS_OF_KERNELS = (cpp, triton, debug)
+"""The modules that import Inductor's function which reports the nodes of a kernel; others import it when used."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The code that Inductor generated for a partition, with its kernels; see ``record.kernels.ArtifactCode``."""
+
+    code: str
+    kernels: tuple[Kernel, ...]
+    views: tuple[int, ...]
+    refused: tuple[RefusedFusion, ...]
+    after_passes: AfterPasses | None = None
+    output: Output | None = None
+
+
+class _CodeIsWritten(BaseException):
+    """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
+
+
+def lower_piece(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    positions: Mapping[str, int],
+) -> Lowered:
+    """Run Inductor over ``gm`` up to the code it writes; ``positions`` has the position of each node by name.
+
+    Nothing is compiled, and no cache of Inductor's is read or written.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    structure = Structure.of(gm, positions)
+    launches: list[Launch] = []
+    refusals: dict[tuple[str, str], str] = {}
+    results: list[Lowered] = []
+
+    def at_code(code: str) -> NoReturn:
+        results.append(_lowered_piece(code, launches, refusals, structure))
+        raise _CodeIsWritten
+
+    with (
+        compile_lock(),
+        _recording_launches(launches, refusals),
+        # Results of autotuning come from the cache all the same, because they affect the code.
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        contextlib.suppress(_CodeIsWritten),
+    ):
+        run_inductor(gm, inputs, mode, config, at_code)
+    return results[0] if results else Lowered("", (), (), ())
+
+
+@contextlib.contextmanager
+def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], str]) -> Iterator[None]:
+    """A block that records kernel launches, and why Inductor refused to fuse pairs of scheduler nodes."""
+
+    def note_launch(nodes: Any, name: str, is_extern: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's signature
+        scheduler_nodes = [] if is_extern else [node for node in nodes if isinstance(node, scheduler.BaseSchedulerNode)]
+        launches.append(Launch(name, V.graph, scheduler_nodes, nodes if is_extern else None))
+
+    def note_refusal(why: Any, reason: str, *args: Any) -> None:
+        # Inductor decides "no shared data" at one moment; buffers that both touch are counted below.
+        if reason != "no shared data":
+            refusals.setdefault((why.name1, why.name2), reason % args if args else reason)
+        explain(why, reason, *args)
+
+    def fuse_side_by_side(scheduling: Any, node1: Any, node2: Any) -> bool:
+        # The one refusal for which Inductor gives no reason.
+        fits = may_fuse(scheduling, node1, node2)
+        limit = inductor_config.cpp.max_horizontal_fusion_size
+        if not fits and len(node1.get_nodes()) + len(node2.get_nodes()) > limit:
+            reason = f"more than cpp.max_horizontal_fusion_size={limit} side by side"
+            refusals.setdefault((node1.get_name(), node2.get_name()), reason)
+        return fits
+
+    may_fuse: Callable[..., bool] = cpp.CppScheduling.can_fuse_horizontal
+    explain: Callable[..., None] = scheduler.WhyNoFuse.__call__
+    with contextlib.ExitStack() as patches:
+        for module in BUILDERS_OF_KERNELS:
+            patches.enter_context(mock.patch.object(module, "set_kernel_post_grad_provenance_tracing", note_launch))
+        patches.enter_context(mock.patch.object(scheduler.WhyNoFuse, "__call__", note_refusal))
+        patches.enter_context(mock.patch.object(cpp.CppScheduling, "can_fuse_horizontal", fuse_side_by_side))
+        yield
+
+
+def _lowered_piece(
+    code: str, launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str], structure: Structure
+) -> Lowered:
+    named = [positions_of(origins_of(launch)) for launch in launches]
+    inferred = [
+        inferred_nodes if nodes or inferred_nodes else positions_downstream(origins_of(launch))
+        for launch, nodes, inferred_nodes in zip(launches, named, structure.inferred(named), strict=True)
+    ]
+    sources = read_from(launches)
+    kernels = tuple(
+        replace(kernel_of_launch(launch, sorted(nodes), sorted(inferred_nodes)), reads_from=read)
+        for launch, nodes, inferred_nodes, read in zip(launches, named, inferred, sources, strict=True)
+    )
+    return Lowered(
+        code,
+        kernels,
+        structure.views,
+        tuple(_refused_fusions(launches, refusals)),
+        after_passes(V.graph, structure),
+        output_graph(V.graph, launches) if "async_compile.triton(" in code else None,
+    )
+
+
+def _refused_fusions(launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str]) -> Iterator[RefusedFusion]:
+    """Yield the refused fusions whose two nodes ended up in different loops and share data."""
+    kernel_of: dict[str, int] = {}
+    loop_of: dict[str, Any] = {}
+    for index, launch in enumerate(launches):
+        for node in launch.nodes:
+            kernel_of.update(dict.fromkeys((node.get_name(), *(inner.get_name() for inner in node.get_nodes())), index))
+        if launch.extern is not None:
+            kernel_of[launch.extern.get_operation_name()] = index
+        for loop in launch.graph.scheduler.nodes:
+            # A C++ function may hold several loops.
+            loop_of.update(dict.fromkeys((inner.get_name() for inner in loop.get_nodes()), loop))
+    reported = set()
+    for pair, reason in refusals.items():
+        # The name of a fused node consists of the names of its parts: "op0_op1".
+        first, second = (loop_of.get(name) or loop_of.get(name.split("_")[0]) for name in pair)
+        if first is None or second is None or first is second or frozenset((first, second)) in reported:
+            continue
+        reported.add(frozenset((first, second)))
+        kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (first, second)]
+        shared = known(lambda first=first, second=second: _shared_bytes(first, second))  # type: ignore[misc]
+        if shared and -1 not in kernels:
+            yield RefusedFusion(min(kernels), max(kernels), reason, shared)
+
+
+def _shared_bytes(first: Any, second: Any) -> int:
+    first_accesses, second_accesses = (
+        {**dependencies_of(launch, "reads"), **dependencies_of(launch, "writes")}
+        for launch in (Launch("", V.graph, [first]), Launch("", V.graph, [second]))
+    )
+    return sum(least_bytes({name: deps for name, deps in first_accesses.items() if name in second_accesses}).values())
+
+
+def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
+    """Return Inductor's decomposition of an op; None if it has none, or if the op cannot be compared with it."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    target = node.target
+    if computes_nothing(node) or not isinstance(target, torch._ops.OpOverload):
+        return None
+    if target._schema.is_mutable or draws_random(node):
+        return None
+    decomposition: Callable[..., Any] | None = select_decomp_table().get(target)
+    return decomposition

@@ -1,0 +1,125 @@
+"""Upstream's own ways to compile annotated ops (``regional_inductor``, lite mode), patched to note what they do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+import torch._inductor.graph
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor import list_mode_options
+from torch._inductor.utils import should_fallback_by_default
+from torch.fx.passes.regional_inductor import regional_inductor
+
+from regional_explorer.torch_api.graphs import bodies
+from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK, ORIGIN
+
+HAS_LITE_MODE = "lite" in list_mode_options()
+"""Whether this torch has ``torch.compile(mode="lite")``."""
+
+
+def upstream_backend(on_graph: Callable[[str], None]) -> Any:
+    """Return the backend that passes each graph of AOTAutograd to ``regional_inductor``, as in torchtitan.
+
+    ``on_graph`` is called with ``forward`` or ``backward`` before each compile.
+    """
+
+    def compiler(direction: str) -> Callable[..., Any]:
+        def compile_graph(gm: fx.GraphModule, inputs: Any) -> Any:
+            on_graph(direction)
+            return regional_inductor(gm, inputs)
+
+        return compile_graph
+
+    return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+
+
+def lite_backend(*, dynamic: bool | None) -> Any:
+    """Return the backend of ``torch.compile(mode="lite")``."""
+    return torch._TorchCompileInductorWrapper("lite", None, dynamic)
+
+
+def mark_node(node: fx.Node, origin: int, annotation: Any, *, carved: bool) -> None:
+    """Give a node of Dynamo's graph its origin and this mark, which replaces any mark in the source."""
+    custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key not in (ANNOTATION, FALLBACK)}
+    custom[ORIGIN] = origin
+    if annotation is not None:
+        custom[ANNOTATION] = annotation
+    if carved:
+        custom[FALLBACK] = True
+    node.meta["custom"] = custom
+
+
+def annotation_of(node: fx.Node) -> Any:
+    """Return the ``compile_with_inductor`` annotation of a node in the source, or None."""
+    return (node.meta.get("custom") or {}).get(ANNOTATION)
+
+
+def all_graphs(gm: fx.GraphModule) -> Iterator[fx.GraphModule]:
+    """Yield a graph and, after it, the bodies of its higher-order ops, as the record lists them."""
+    yield gm
+    for _, body in bodies(gm):
+        yield from all_graphs(body)
+
+
+@contextlib.contextmanager
+def noting_pieces(note: Callable[[frozenset[int]], None]) -> Iterator[None]:
+    """A block in which ``note`` is called with the origins of each piece that ``regional_inductor`` compiles."""
+    original = torch._inductor.standalone_compile
+
+    def compile_piece(gm: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        note(_origins_of(node for node in gm.graph.nodes if node.op != "placeholder"))
+        return original(gm, *args, **kwargs)
+
+    with mock.patch.object(torch._inductor, "standalone_compile", compile_piece):
+        yield
+
+
+@contextlib.contextmanager
+def noting_lite(note: Callable[[int | None, bool], None]) -> Iterator[None]:
+    """A block in which ``note`` gets the origin, or None, of each op that lite mode lowers, and whether it is compiled.
+
+    Caches are off: after a hit nothing is lowered, so there would be nothing to note.
+    """
+    original = should_fallback_by_default
+
+    def decide(node: fx.Node) -> bool:
+        eager = original(node)
+        note(next(iter(_origins_of([node])), None), not eager)
+        return eager
+
+    with (
+        inductor_config.patch(force_disable_caches=True),
+        mock.patch.object(torch._inductor.graph, "should_fallback_by_default", decide),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def marks_ignored() -> Iterator[None]:
+    """A block in which ``fallback_by_default`` leaves marked ops to eager code too, and nothing is cached.
+
+    The keys of the caches do not contain that marks were ignored.
+    """
+
+    def never(_node: fx.Node) -> bool:
+        return False
+
+    with (
+        inductor_config.patch(fx_graph_cache=False),
+        functorch_config.patch(enable_autograd_cache=False),
+        mock.patch.object(torch._inductor.utils, "_needs_inductor_compile", never),
+        mock.patch.object(torch.fx.passes.regional_inductor, "_needs_inductor_compile", never),
+    ):
+        yield
+
+
+def _origins_of(nodes: Iterable[fx.Node]) -> frozenset[int]:
+    customs = (node.meta.get("custom") or {} for node in nodes)
+    return frozenset(custom[ORIGIN] for custom in customs if ORIGIN in custom)

@@ -1,0 +1,193 @@
+"""The form that marks a region: selector, proposed name, suggestions, preview."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.errors import count, fresh_names
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.graph import GraphKind, over_layers, subgraph_names, subgraphs
+from regional_explorer.record.partition import Partition, Preview
+from regional_explorer.record.session import Session
+from regional_explorer.style.element import SHORT, Node, clean, node
+from regional_explorer.tables.plan import diagnostic_item
+from regional_explorer.ui.parts import alert, button, choice, field
+from regional_explorer.ui.state import SELECTION, MarkForm
+
+PATTERN_HINTS = {
+    SELECTION: "the nodes selected in the graph or the source",
+    "modules": "a glob over module paths, such as layers.*.mlp",
+    "lines": "numbers beside the source, 22-25 or model.py:22-25, or function:3-7 (the def is line 1)",
+    "ops": "a glob over operators, such as gelu or aten.gelu*",
+    "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
+}
+MAX_SUGGESTED = 300
+
+_FIRST_REGION_TEXT = (
+    "Select nodes in the graph or lines in the source and name them here, or select modules, lines or ops by a"
+    " pattern; or mark the region in the source: "
+)
+
+
+def mark_form(
+    form: MarkForm, selected: int, suggested: Sequence[str], *, key: str, first: bool, busy: bool
+) -> list[Node]:
+    """Return the form.
+
+    Args:
+        form: what was typed, and its error.
+        selected: how many nodes are selected in the graph.
+        suggested: patterns to choose from.
+        key: identifies the exploration on a page.
+        first: whether there is no region yet.
+        busy: whether a job is running.
+    """
+    by_selection = form.kind == SELECTION
+    selection_text = f"{count(selected, 'node')} selected" if selected else ""
+    title = (
+        [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
+        if first
+        else [node("h4", "Mark another region")]
+    )
+    fields = node(
+        "div",
+        choice("Mark by", "kind", ((kind, kind) for kind in PATTERN_HINTS), form.kind, disabled=busy),
+        field(
+            "Pattern",
+            "pattern",
+            selection_text if by_selection else form.pattern,
+            placeholder=PATTERN_HINTS[form.kind],
+            list=None if by_selection else f"rx-{key}",
+            data_live=True,
+            disabled=busy or by_selection,
+        ),
+        field("Name", "name", form.name, placeholder="of the region", data_live=True, disabled=busy),
+        button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
+        class_="rx-marking",
+    )
+    options = node("datalist", *(node("option", value=pattern) for pattern in suggested), id=f"rx-{key}")
+    return [*title, fields, options, *alert(form.error)]
+
+
+def suggestions(session: Session) -> dict[str, list[str]]:
+    """Return suggested patterns by kind: module paths, functions, operators and subgraphs of the graphs.
+
+    Globs over equal modules, such as ``layers.*.attn``, come before the modules that they match.
+    """
+    patterns: dict[str, dict[str, None]] = {kind: {} for kind in PATTERN_HINTS}
+    patterns["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
+    module_calls = {call.path: call for graph in session.graphs for op in graph.ops for call in op.modules if call.path}
+    globs = Counter((over_layers(path), call.class_name) for path, call in module_calls.items())
+    patterns["modules"] = dict.fromkeys(sorted(glob for (glob, _), times in globs.items() if times > 1))
+    for graph in session.graphs:
+        for op in graph.ops:
+            if graph.kind is not GraphKind.DYNAMO:
+                patterns["ops"][op.target] = None
+            if op.source is not None:
+                patterns["lines"][f"{op.source.function}:1-99"] = None
+    module_globs = patterns.pop("modules")
+    module_paths = dict.fromkeys(sorted(module_calls))
+    return {
+        "modules": list({**module_globs, **module_paths})[:MAX_SUGGESTED],
+        **{kind: sorted(names)[:MAX_SUGGESTED] for kind, names in patterns.items()},
+    }
+
+
+def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
+    """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
+    preview, name = form.preview, form.previewed_name
+    if preview is None or form.error:  # the error says why there is none
+        return []
+    if isinstance(preview, str):
+        return [node("span", preview, class_="rx-quiet")]
+    partitions = [part for part in preview.partitions if part.region == name]
+    ops = sorted({len(part.nodes) for part in partitions})
+    sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
+    graphs = ", ".join(f"{number} in {graph}" for graph, number in _count_by(partitions, "graph").items())
+    where = f" ({graphs})" if graphs else ""
+    other_changes = "".join(f"; {text}" for text in _changed_counts(name, preview.partitions, session.partitions))
+    partition_count = node("b", count(len(partitions), "partition"))
+    head = node(
+        "div",
+        "Region ",
+        node("b", clean(name, SHORT)),
+        " would give ",
+        partition_count,
+        f"{sizes}{where}{other_changes}.",
+        role="status",
+    )
+    new_diagnostics = _new_diagnostics(preview.diagnostics, session.diagnostics)
+    messages = [diagnostic_item(diagnostic, short=True) for diagnostic in new_diagnostics]
+    return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
+
+
+def previewed_nodes(form: MarkForm) -> list[str]:
+    """Return what a pattern that is being typed matches, as ``graph:name``; nothing for nodes selected by hand."""
+    if form.kind == SELECTION or not isinstance(form.preview, Preview):
+        return []
+    partitions = (part for part in form.preview.partitions if part.region == form.previewed_name)
+    return [f"{part.graph}:{name}" for part in partitions for name in part.nodes]
+
+
+def _count_by(partitions: Iterable[Partition], attribute: str) -> Counter[str]:
+    return Counter(getattr(part, attribute) for part in partitions)
+
+
+def _changed_counts(name: str, previewed: Iterable[Partition], current: Iterable[Partition]) -> list[str]:
+    before, after = _count_by(current, "region"), _count_by(previewed, "region")
+    return [
+        f"{other}: {before[other]} → {after[other]}"
+        for other in before
+        if other != name and before[other] != after[other]
+    ]
+
+
+def _new_diagnostics(previewed: Sequence[Diagnostic], current: Sequence[Diagnostic]) -> list[Diagnostic]:
+    current_messages = {(diagnostic.code, diagnostic.message) for diagnostic in current}
+    return [diagnostic for diagnostic in previewed if (diagnostic.code, diagnostic.message) not in current_messages]
+
+
+COMMON_SHARE = 0.5
+"""The share of the selected nodes that must be in one module for its name to be proposed."""
+
+
+def proposed_name(selector: Mapping[str, Any], session: Session) -> str:
+    """Return an unused name for a region marked by ``selector``, the keyword arguments of ``mark``; "" if it is empty.
+
+    ``blocks.*.mlp`` gives ``mlp``, ``aten.gelu*`` gives ``gelu``, ``step:3-7`` gives ``step``; selected nodes give the
+    name of the module, the op or the function they have in common.
+    """
+    if not selector:
+        return ""
+    (kind, argument), *_ = selector.items()
+    word = _word_of_nodes(set(argument), session) if kind == "nodes" else _word_of_pattern(kind, str(argument))
+    return next(fresh_names(word or "region", {region.name for region in session.plan.regions}))
+
+
+def _word_of_pattern(kind: str, pattern: str) -> str:
+    plain = pattern.partition(":")[0].removesuffix(".py") if kind == "lines" else pattern
+    words = [word for word in re.findall(r"\w+", plain) if not word.isdigit()]
+    if kind == "ops":  # namespace.op.overload
+        words = words[1:2] or words
+    return words[-1] if words else ""
+
+
+def _word_of_nodes(node_names: set[str], session: Session) -> str:
+    nodes = [node for graph in session.graphs for node in graph.ops if f"{graph.id}:{node.name}" in node_names]
+    ops = {node.op for node in nodes}
+    if len(ops) == 1:
+        return ops.pop()
+    nodes_per_module = Counter(call.path for node in nodes for call in node.modules if _last_word(call.path))
+    # Of the modules that hold most of the nodes, the innermost.
+    common_modules = [path for path, contained in nodes_per_module.items() if contained > COMMON_SHARE * len(nodes)]
+    if common_modules:
+        return _last_word(max(common_modules, key=len))
+    functions = {node.source.function for node in nodes if node.source is not None}
+    return functions.pop().rpartition(".")[2] if len(functions) == 1 else ""
+
+
+def _last_word(path: str) -> str:
+    return next((word for word in reversed(path.split(".")) if word and not word.isdigit()), "")

@@ -1,1 +1,0 @@
-"""The panel's parts: tool bar, region table, config editor, marking and editing."""

@@ -1,1 +1,0 @@
-"""Background work of a panel: worker thread, work on the main thread, debouncing, heartbeat, progress."""

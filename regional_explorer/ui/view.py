@@ -1,0 +1,590 @@
+"""The widgets that show a session: graph, source, code."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anywidget
+import traitlets
+
+from regional_explorer.errors import count, sendable
+from regional_explorer.page.code import CodeRows, code_rows
+from regional_explorer.page.source import LIVE_REGION, Function, Line, source_listing, source_tree
+from regional_explorer.page.static import script, style
+from regional_explorer.page.view import Overlay, graph_bars, heat, next_title, titled
+from regional_explorer.picture.compose import Detail, Opening
+from regional_explorer.picture.layout import Placement, arranged, layers
+from regional_explorer.picture.records import Outlines, Payload, Picture, first_tab, picture, places, tabs
+from regional_explorer.picture.scene import Scene
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.region_code import PartitionCode, qualified_names
+from regional_explorer.record.session import Session
+from regional_explorer.style.element import clean_page
+
+LAYOUT_TIME_LIMIT_S = 6.0
+"""How long Graphviz may take to improve a layout that is already shown."""
+
+
+class BackgroundLayout:
+    """Computes one layout at a time; a newer picture replaces one that waits, and stops the layout of an older one.
+
+    ``on_layout`` is called with the number and the scene of a picture and its placement, or None if none was found in
+    time; ``on_error`` with the number and the error if the layout or ``on_layout`` fails. ``lock`` is held during these
+    calls; callers of ``submit`` and ``cancel`` must hold it.
+    """
+
+    def __init__(
+        self,
+        lock: threading.RLock,
+        on_layout: Callable[[int, Scene, Placement | None], None],
+        on_error: Callable[[int, Exception], None],
+        *,
+        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
+        arrange: Callable[..., Placement | None] = arranged,
+    ) -> None:
+        self.time_limit_s = time_limit_s
+        self._lock = lock
+        self._on_layout = on_layout
+        self._on_error = on_error
+        self._arrange = arrange
+        self._thread = threading.Thread()
+        self._is_running = False
+        self._waiting_task: tuple[int, Scene] | None = None
+        self._stop = threading.Event()
+
+    def submit(self, number: int, scene: Scene) -> None:
+        """Compute the layout of ``scene``, the picture called ``number``, in place of those before."""
+        self._stop.set()
+        self._waiting_task = (number, scene)
+        if not self._is_running:
+            self._is_running = True
+            self._thread = threading.Thread(target=self._compute_layouts, name="arranging a graph", daemon=True)
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """Stop the layout that is being computed, and discard one that waits."""
+        self._stop.set()
+        self._waiting_task = None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until no layout is being computed; return whether that is so."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _compute_layouts(self) -> None:
+        """Compute the layout of the latest picture until there is no newer one."""
+        while True:
+            with self._lock:
+                task, self._waiting_task = self._waiting_task, None
+                self._stop = stop = threading.Event()
+                self._is_running = task is not None
+            if task is None:
+                return
+            number, scene = task
+            try:
+                placement = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
+                with self._lock:
+                    self._on_layout(number, scene, placement)
+            except Exception as error:  # noqa: BLE001 - newer pictures are still to be arranged, on this thread
+                with self._lock:
+                    self._on_error(number, error)
+
+
+OnMessage = Callable[[Mapping[str, Any]], None]
+"""Called with a message of the page: ``do`` and ``of`` of the element, an input's ``value``, ``shift``, ``ctrl``."""
+
+
+class ElementTree(anywidget.AnyWidget):
+    """Widget that shows a list of elements; ``on_message`` is called for input to elements with a ``do`` attribute.
+
+    Elements whose ``do`` is ``pick`` are rows, reachable by arrow keys. ``lit`` highlights some of them without
+    sending the tree again: ``rows`` maps their ``of`` to kinds of highlight, ``say`` is announced by screen readers.
+    """
+
+    _esm = script("element_tree")
+
+    kind = traitlets.Unicode("rxt").tag(sync=True)
+    label: Any = traitlets.Unicode(None, allow_none=True).tag(sync=True)
+    tree: Any = traitlets.List().tag(sync=True)
+    lit: Any = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
+
+    def __init__(self, on_message: OnMessage, **traits: Any) -> None:
+        super().__init__(**traits)
+        self._on_message = on_message
+        self.on_msg(self.receive)
+
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:  # noqa: ARG002 - as ipywidgets calls it
+        """Handle a message from the page."""
+        match message:
+            case {"do": str(), "of": str()}:
+                self._on_message(message)
+
+    def press(self, do: str, of: str = "", **more: Any) -> None:
+        """Simulate pressing an element on the page."""
+        self.receive(self, {"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, None)
+
+
+MOST_ARRANGED_BOXES = 2500
+"""A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
+
+_picture_numbers = itertools.count(1)
+
+
+class GraphView(ElementTree):
+    """Widget that shows the graphs of a session, one tab each.
+
+    Attributes:
+        tab: id of the current graph, or ``"partitions"``; ``tabs`` lists ids and titles.
+        selection: selected nodes as ``graph:name``, of any graph; set by the kernel or the page.
+        hover: nodes under the pointer, in this view or a linked one.
+        marked: nodes that a pattern would mark; highlighted like search results.
+        search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
+        overlays: figures of partitions, one ``Overlay`` shown at a time; values that are not finite are left out. One
+            with ``shares`` colours boxes by their share of the time.
+        height: height of the drawing in pixels; the lower edge can be dragged.
+        problem: the last error message, shown above the drawing.
+
+    ``payload``, ``places`` and ``heat`` are what the page draws; ``arranging`` is True while a better layout is being
+    computed; ``tree`` has the toolbar and legend.
+    """
+
+    _esm = script("graph")
+    _css = style("graph")
+
+    payload = traitlets.Dict().tag(sync=True)
+    places = traitlets.Dict().tag(sync=True)
+    arranging = traitlets.Bool(default_value=False)
+    heat = traitlets.Dict().tag(sync=True)
+    tab = traitlets.Unicode()
+    # No echo: it could overwrite a newer selection on the page with an older one.
+    selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
+    hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    marked = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    search = traitlets.Unicode().tag(sync=True)
+    overlays: Any = traitlets.List()
+    height = traitlets.Int(520).tag(sync=True)
+    problem = traitlets.Unicode()
+
+    def __init__(
+        self,
+        session: Session | None = None,
+        *,
+        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
+        arrange: Callable[..., Placement | None] = arranged,
+        **traits: Any,
+    ) -> None:
+        super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
+        self.tabs: tuple[tuple[str, str], ...] = ()
+        self._session: Session | None = None
+        self._outlines: Outlines | None = None
+        self._picture: Picture | None = None
+        self._overlay_title = ""
+        self._node_order: dict[str, int] = {}
+        self._openings: dict[str, Opening] = {}
+        self._focus: dict[str, str] = {}
+        self._picture_number = 0
+        self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
+        self._background_layout = BackgroundLayout(
+            self._lock, self._on_layout, self._on_layout_error, time_limit_s=time_limit_s, arrange=arrange
+        )
+        self.observe(lambda _: self._draw_or_show_error(), "tab")
+        self.observe(lambda _: self._apply_overlay(), "overlays")
+        self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
+        self._update_bars()
+        if session is not None:
+            self.set_session(session)
+
+    # ------------------------------------------------------------------------------------------------- from the kernel
+
+    def set_session(self, session: Session) -> None:
+        """Show ``session``; keep tab, folds and selection as far as they exist in it."""
+        with self._lock:
+            if self._session is None or session.graphs != self._session.graphs:
+                self._node_order = {name: at for at, name in enumerate(map(sendable, qualified_names(session.graphs)))}
+            self._session = session
+            self._outlines = Outlines(session, self._outlines)
+            self.tabs = tabs(session)
+        node_names = set(qualified_names(session.graphs))
+        # Not under the lock: what observes the selection may wait for another one.
+        self.selection = [node for node in self.selection if node in node_names]
+        tab = self.tab if any(tab_id == self.tab for tab_id, _ in self.tabs) else first_tab(session)
+        if tab == self.tab:
+            self._draw_or_show_error()
+        else:
+            self.tab = tab
+
+    def select(self, nodes: Iterable[str]) -> None:
+        """Select nodes, given as ``graph:name``, and nothing else."""
+        self.selection = list(nodes)
+
+    def select_on_page(self, nodes: Iterable[str]) -> None:
+        """Select nodes, in the order they run, and have the page send the selection back.
+
+        The page may be about to send an older one.
+        """
+        self.select(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
+        self.send({"pick": self.selection})
+
+    def show_nodes(self, nodes: Iterable[str]) -> None:
+        """Scroll the first of ``nodes`` that is in the current tab into view."""
+        self.send({"show": list(nodes)})
+
+    def show_overlay(self, title: str) -> None:
+        """Show the overlay with this title; an empty title shows none."""
+        self._overlay_title = title
+        self._apply_overlay()
+
+    def fold(self, key: str, *, opened: bool) -> None:
+        """Open or close a fold of the current tab; keys come with the payload."""
+        opening, fold_keys = self._opening, [fold_key for fold_key, _ in self._fold_crumbs(key)]
+        focus = key if opened else "".join(fold_keys[-2:-1])
+        self._draw_opening(replace(opening, chosen={**opening.chosen, key: opened}), focus=focus)
+
+    def back_to(self, key: str) -> None:
+        """Show the fold ``key`` as it was when it was opened; without a key, the current tab in its initial state."""
+        if not key:
+            self._draw_opening(Opening())
+            return
+        opening = self._opening
+        inner_folds = {fold for fold in opening.chosen if fold != key and key in dict(self._fold_crumbs(fold))}
+        chosen = {fold: opened for fold, opened in opening.chosen.items() if fold not in inner_folds}
+        self._draw_opening(replace(opening, chosen=chosen), focus=key)
+
+    def expand_all(self) -> None:
+        """Open every fold of the current tab."""
+        self._draw_opening(Opening(Detail.OPS))
+
+    def collapse_all(self) -> None:
+        """Close every fold of the current tab."""
+        self._draw_opening(Opening(Detail.NOTHING))
+
+    def wait_arranged(self, timeout_s: float | None = None) -> bool:
+        """Wait until the layout is final; return whether it is."""
+        return self._background_layout.wait(timeout_s)
+
+    def close(self) -> None:
+        """Close the view and stop computing its layout."""
+        with self._lock:
+            self._background_layout.cancel()
+        self.wait_arranged()
+        super().close()
+
+    # --------------------------------------------------------------------------------------------------- from the page
+
+    def receive(self, widget: Any, message: Any, buffers: Any) -> None:
+        """Handle a message from the page.
+
+        A selection is sent as a message as well as by its trait: ipywidgets delays a change of a trait while the
+        kernel is busy with the previous one, and a button pressed meanwhile would be handled first. Until the page is
+        told that its last selection was heard, it takes those that the kernel sends for older ones.
+        """
+        try:
+            match message:
+                case {"do": "select", "nodes": [*nodes], "number": int(number)} if all(
+                    isinstance(node, str) for node in nodes
+                ):
+                    self.set_state({"selection": nodes})
+                    self.send({"heard": number})
+                case _:
+                    super().receive(widget, message, buffers)
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+            self._show_error(error)
+
+    def _on_view_message(self, message: Mapping[str, Any]) -> None:
+        """Do what the page asks for; what is about a tab or a fold that is not there, or no more, is ignored."""
+        do, of = message["do"], message["of"]
+        match do:
+            case "open all":
+                self.expand_all()
+            case "close all":
+                self.collapse_all()
+            case "open" | "close" if self._fold_crumbs(of):
+                self.fold(of, opened=do == "open")
+            case "back" if not of or self._fold_crumbs(of):
+                self.back_to(of)
+            case "tab" if of in dict(self.tabs):
+                self.tab = of
+            case "next tab" | "tab before":
+                self._go_to_tab(1 if do == "next tab" else -1)
+            case "upstream" | "downstream" if self._picture is not None:
+                self.select_on_page(self._picture.reach(self.selection, upstream=do == "upstream"))
+            case "overlay":
+                self.show_overlay(next_title(self.overlays, self._overlay_title))
+
+    def _go_to_tab(self, step: int) -> None:
+        tab_ids = [tab for tab, _ in self.tabs]
+        if self.tab in tab_ids:
+            self.tab = tab_ids[(tab_ids.index(self.tab) + step) % len(tab_ids)]
+
+    def _draw_or_show_error(self) -> None:
+        try:
+            self._draw()
+        except Exception as error:  # noqa: BLE001 - ipywidgets or the worker would hide it; the page shows it
+            self._show_error(error)
+
+    def _show_error(self, error: Exception) -> None:
+        self.problem = clean_page(f"{type(error).__name__}: {error}")
+        self._update_bars()
+
+    # --------------------------------------------------------------------------------------------------------- drawing
+
+    @property
+    def _opening(self) -> Opening:
+        return self._openings.get(self.tab, Opening())
+
+    def _draw_opening(self, opening: Opening, *, focus: str = "") -> None:
+        with self._lock:
+            self._openings[self.tab], self._focus[self.tab] = opening, focus
+            self._draw()
+
+    def _fold_crumbs(self, key: str) -> Sequence[tuple[str, str]]:
+        """Return the key and title of the folds around ``key``, from the outside in, and of itself."""
+        return self._picture.crumbs.get(key, ()) if self._picture else ()
+
+    def _update_bars(self) -> None:
+        """Update the toolbar, messages and legend."""
+        with self._lock:
+            self.tree = graph_bars(
+                self.tabs,
+                self.tab,
+                self._fold_crumbs(self._focus.get(self.tab, "")),
+                self._picture.legend if self._picture else (),
+                figures=bool(self.overlays),
+                overlay=self._overlay,
+                arranging=self.arranging,
+                problem=self.problem,
+            )
+
+    @property
+    def _overlay(self) -> Overlay | None:
+        return titled(self.overlays, self._overlay_title)
+
+    def _apply_overlay(self) -> None:
+        with self._lock, self.hold_sync():
+            self.heat = heat(self._overlay, self._picture, self.tab, self._picture_number)
+            self._update_bars()
+
+    def _draw(self) -> None:
+        """Draw the current tab. One thread at a time does: the last picture that is sent shows the newest session."""
+        with self._lock:
+            if self._session is None:
+                return
+            drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
+            number, scene = next(_picture_numbers), drawing.scene
+            first_places = places(scene, layers(scene))
+            payload: Payload = {"number": number, "tab": self.tab, **drawing.facts, "places": first_places}
+            self._picture, self._picture_number = drawing, number
+            improve = 0 < len(scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
+            if improve:
+                self._background_layout.submit(number, scene)
+            else:
+                self._background_layout.cancel()
+            with self.hold_sync():
+                self.problem = ""
+                self.arranging = improve
+                self.payload = payload
+                self._apply_overlay()
+
+    def _on_layout(self, number: int, scene: Scene, placement: Placement | None) -> None:
+        """Show a better layout, unless there is a newer picture; called on the layout's thread."""
+        if number == self._picture_number:
+            with self.hold_sync():
+                self.arranging = False
+                if placement is not None:
+                    self.places = {"of": number, **places(scene, placement)}
+
+    def _on_layout_error(self, number: int, error: Exception) -> None:
+        """Show why there is no better layout; called on the layout's thread."""
+        if number == self._picture_number:
+            self.arranging = False
+            self._show_error(error)
+
+
+MAX_HOVERED = 400
+"""Pointing at a row with more nodes than this highlights none of them."""
+
+
+class LinkedView(ElementTree):
+    """Widget whose rows are highlighted while their nodes are selected or hovered.
+
+    Attributes:
+        selection: selected nodes as ``graph:name``, of any graph.
+        hover: nodes under the pointer, in this view or a linked one.
+    """
+
+    _css = style("source")
+
+    selection = traitlets.List(traitlets.Unicode())
+    hover = traitlets.List(traitlets.Unicode())
+
+    def __init__(self, on_message: OnMessage, **traits: Any) -> None:
+        super().__init__(on_message, **traits)
+        self._select_nodes: Callable[[Iterable[str]], None] = self.select
+        self._links: tuple[traitlets.link | traitlets.directional_link, ...] = ()
+
+    def select(self, nodes: Iterable[str]) -> None:
+        """Select nodes, given as ``graph:name``, and nothing else."""
+        self.selection = list(nodes)
+
+    def link(self, view: GraphView) -> None:
+        """Share selection and hover with a graph view, until ``unlink``."""
+        self.unlink()
+        self._select_nodes = view.select_on_page
+        self._links = (
+            traitlets.dlink((view, "selection"), (self, "selection")),
+            traitlets.link((view, "hover"), (self, "hover")),
+        )
+
+    def unlink(self) -> None:
+        """Stop sharing selection and hover."""
+        for link in self._links:
+            link.unlink()
+        self._links = ()
+        self._select_nodes = self.select
+
+    def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> list[str]:
+        """Return what is selected after a click on ``nodes``; with Ctrl it adds them, or removes them if all are."""
+        picked = dict.fromkeys(nodes)
+        if not ctrl:
+            return list(picked)
+        others = [name for name in self.selection if name not in picked]
+        return others if picked.keys() <= set(self.selection) else [*others, *picked]
+
+    def _point_at(self, nodes: Iterable[str]) -> None:
+        """Show that the pointer is on ``nodes``."""
+        pointed = list(nodes)
+        self.hover = pointed if len(pointed) <= MAX_HOVERED else []
+
+
+class SourceView(LinkedView):
+    """Widget that shows the functions that the nodes of a session come from.
+
+    Attributes:
+        selection: selected nodes as ``graph:name``, of any graph; a click on a line selects its nodes and those of
+            the functions it calls, with Shift those of a range of lines, with Ctrl it adds or removes them.
+        hover: nodes under the pointer, in this view or a linked one.
+        height: maximal height in pixels, from the next session on; the lower edge can be dragged.
+    """
+
+    height = traitlets.Int(360)
+
+    def __init__(self, session: Session | None = None, **traits: Any) -> None:
+        super().__init__(self._on_line_message, kind="rxs", **traits)
+        self.tree = [LIVE_REGION]
+        self._graphs: tuple[Graph, ...] = ()
+        self._functions: tuple[Function, ...] = ()
+        self._lines: dict[str, tuple[Function, Line]] = {}
+        self._own_lines: dict[str, list[str]] = {}
+        self._passing_lines: dict[str, list[str]] = {}
+        self._anchor_line = ""
+        self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
+        if session is not None:
+            self.set_session(session)
+
+    def set_session(self, session: Session) -> None:
+        """Show the source of ``session``."""
+        if session.graphs != self._graphs:  # an edit of the plan changes no graph, unless it carves
+            self._read_lines(session)
+        self._anchor_line = ""
+        with self.hold_sync():
+            self.tree = source_tree(self._functions, session, self.height)
+            self._highlight_lines()
+
+    def _read_lines(self, session: Session) -> None:
+        self._graphs, self._functions = session.graphs, source_listing(session)
+        lines = [(function, line) for function in self._functions for line in function.lines if line.passing]
+        self._lines = {str(number): line for number, line in enumerate(lines)}
+        self._own_lines, self._passing_lines = {}, {}
+        for key, (_, line) in self._lines.items():
+            for name in line.own:
+                self._own_lines.setdefault(name, []).append(key)
+            for name in line.passing:
+                self._passing_lines.setdefault(name, []).append(key)
+
+    def _on_line_message(self, message: Mapping[str, Any]) -> None:
+        key = message["of"]
+        match message["do"]:
+            case "point":
+                self._point_at(self._lines[key][1].passing if key in self._lines else ())
+            case "pick" if key in self._lines:
+                lines = self._lines_to(key, shift=bool(message.get("shift")))
+                nodes = self._picked((name for line in lines for name in line.passing), ctrl=bool(message.get("ctrl")))
+                self._select_nodes(nodes)
+                self._highlight_lines(f"{count(len(nodes), 'node')} selected")
+            case "clear":
+                self._select_nodes([])
+
+    def _lines_to(self, key: str, *, shift: bool) -> list[Line]:
+        """Return the line ``key``; with Shift, those of its function from the last one clicked on."""
+        anchor = self._anchor_line if shift and self._anchor_line else key
+        if self._lines[anchor][0] is not self._lines[key][0]:
+            anchor = key
+        if not shift:
+            self._anchor_line = key
+        first, last = sorted((int(anchor), int(key)))
+        return [self._lines[str(number)][1] for number in range(first, last + 1)]
+
+    def _highlight_lines(self, announcement: str = "") -> None:
+        """Send the page which lines to highlight, for nodes of their own or of functions they call."""
+        rows: dict[str, dict[str, None]] = {}
+        for highlight, nodes, lines in (
+            ("selected", self.selection, self._passing_lines),
+            ("chosen", self.selection, self._own_lines),
+            ("hovered", self.hover, self._own_lines),
+            ("above", self.hover, self._passing_lines),
+        ):
+            for name in nodes:
+                for key in lines.get(name, ()):
+                    rows.setdefault(key, {})[highlight] = None
+        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}
+
+
+class CodeView(LinkedView):
+    """Widget that shows generated code; a click on a source line, a kernel or its code selects its nodes.
+
+    With Ctrl a click adds the nodes to the selection, or removes them.
+    """
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(self._on_row_message, kind="rxs", **traits)
+        self._rows = CodeRows([])
+        self._keys_by_node: dict[str, list[str]] = {}
+        self.observe(lambda _: self._highlight_rows(), ("selection", "hover"))
+        self.set_code(())
+
+    def set_code(self, partitions: Sequence[PartitionCode]) -> None:
+        """Show the code of a region's partitions."""
+        self._rows = code_rows(partitions)
+        self._keys_by_node = {}
+        for key, nodes in self._rows.nodes.items():
+            for name in nodes:
+                self._keys_by_node.setdefault(name, []).append(key)
+        with self.hold_sync():
+            self.tree = self._rows.tree
+            self._highlight_rows()
+
+    def _on_row_message(self, message: Mapping[str, Any]) -> None:
+        nodes = self._rows.nodes.get(message["of"], ())
+        match message["do"]:
+            case "point":
+                self._point_at(nodes)
+            case "pick" if nodes:
+                picked = self._picked(nodes, ctrl=bool(message.get("ctrl")))
+                self._select_nodes(picked)
+                self._highlight_rows(f"{count(len(picked), 'node')} selected")
+            case "clear":
+                self._select_nodes([])
+
+    def _highlight_rows(self, announcement: str = "") -> None:
+        """Send the page which rows to highlight; it scrolls to the rows of nodes that are hovered in another view."""
+        rows: dict[str, dict[str, None]] = {}
+        for highlight, nodes in (("selected chosen", self.selection), ("", self.hover)):
+            for name in nodes:
+                for key in self._keys_by_node.get(name, ()):
+                    rows.setdefault(key, {})[highlight or ("hovered" if key.startswith("c") else "above")] = None
+        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}

@@ -1,1 +1,0 @@
-"""anywidget views with JavaScript front ends: graph, source, and trees of HTML elements."""
