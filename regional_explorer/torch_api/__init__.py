@@ -3,202 +3,43 @@
 Everything here is a thin wrapper; the packages that use it say what it is for.
 """
 
-from regional_explorer.torch_api.graphs import (
-    ANNOTATION,
-    BoxedCall,
-    FALLBACK,
-    MARKS,
-    OLDEST_TORCH,
-    ORIGIN,
-    inductor_knows_fallback,
-    require_cache_directory,
-    require_supported_torch,
-)
+from __future__ import annotations
 
-# An older torch lacks names that the next lines import, and without a cache directory the imports fail: raise clear
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+
+from regional_explorer.errors import CacheDirectoryError, UnsupportedTorchError
+
+OLDEST_TORCH = (2, 11)
+
+
+def require_cache_directory() -> None:
+    """Raise CacheDirectoryError if Inductor's cache directory cannot be created; importing Dynamo creates it."""
+    try:
+        Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheDirectoryError(
+            f"Inductor's cache directory cannot be used, and without it torch does not import its compilers: {error}. "
+            "Set TORCHINDUCTOR_CACHE_DIR to a directory that can be written, and restart Python."
+        ) from error
+
+
+def require_supported_torch() -> None:
+    """Raise UnsupportedTorchError unless the running torch is one this package supports."""
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < OLDEST_TORCH:
+        raise UnsupportedTorchError(
+            f"torch {torch.__version__} is too old: regional_explorer needs torch "
+            f"{OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer. Upgrade with `pip install -U torch`."
+        )
+
+
+# An older torch lacks names that the modules import, and without a cache directory the imports fail: raise clear
 # errors first.
 require_supported_torch()
 require_cache_directory()
 
-from regional_explorer.torch_api.inductor import CacheAnswers, empty_caches
-from regional_explorer.torch_api.inductor import CacheKey
-from regional_explorer.torch_api.inductor import (
-    Compiled,
-    INSTALL_COMPILER,
-    NO_COMPILER,
-    compile_piece,
-    compiler_version,
-    cxx_compiler,
-    inductor_cache_directory,
-    load_compiled,
-    probe_instruction_set,
-)
-from regional_explorer.torch_api.dynamo import TracedCall, backend_of, calling_wrapper, named_backend, traced_call
-from regional_explorer.torch_api.config import ConfigEntry, caches_are_on, config_comments, config_entries, read_config
-from regional_explorer.torch_api.dynamo import Folded
-from regional_explorer.torch_api.graphs import (
-    AUTOCAST_DEVICES,
-    as_subclass_of,
-    base_of,
-    bodies,
-    boxed,
-    dispatch_mode,
-    draws_random,
-    input_expression,
-    is_carved,
-    is_effect_token,
-    is_elementwise,
-    is_in_backward,
-    is_operator,
-    only_computes,
-    only_moves,
-    outside_autocast,
-    propose_partitions,
-    rename,
-    resolve,
-    returns_new_tensors,
-    set_versions,
-    target_key,
-    user_kernel,
-    written_arguments,
-)
-from regional_explorer.torch_api.environment import acquired, compile_lock, compile_lock_for_user_code
-from regional_explorer.torch_api.environment import Machine
-from regional_explorer.torch_api.dynamo import OpenMark, noting_marks
-from regional_explorer.torch_api.release import GeneratedCode, has_given_up, release_compiled, traces_of
-from regional_explorer.torch_api.config import Settings, TorchFlags
-from regional_explorer.torch_api.graphs import (
-    Guard,
-    fake_mode_with_symbols,
-    guard_check,
-    is_marked_dynamic,
-    new_size,
-    size_hint,
-    substitute,
-    symbols_of,
-    unmark_dynamic,
-)
-from regional_explorer.torch_api.shipping import Shipment, ShipmentError
-from regional_explorer.torch_api.dynamo import calls_subgraph, subgraph_options
-from regional_explorer.torch_api.dynamo import (
-    Break,
-    aot_backend,
-    as_first_call,
-    compile_isolated,
-    frame_module,
-    graph_breaks,
-    recompile_reason,
-    traced_code,
-)
-from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece, load_piece
-from regional_explorer.torch_api.upstream import (
-    HAS_LITE_MODE,
-    all_graphs,
-    annotation_of,
-    lite_backend,
-    mark_node,
-    noting_lite,
-    noting_pieces,
-    upstream_backend,
-)
-
-__all__ = [
-    "ANNOTATION",
-    "AUTOCAST_DEVICES",
-    "FALLBACK",
-    "HAS_LITE_MODE",
-    "INSTALL_COMPILER",
-    "MARKS",
-    "NO_COMPILER",
-    "OLDEST_TORCH",
-    "ORIGIN",
-    "UNSENDABLE",
-    "BoxedCall",
-    "Break",
-    "CacheAnswers",
-    "CacheKey",
-    "Compiled",
-    "ConfigEntry",
-    "Folded",
-    "GeneratedCode",
-    "Guard",
-    "Machine",
-    "OpenMark",
-    "Settings",
-    "Shipment",
-    "ShipmentError",
-    "TorchFlags",
-    "TracedCall",
-    "acquired",
-    "all_graphs",
-    "annotation_of",
-    "aot_backend",
-    "as_first_call",
-    "as_subclass_of",
-    "backend_of",
-    "base_of",
-    "bodies",
-    "boxed",
-    "caches_are_on",
-    "calling_wrapper",
-    "calls_subgraph",
-    "compile_isolated",
-    "compile_lock",
-    "compile_lock_for_user_code",
-    "compile_piece",
-    "compiler_version",
-    "config_comments",
-    "config_entries",
-    "cxx_compiler",
-    "dispatch_mode",
-    "draws_random",
-    "dump_piece",
-    "empty_caches",
-    "fake_mode_with_symbols",
-    "frame_module",
-    "graph_breaks",
-    "guard_check",
-    "has_given_up",
-    "inductor_cache_directory",
-    "inductor_knows_fallback",
-    "input_expression",
-    "is_carved",
-    "is_effect_token",
-    "is_elementwise",
-    "is_in_backward",
-    "is_marked_dynamic",
-    "is_operator",
-    "lite_backend",
-    "load_compiled",
-    "load_piece",
-    "mark_node",
-    "named_backend",
-    "new_size",
-    "noting_lite",
-    "noting_marks",
-    "noting_pieces",
-    "only_computes",
-    "only_moves",
-    "outside_autocast",
-    "probe_instruction_set",
-    "propose_partitions",
-    "read_config",
-    "recompile_reason",
-    "release_compiled",
-    "rename",
-    "resolve",
-    "returns_new_tensors",
-    "set_versions",
-    "size_hint",
-    "subgraph_options",
-    "substitute",
-    "symbols_of",
-    "target_key",
-    "traced_call",
-    "traced_code",
-    "traces_of",
-    "unmark_dynamic",
-    "upstream_backend",
-    "user_kernel",
-    "written_arguments",
-]
+import torch._dynamo  # first: torch._functorch and Dynamo import each other

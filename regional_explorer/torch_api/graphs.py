@@ -5,14 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-import os
 import re
-import tempfile
 import torch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from regional_explorer.errors import CacheDirectoryError, UnsupportedTorchError
 from torch import fx
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._higher_order_ops.effects import with_effects
@@ -29,8 +25,6 @@ from torch.fx.passes.operator_support import create_op_support
 from torch.utils._python_dispatch import _get_current_dispatch_mode, is_traceable_wrapper_subclass
 from typing import Any
 
-
-OLDEST_TORCH = (2, 11)
 
 ANNOTATION = "compile_with_inductor"
 """The key under which ``torch.fx.passes.regional_inductor`` looks for a mark."""
@@ -54,27 +48,6 @@ def inductor_knows_fallback() -> bool:
 
 
 BoxedCall = Callable[[list[Any]], Any]
-
-
-def require_cache_directory() -> None:
-    """Raise CacheDirectoryError if Inductor's cache directory cannot be created; importing Dynamo creates it."""
-    try:
-        Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CacheDirectoryError(
-            f"Inductor's cache directory cannot be used, and without it torch does not import its compilers: {error}. "
-            "Set TORCHINDUCTOR_CACHE_DIR to a directory that can be written, and restart Python."
-        ) from error
-
-
-def require_supported_torch() -> None:
-    """Raise UnsupportedTorchError unless the running torch is one this package supports."""
-    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if release < OLDEST_TORCH:
-        raise UnsupportedTorchError(
-            f"torch {torch.__version__} is too old: regional_explorer needs torch "
-            f"{OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer. Upgrade with `pip install -U torch`."
-        )
 
 
 def boxed(gm: fx.GraphModule) -> BoxedCall:

@@ -226,6 +226,10 @@ def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Locator) ->
     panel.get_by_role("searchbox").fill("op:aten.silu")
     panel.get_by_role("searchbox").press("Enter")
     expect(kernel).to_have_attribute("data-lit", re.compile("above"))
+    # What scrolls under the pointer, which rests on the code, is not pointed at.
+    kernel.evaluate("row => { for (let box = row; box; box = box.parentElement) box.scrollTop += 30; }")
+    notebook.page.wait_for_timeout(400)
+    expect(kernel).to_have_attribute("data-lit", re.compile("above"))
     panel.get_by_role("searchbox").press("Escape")
     panel.get_by_role("tab", name="Source").click()
     expect(panel.locator(".rx-pane > [data-view=source] .rxs-line[aria-selected=true]").first).to_be_visible()

@@ -571,7 +571,7 @@ print("done", len(finished))
 CLOSED_MEANWHILE = """
 import threading, time, torch, torch._inductor.compile_fx
 import regional_explorer as rx
-from regional_explorer.torch_api import compile_lock
+from regional_explorer.torch_api.environment import compile_lock
 
 def step(x):
     return x.sin() * 2

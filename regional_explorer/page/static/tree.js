@@ -27,7 +27,11 @@ export class ElementTree {
     follow(model, signal, { tree: () => this.show(), lit: () => this.highlight(), "msg:custom": (message) => this.onMessage(message) });
     signal.addEventListener("abort", () => this.root.remove());
     const point = debounced(signal, 60, (item) => this.model.send({ do: "point", of: item?.dataset.of ?? "" }));
-    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item) => model.get("lit") && point(item));
+    // What is scrolled under a pointer at rest is not pointed at, unless its wheel scrolled it.
+    let last = "";
+    const rests = ({ screenX, screenY }) => screenX !== undefined && last === (last = `${screenX} ${screenY}`);
+    this.on("wheel", () => { last = ""; });
+    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item, event) => model.get("lit") && !rests(event) && point(item));
     this.show();
   }
 
