@@ -12,7 +12,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import portable
 from regional_explorer.compiler.pool import CompilePool
 from regional_explorer.compiler.program import CutProgram, Program
-from regional_explorer.compiler.run import ProgressCallback, RunContext
+from regional_explorer.compiler.run import ProgressCallback, Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
@@ -118,7 +118,7 @@ class Compiling:
         self._device_type = device_type
         self.toolchain: CompileCost | None = None
 
-    def compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
+    def compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
         """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
         Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
@@ -148,7 +148,7 @@ class Compiling:
                 self.toolchain = warm_toolchain(self._device_type)
 
 
-def _is_free_to_compile(run: RunContext) -> bool:
+def _is_free_to_compile(run: Run) -> bool:
     """Wait until no other thread compiles; return False if cancelled meanwhile."""
     with compile_lock(run.cancelled, run.waiting) as is_free:
         return is_free

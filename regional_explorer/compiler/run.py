@@ -113,8 +113,8 @@ def no_progress(_doing: str, _fraction: float) -> None:
 
 
 @dataclass(frozen=True)
-class RunContext:
-    """How a long run is cancelled, where it reports its progress, and which threads do its work.
+class Run:
+    """How a long call is cancelled, where it reports its progress, and which threads do its work.
 
     ``interrupts`` records those that come while it is entered; made by ``checked``, the run is then cancelled.
     """
@@ -130,8 +130,8 @@ class RunContext:
         cancelled: Callable[[], bool] = never_cancelled,
         progress: ProgressCallback = no_progress,
         executor: Executor = SAME_THREAD,
-    ) -> RunContext:
-        """Return the context made of a user's arguments.
+    ) -> Run:
+        """Return the run made of a user's arguments.
 
         Raises:
             InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
@@ -148,10 +148,18 @@ class RunContext:
         """Report that another thread compiles or traces, which torch allows to one thread at a time."""
         self.progress("waiting for another thread of this process that compiles", 0.0)
 
-    def part(self, start: float, end: float, title: str = "") -> RunContext:
-        """Return the context of a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
+    def part(self, start: float, end: float, title: str = "") -> Run:
+        """Return a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
 
         def progress(doing: str, fraction: float) -> None:
             self.progress(title + doing, start + (end - start) * fraction)
 
         return replace(self, progress=progress)
+
+    def silent(self) -> Run:
+        """Return the run without its reports."""
+        return replace(self, progress=no_progress)
+
+
+PLAIN_RUN = Run()
+"""A run that nothing cancels, that reports nothing and stays on the calling thread."""

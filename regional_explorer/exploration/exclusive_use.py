@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.environment import acquired
 
@@ -25,7 +25,7 @@ class ExclusiveUse:
         self._measuring = ""
 
     @contextmanager
-    def compiling(self, run: RunContext) -> Iterator[bool]:
+    def compiling(self, run: Run) -> Iterator[bool]:
         """Context manager: trace or compile. It yields False if ``run`` was cancelled before it could begin.
 
         Raises:
@@ -45,7 +45,7 @@ class ExclusiveUse:
             yield may_begin
 
     @contextmanager
-    def measuring(self, method: str, run: RunContext) -> Iterator[bool]:
+    def measuring(self, method: str, run: Run) -> Iterator[bool]:
         """Context manager: measure, in a ``method`` of the exploration. It yields False as ``compiling`` does.
 
         A method that calls another one keeps its name: it is the one that was called.

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import (
     Executor,
     Interrupts,
     ProgressCallback,
-    RunContext,
+    Run,
     never_cancelled,
     no_progress,
 )
@@ -113,7 +113,7 @@ class CodeViews:
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
             BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
         """
-        run = RunContext.checked(cancelled, progress)
+        run = Run.checked(cancelled, progress)
         region = self._live.program.plan[name].name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
@@ -201,7 +201,7 @@ class CodeViews:
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = RunContext.checked(cancelled, progress, executor)
+        run = Run.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
         with self._live.exclusive_use.measuring("kernel_times", run) as may_begin:
             self._live.require_open()
@@ -239,7 +239,7 @@ class CodeViews:
             ClosedError: the exploration is closed.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = RunContext.checked(cancelled, progress, executor)
+        run = Run.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
         with self._live.exclusive_use.measuring("diagnose", run) as may_begin:
             self._live.require_open()
@@ -281,7 +281,7 @@ class Profiling:
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        live, run = self._live, RunContext.checked(cancelled, progress, executor)
+        live, run = self._live, Run.checked(cancelled, progress, executor)
         with live.exclusive_use.measuring("profile", run) as may_begin:
             live.require_open()
             new_profile = profile(live.variants, budget_s, live.environment.device, run) if may_begin else None
@@ -325,7 +325,7 @@ class Rooflines:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("bitwise", bitwise)
-        run = RunContext.checked(cancelled, progress, executor)
+        run = Run.checked(cancelled, progress, executor)
         with self._live.exclusive_use.measuring("roofline", run) as may_begin:
             self._live.require_open()
             reach = reached(self._live.session)
@@ -462,7 +462,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         saved_keys: set[str] = set()
-        run = RunContext.checked()
+        run = Run.checked()
         with self._live.exclusive_use.compiling(run):
             self._live.require_open()
             folder = folder_at(path)
@@ -500,7 +500,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._live.exclusive_use.compiling(RunContext.checked()):
+        with self._live.exclusive_use.compiling(Run.checked()):
             self._live.require_open()
             region = self._live.program.plan[name]
             self._live.program.record_layouts()
@@ -632,12 +632,12 @@ class Exploration:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("cold", cold)
-        artifacts = self._compile_stale(RunContext.checked(cancelled, progress), cold=cold)
+        artifacts = self._compile_stale(Run.checked(cancelled, progress), cold=cold)
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
 
-    def _compile_stale(self, run: RunContext, *, cold: bool = False) -> set[str]:
+    def _compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
         """Compile the stale partitions; return the keys of the new artifacts."""
         with self.live.exclusive_use.compiling(run) as may_begin:
             self.live.require_open()
@@ -650,7 +650,7 @@ class Exploration:
         For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
         ``compile()``, with a warning.
         """
-        self._compile_stale(RunContext.checked())
+        self._compile_stale(Run.checked())
         return self.live.capture.run
 
     def benchmark(
@@ -688,7 +688,7 @@ class Exploration:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = RunContext.checked(cancelled, progress, executor)
+        run = Run.checked(cancelled, progress, executor)
         with self.live.exclusive_use.measuring("benchmark", run) as may_begin:
             self.live.require_open()
             if may_begin:

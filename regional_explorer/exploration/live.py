@@ -15,7 +15,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
-from regional_explorer.compiler.run import ProgressCallback, RunContext, never_cancelled, no_progress
+from regional_explorer.compiler.run import ProgressCallback, Run, never_cancelled, no_progress
 from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
 from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, check_flag, listing
@@ -318,7 +318,7 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
         BusyError: another thread, such as a job of the panel, measures.
     """
     check_flag("dynamic", dynamic, optional=True)
-    run = RunContext.checked(cancelled, progress)
+    run = Run.checked(cancelled, progress)
     with exploration.live.exclusive_use.compiling(run) as may_begin:
         earlier = exploration.live
         earlier.require_open()

@@ -14,7 +14,7 @@ import torch
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import partitions
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import InvalidArgumentError, NoCompilerError, check_flag, shown_value
 from regional_explorer.measure.benchmark import Outcome, benchmark, benchmark_regions
 from regional_explorer.measure.clock import Clock
@@ -165,7 +165,7 @@ class Benchmarks:
         budget_s: float,
         *,
         regions: bool,
-        run: RunContext,
+        run: Run,
         clock: Clock[Any] | None,
         session: Callable[[], Session],
     ) -> None:
@@ -219,7 +219,7 @@ class Benchmarks:
             other_runs = (run for run in self.runs if _history_key(run) != _history_key(current))
             self.runs = (*other_runs, current)[-MAX_PLANS:]
 
-    def _compile_stale(self, names: list[VariantName], run: RunContext) -> tuple[list[VariantName], Outcome]:
+    def _compile_stale(self, names: list[VariantName], run: Run) -> tuple[list[VariantName], Outcome]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
             if set(BY_TORCH).intersection(names):

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from regional_explorer.compiler.child import Child, can_have_children
 from regional_explorer.compiler.fingerprint import artifact_key, portable, surroundings
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.insight.lowering import artifact_code, code_under, positions_of
@@ -155,7 +155,7 @@ class Codes:
         self.revision = 0
         self._other_codes: dict[tuple[str, str], ArtifactCode] = {}
 
-    def read(self, region: str, run: RunContext) -> None:
+    def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
         program, store = self._program, self._program.store
         keys = program.keys()
@@ -185,7 +185,7 @@ class Codes:
         return tuple(changed)
 
     def under(
-        self, region: str, changed: Sequence[Changed], target: GpuTarget | None, run: RunContext
+        self, region: str, changed: Sequence[Changed], target: GpuTarget | None, run: Run
     ) -> dict[str, ArtifactCode]:
         """Return the code of ``changed`` partitions of a region, by partition id.
 
@@ -242,7 +242,7 @@ def _code_on_gpu(generator: GpuCodeGenerator, key: str, switch: Switch, config: 
     return generator.code(key, portable_piece, positions_of(switch.piece, inputs))
 
 
-def _with_progress(partitions: Mapping[str, P], region: str, run: RunContext) -> Iterator[tuple[str, P]]:
+def _with_progress(partitions: Mapping[str, P], region: str, run: Run) -> Iterator[tuple[str, P]]:
     """Yield the partitions until cancelled, reporting progress before each."""
     for done, (key, partition) in enumerate(partitions.items()):
         if run.cancelled():

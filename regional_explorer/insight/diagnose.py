@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from regional_explorer.compiler.program import Program, record_inputs
-from regional_explorer.compiler.run import RunContext, no_progress
+from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Codes
@@ -263,7 +263,7 @@ class Diagnoses:
         parts: Sequence[PartitionCode],
         times: Mapping[str, ArtifactKernelTimes],
         budget_s: float,
-        run: RunContext,
+        run: Run,
     ) -> tuple[Diagnostic, ...]:
         """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
         distinct = list({part.code.artifact: part for part in parts}.values())
@@ -285,7 +285,7 @@ class Diagnoses:
         return diagnostics
 
     def _candidates(
-        self, region: str, distinct: Sequence[PartitionCode], remedy: Remedy[Any], run: RunContext
+        self, region: str, distinct: Sequence[PartitionCode], remedy: Remedy[Any], run: Run
     ) -> Iterator[_Candidate]:
         """Yield a candidate per direction in which a remedy improves the code."""
         if run.cancelled():
@@ -304,7 +304,7 @@ class Diagnoses:
             if cures:
                 yield _Candidate(remedy, cures[0], affected)
 
-    def _diagnosis(self, region: str, candidate: _Candidate, share_s: float, run: RunContext) -> Diagnostic | None:
+    def _diagnosis(self, region: str, candidate: _Candidate, share_s: float, run: Run) -> Diagnostic | None:
         """Return the diagnostic of a candidate that was measured to be faster, ``share_s`` for each partition."""
         if run.cancelled():
             return None
@@ -319,7 +319,7 @@ class Diagnoses:
         part: PartitionCode,
         config: Mapping[str, Any],
         budget_s: float,
-        run: RunContext,
+        run: Run,
     ) -> Timing | None:
         """Return the time of equal partitions under ``config`` relative to now.
 
@@ -334,7 +334,7 @@ class Diagnoses:
             return None
         try:
             calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
-            context = MeasureContext.of(replace(run, progress=no_progress), self._environment)
+            context = MeasureContext.of(run.silent(), self._environment)
             with as_in_the_call():
                 check = run.executor.run_untimed(
                     lambda: check_partition(program, switch, args, switch.partition.name, run.cancelled, config)

@@ -15,7 +15,7 @@ import torch
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.program import Program, record_inputs
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.numerics import repeats
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
@@ -70,7 +70,7 @@ class KernelTimes:
         region: str,
         codes: dict[str, ArtifactCode],
         budget_s: float,
-        run: RunContext,
+        run: Run,
     ) -> None:
         """Time the kernels of each distinct partition of a region; times measured before a cancel are kept."""
         program = self._program
@@ -95,7 +95,7 @@ def _measured_times(
     switches: Sequence[Switch],
     code: ArtifactCode,
     budget_s: float,
-    run: RunContext,
+    run: Run,
 ) -> ArtifactKernelTimes | None:
     """Return the times of the kernels of equal partitions; None if cancelled before there were enough rounds."""
     if code.problem is not None:
@@ -212,7 +212,7 @@ def timed_rounds(
     put_back: Callable[[], object],
     notes: ClockNotes,
     budget_s: float,
-    run: RunContext,
+    run: Run,
 ) -> list[RoundTimes]:
     """Call all three in turn until the budget is spent; each round begins with another one.
 

@@ -13,7 +13,7 @@ from torch import fx
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.layouts import traced_layouts
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import RunContext, never_cancelled
+from regional_explorer.compiler.run import Run, never_cancelled
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
@@ -200,9 +200,7 @@ def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
     return tuple(sorted(rows, key=lambda row: (row.bitwise == row.nodes, -row.max_difference)))
 
 
-def bitwise_trials(
-    variants: Variants, configs: Sequence[Mapping[str, object]], run: RunContext
-) -> tuple[BitwiseTrial, ...]:
+def bitwise_trials(variants: Variants, configs: Sequence[Mapping[str, object]], run: Run) -> tuple[BitwiseTrial, ...]:
     """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
     eager = run_once(variants.call)
     draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)

@@ -12,7 +12,7 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import RunContext, no_progress
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
@@ -124,7 +124,7 @@ def benchmark(
 
 
 def _check_numerics(
-    variants: Variants, ready: list[Variant], run: RunContext
+    variants: Variants, ready: list[Variant], run: Run
 ) -> Generator[Outcome, None, Mapping[str, NumericsVerdict]]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
 
@@ -241,7 +241,7 @@ def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPe
         variants.program.select_regional(on=True)
 
 
-def _ready_variants(variants: Variants, names: Sequence[VariantName], run: RunContext) -> tuple[list[Variant], Outcome]:
+def _ready_variants(variants: Variants, names: Sequence[VariantName], run: Run) -> tuple[list[Variant], Outcome]:
     """Return the variants that can run and the results so far; those that torch compiles are compiled here."""
     ready, costs, diagnostics = [], [], list[Diagnostic]()
     for name in names:
@@ -333,5 +333,5 @@ def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: Me
             options,
             baseline=VariantName.AOT_EAGER,
             clock=context.clock,
-            context=replace(context.run, progress=no_progress),
+            context=context.run.silent(),
         )

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from regional_explorer.compiler.run import Executor, RunContext
+from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
@@ -185,7 +185,7 @@ OpKey = tuple[str, str]
 NO_GRAPH = ""
 
 
-def profile(variants: Variants, budget_s: float, device: str, context: RunContext) -> Profile | None:
+def profile(variants: Variants, budget_s: float, device: str, context: Run) -> Profile | None:
     """Return the eager time of every op of the captured graphs, or None if cancelled before the first round.
 
     Raises:
@@ -223,7 +223,7 @@ class _ProfileRun:
     moved: dict[OpKey, int] = field(default_factory=dict)
     timers: dict[str, OpTimer] = field(default_factory=dict)
 
-    def go(self, budget_s: float, context: RunContext) -> Stop:
+    def go(self, budget_s: float, context: Run) -> Stop:
         """Measure rounds until the budget is spent; return why it ended."""
         capture = self.variants.program.capture
         with capture.generated.collected():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from regional_explorer.compiler.run import RunContext, T
+from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
 from regional_explorer.measure.machine import waited_s
@@ -175,7 +175,7 @@ def run_rounds(
     *,
     baseline: str = "eager",
     clock: Clock[Any] | None = None,
-    context: RunContext | None = None,
+    context: Run | None = None,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -195,7 +195,7 @@ def run_rounds(
             was complete.
     """
     _check_distinct_names(timed_calls)
-    run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or RunContext())
+    run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or Run())
     return run.finish(run.go())
 
 
@@ -210,7 +210,7 @@ class _RoundsRun:
     options: BenchmarkOptions
     baseline: str
     clock: Clock[Any]
-    context: RunContext
+    context: Run
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)

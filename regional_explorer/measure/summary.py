@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import DeviceState, describe, device_state, launch_warnings, throttled
 from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
@@ -213,19 +213,19 @@ def _failure_diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
 class MeasureContext:
     """The context of a measurement: the run's context, the environment, and the clock and the state of the device."""
 
-    run: RunContext
+    run: Run
     environment: Environment
     clock: Clock[Any]
     device_state: Callable[[], DeviceState | None]
 
     @classmethod
-    def of(cls, run: RunContext, environment: Environment, clock: Clock[Any] | None = None) -> MeasureContext:
+    def of(cls, run: Run, environment: Environment, clock: Clock[Any] | None = None) -> MeasureContext:
         """Return the context of a run in ``environment``, timed by ``clock``, or by the clock of its device."""
         clock = clock_for(environment.device) if clock is None else clock
         return cls(run, environment, clock, partial(device_state, environment.device))
 
     def part(self, start: float, end: float, title: str = "") -> MeasureContext:
-        """Return the context of a part of the run; see ``RunContext.part``."""
+        """Return the context of a part of the run; see ``Run.part``."""
         return replace(self, run=self.run.part(start, end, title))
 
 

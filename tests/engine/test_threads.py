@@ -18,7 +18,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.undo import silent
 from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError, ClosedError
 from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.torch_api.environment import compile_lock
@@ -85,7 +85,7 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
-        return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.compiling(RunContext())
+        return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.compiling(Run())
 
     def progress(doing, _fraction):
         told.append(doing)
@@ -254,7 +254,7 @@ def test_a_plan_is_kept_while_its_code_is_measured(name):
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
     ex = explored()
-    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
+    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
 
 
@@ -315,10 +315,10 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
             *arguments, cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing)
         )
 
-    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
+    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
         assert run(lambda: bool(told)).empty
     assert told == [WAITING]
-    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())) as release:
+    with held_elsewhere(ex.live.exclusive_use.compiling(Run())) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
 

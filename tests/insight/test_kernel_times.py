@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.insight import kernel_times
 from regional_explorer.insight.kernel_times import (
     FEWEST_ROUNDS,
@@ -91,7 +91,7 @@ def test_each_of_the_three_calls_comes_first_as_often() -> None:
     """What is in the caches from the call before shall not be to the good of one of them alone."""
     order: list[str] = []
     whole, clocked, generated = (functools.partial(order.append, name) for name in ("whole", "clocked", "generated"))
-    rounds = timed_rounds(whole, clocked, generated, lambda: None, ClockNotes(), 0.0, RunContext())
+    rounds = timed_rounds(whole, clocked, generated, lambda: None, ClockNotes(), 0.0, Run())
     assert len(rounds) == FEWEST_ROUNDS
     in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
@@ -175,7 +175,7 @@ def test_kernels_on_another_device_are_refused_and_not_timed_by_the_clock_of_the
     ex.code("r")
     for switch in ex.live.program.switches:
         switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
-    ex.live.kernel_times.measure("r", ex.live.codes.found, 0.1, RunContext())
+    ex.live.kernel_times.measure("r", ex.live.codes.found, 0.1, Run())
     for times in ex.live.kernel_times.found.values():
         assert times.problem == (
             "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels"

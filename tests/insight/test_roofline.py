@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import RunContext
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import roofline
@@ -123,10 +123,10 @@ def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
     found = roundings(ex.session, full_graphs(ex.live.program))
     assert (found.results, found.elided) == (3, 2), "mul and gelu stay in float32"
     configs: tuple[dict[str, object], ...] = ({}, {"emulate_precision_casts": True})
-    plain, emulated = bitwise_trials(ex.live.variants, configs, RunContext())
+    plain, emulated = bitwise_trials(ex.live.variants, configs, Run())
     assert not plain.equal
     assert emulated.equal is not BEFORE_2_13, "in torch 2.11 they are not emulated on the CPU"
-    assert bitwise_trials(ex.live.variants, configs, RunContext(cancelled=lambda: True)) == ()
+    assert bitwise_trials(ex.live.variants, configs, Run(cancelled=lambda: True)) == ()
 
 
 def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatc
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     monkeypatch.setattr(exploration, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
     asked = iter([True])
-    with held_elsewhere(ex.live.exclusive_use.compiling(RunContext())):
+    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
         # Once alone: what asks again later must not begin then.
         ex.roofline(cancelled=lambda: bool(told) and next(asked, False), progress=lambda doing, _: told.append(doing))
     assert told[0] == WAITING
@@ -214,7 +214,7 @@ def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
         return F.silu(y @ w + x).sum()
 
     ex = rx.explore(marked, (torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)))
-    plain, eager = bitwise_trials(ex.live.variants, (TRIALS[0], TRIALS[-1]), RunContext())
+    plain, eager = bitwise_trials(ex.live.variants, (TRIALS[0], TRIALS[-1]), Run())
     assert not plain.problem
     assert not plain.equal
     assert eager.equal, eager
@@ -230,7 +230,7 @@ def test_the_users_own_compile_of_the_call_is_not_what_is_compared() -> None:
     torch.compile(dropped)(x)
     ex = rx.explore(dropped, (x,))
     ex.compile()
-    (trial,) = bitwise_trials(ex.live.variants, ({},), RunContext())
+    (trial,) = bitwise_trials(ex.live.variants, ({},), Run())
     assert trial.config == {"fallback_random": True}
     assert trial.equal
 

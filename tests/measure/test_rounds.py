@@ -9,7 +9,7 @@ from itertools import chain, pairwise, repeat
 import numpy as np
 import pytest
 
-from regional_explorer.compiler.run import SAME_THREAD, RunContext, SameThread, T
+from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import (
@@ -77,7 +77,7 @@ def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, taking
         wild = taking("full", (float(seconds) for seconds in LONG * noise))
         results.append(
             run_rounds(
-                [taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock, context=RunContext(executor=executor)
+                [taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock, context=Run(executor=executor)
             )
         )
     assert results[0].rounds == results[1].rounds > 50
@@ -238,7 +238,7 @@ def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(clock: FakeCloc
 def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> None:
     timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
     wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
-    context = RunContext(cancelled=lambda: len(clock.log) == wanted)
+    context = Run(cancelled=lambda: len(clock.log) == wanted)
     result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock, context=context)
     assert (result.stopped, result.rounds) == (Stop.CANCELLED, 7)
     assert len(clock.log) == wanted
@@ -246,7 +246,7 @@ def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> N
 
 def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
     reports: list[tuple[str, float]] = []
-    context = RunContext(progress=lambda doing, fraction: reports.append((doing, fraction)))
+    context = Run(progress=lambda doing, fraction: reports.append((doing, fraction)))
     options = BenchmarkOptions(4.0, control=False)
     result = run_rounds([taking("eager", LONG), taking("full", LONG)], options, clock=clock, context=context)
     assert [doing for doing, _ in reports[:4]] == [
