@@ -24,7 +24,7 @@ from regional_explorer.exploration.measurements import Benchmarks, reconciled
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_times import KernelTimes
-from regional_explorer.measure.benchmark import Outcome
+from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -60,7 +60,7 @@ def take_snapshot(
     capture, graphs, plan_partitions = program.capture, program.capture.graphs, partitions(program)
     measured = benchmarks.measurements.of(plan_partitions)
     shown_plan = measured or benchmarks.measurements.last
-    outcome = shown_plan.outcome if shown_plan else Outcome()
+    results = shown_plan.results if shown_plan else Results()
     figures = benchmarks.measurements.figures(plan_partitions)
     keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
     artifacts = program.store.artifacts
@@ -75,27 +75,26 @@ def take_snapshot(
         plan=program.plan,
         members=members(graphs, program.assignment),
         partitions=plan_partitions,
-        timings=outcome.timings,
-        conditions=outcome.conditions and replace(outcome.conditions, outdated=measured is None),
-        numerics=outcome.numerics,
-        compile_costs=(*([toolchain] if toolchain else []), *compiled, *outcome.costs),
+        timings=tuple(results.timings),
+        conditions=results.conditions and replace(results.conditions, outdated=measured is None),
+        numerics=tuple(results.numerics),
+        compile_costs=(*([toolchain] if toolchain else []), *compiled, *results.costs),
         partition_timings=figures.timings,
         partition_numerics=figures.numerics,
-        reconciliation=outcome.reconciliation,
-        memory=outcome.memory,
+        reconciliation=results.reconciliation,
+        memory=tuple(results.memory),
         codes=tuple(insights.codes[key] for key in keys if key in insights.codes),
         compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
         kernel_times=tuple(insights.kernel_times[key] for key in keys if key in insights.kernel_times),
     )
     session = with_measured_states(session)
     if measured is not None and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]:
-        session = replace(session, reconciliation=reconciled(session, outcome))  # its regions have other names now
+        session = replace(session, reconciliation=reconciled(session, results))  # its regions have other names now
     all_diagnostics = [
         *plan_diagnostics,
         *diagnostics(program, plan_partitions, environment.device_type),
         *recompiles(program),
-        *outcome.diagnostics,
-        *outcome.partition_results.diagnostics,
+        *results.diagnostics,
         *numerics_diagnostics(session, figures.cures),
         *region_diagnostics(session),
         *insights.diagnostics,

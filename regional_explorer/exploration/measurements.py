@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import InvalidArgumentError, NoCompilerError, check_flag, shown_value
-from regional_explorer.measure.benchmark import Outcome, benchmark, benchmark_regions
+from regional_explorer.measure.benchmark import Results, benchmark
 from regional_explorer.measure.clock import Clock
-from regional_explorer.measure.partitions import reconcile
+from regional_explorer.measure.partitions import benchmark_partitions, reconcile
 from regional_explorer.measure.rounds import BenchmarkOptions
 from regional_explorer.measure.summary import MeasureContext
 from regional_explorer.measure.variants import Variants
@@ -61,7 +61,7 @@ class MeasuredPlan:
     """One benchmark: the ``partitions`` it ran with, and its results for the call and for each partition."""
 
     partitions: tuple[Partition, ...]
-    outcome: Outcome
+    results: Results
     alone: Mapping[PartitionContent, MeasuredPartition]
 
 
@@ -83,22 +83,16 @@ class Measurements:
         self._alone: dict[PartitionContent, MeasuredPartition] = {}
         self._runs = 0
 
-    def add(self, partitions: Sequence[Partition], outcome: Outcome) -> None:
+    def add(self, partitions: Sequence[Partition], results: Results) -> None:
         """Store the results of a benchmark, replacing those of an earlier one of the same plan."""
         self._runs += 1
-        self.last = MeasuredPlan(tuple(partitions), outcome, _measured_by_content(self._runs, partitions, outcome))
+        self.last = MeasuredPlan(tuple(partitions), results, _measured_by_content(self._runs, partitions, results))
         self._alone.update(self.last.alone)
         content = plan_content(partitions)
         self._plans.pop(content, None)
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
             del self._plans[next(iter(self._plans))]
-
-    def reconcile(self, rows: tuple[Reconciled, ...]) -> None:
-        """Add to the last benchmark how the regions add up to the whole."""
-        assert self.last is not None  # noqa: S101 - called after ``add``
-        self.last = replace(self.last, outcome=replace(self.last.outcome, reconciliation=rows))
-        self._plans[plan_content(self.last.partitions)] = self.last
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan of these partitions."""
@@ -125,13 +119,12 @@ class Measurements:
 
 
 def _measured_by_content(
-    run: int, partitions: Iterable[Partition], outcome: Outcome
+    run: int, partitions: Iterable[Partition], results: Results
 ) -> dict[PartitionContent, MeasuredPartition]:
     contents = {part.id: partition_content(part) for part in partitions}
-    results = outcome.partition_results
-    numerics = grouped((row.partition, row) for row in results.numerics)
+    numerics = grouped((row.partition, row) for row in results.partition_numerics)
     measured = {}
-    for timing in results.timings:
+    for timing in results.partition_timings:
         name = timing.measured_as or timing.partition
         if timing.partition in contents and name in contents:
             measured[contents[timing.partition]] = MeasuredPartition(
@@ -177,9 +170,9 @@ class Benchmarks:
         names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
         check_clock(clock)
-        outcome = Outcome()
+        results = Results()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
-            names, outcome = run.executor.run_untimed(functools.partial(self._compile_stale, names, run))
+            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, run, results))
         if run.cancelled():
             return
         toolchain.build.wait()
@@ -187,49 +180,54 @@ class Benchmarks:
         environment = replace(self._environment, threads=torch.get_num_threads())
         context = MeasureContext.of(run, environment, clock)
         try:
-            with suppress(CancelledError), closing(self._outcomes(names, options, context, regions=regions)) as results:
-                for result in results:
-                    outcome += result
+            with suppress(CancelledError):
+                self._measure(names, options, context, results, regions=regions)
         finally:
-            self._store(outcome, session)
+            self._store(results, session)
 
-    def _outcomes(
-        self, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext, *, regions: bool
-    ) -> Generator[Outcome]:
+    def _measure(
+        self,
+        names: Sequence[VariantName],
+        options: BenchmarkOptions,
+        context: MeasureContext,
+        results: Results,
+        *,
+        regions: bool,
+    ) -> None:
         if not (regions and VariantName.REGIONAL in names):
-            yield from benchmark(self._variants, names, options, context)
+            benchmark(self._variants, names, options, context, results)
             return
         share = 1.0 / (1.0 + REGION_SHARE)
-        if (yield from benchmark(self._variants, names, options, context.part(0.0, share))):
+        if benchmark(self._variants, names, options, context.part(0.0, share), results):
             region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
-            yield from benchmark_regions(self._variants, region_options, context.part(share, 1.0))
+            benchmark_partitions(self._variants, region_options, context.part(share, 1.0), results)
 
-    def _store(self, outcome: Outcome, session: Callable[[], Session]) -> None:
+    def _store(self, results: Results, session: Callable[[], Session]) -> None:
         """Store the results, unless the run ended before it measured anything and there are earlier results."""
         last = self.measurements.last
-        if not outcome.timings and ((last and last.outcome.timings) or not (outcome.numerics or outcome.diagnostics)):
+        if not results.timings and ((last and last.results.timings) or not (results.numerics or results.diagnostics)):
             return
         # Read only now: an artifact may have rejected its inputs during the run. The plan cannot have changed.
-        self.measurements.add(partitions(self._variants.program), outcome)
+        self.measurements.add(partitions(self._variants.program), results)
         self.revision += 1
-        self.measurements.reconcile(reconciled(session(), outcome))
+        results.reconciliation = reconciled(session(), results)
         self.revision += 1
-        if outcome.timings:
+        if results.timings:
             current = session()
             other_runs = (run for run in self.runs if _history_key(run) != _history_key(current))
             self.runs = (*other_runs, current)[-MAX_PLANS:]
 
-    def _compile_stale(self, names: list[VariantName], run: Run) -> tuple[list[VariantName], Outcome]:
+    def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
         try:
             if set(BY_TORCH).intersection(names):
                 self._compiling.start_toolchain(run.progress)
             self._compiling.compile_stale(run)
         except NoCompilerError as error:
-            missing = Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR)
+            results.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
             runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
-            return [name for name in names if name in runnable], Outcome(diagnostics=(missing,))
-        return names, Outcome()
+            return [name for name in names if name in runnable]
+        return names
 
 
 def _history_key(run: Session) -> tuple[object, ...]:
@@ -238,11 +236,11 @@ def _history_key(run: Session) -> tuple[object, ...]:
     return run.shapes, partition_keys
 
 
-def reconciled(session: Session, outcome: Outcome) -> tuple[Reconciled, ...]:
-    """Return how the regions of ``session`` add up to the variants that ``outcome`` measured."""
-    if not outcome.partition_results.timings or outcome.conditions is None:
+def reconciled(session: Session, results: Results) -> tuple[Reconciled, ...]:
+    """Return how the regions of ``session`` add up to the variants that were measured."""
+    if not results.partition_timings or results.conditions is None:
         return ()
-    return reconcile(outcome.timings, region_timings(session), outcome.cut, outcome.conditions.confidence)
+    return reconcile(results.timings, region_timings(session), results.cut, results.conditions.confidence)
 
 
 def check_clock(clock: object) -> None:

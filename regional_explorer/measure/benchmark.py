@@ -1,20 +1,17 @@
-"""Checks and measures the variants of a call, and its partitions."""
+"""Checks and measures the variants of a call."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
-import torch
-
-from regional_explorer.capture.call import Call
-from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import MeasureError, RegionCompileError
-from regional_explorer.measure.clock import TimedCall, do_nothing
+from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     TWIN_NOTE,
@@ -27,11 +24,10 @@ from regional_explorer.measure.numerics import (
     verdict,
     without_twin,
 )
-from regional_explorer.measure.partitions import CUT_GRAPH, NO_RESULTS, PartitionResults, distinct, measure_partitions
 from regional_explorer.measure.reference import find_reference, unless_repeating
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
-from regional_explorer.measure.variants import Variant, Variants, failed
+from regional_explorer.measure.variants import Variants, failed
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.timing import (
     BY_TORCH,
@@ -40,6 +36,7 @@ from regional_explorer.record.timing import (
     MemoryPeak,
     Numerics,
     NumericsVerdict,
+    PartitionTiming,
     Reconciled,
     Timing,
     VariantName,
@@ -47,85 +44,99 @@ from regional_explorer.record.timing import (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results of a benchmark, or a part of them. ``a + b`` has the results of both.
+@dataclass
+class Results:
+    """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
 
-    ``partition_results`` are those of partitions measured alone, ``cut`` the rounds of the cut graph with all regions
-    eager against ``aot_eager``.
+    Of partitions measured alone, ``cures`` has the config under which one passes its numerics check, None if none was
+    found. ``cut`` are the rounds of the cut graph with all regions eager against ``aot_eager``.
     """
 
-    timings: tuple[Timing, ...] = ()
+    timings: list[Timing] = field(default_factory=list)
     conditions: Conditions | None = None
-    numerics: tuple[Numerics, ...] = ()
-    costs: tuple[CompileCost, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-    memory: tuple[MemoryPeak, ...] = ()
-    partition_results: PartitionResults = NO_RESULTS
+    numerics: list[Numerics] = field(default_factory=list)
+    costs: list[CompileCost] = field(default_factory=list)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    memory: list[MemoryPeak] = field(default_factory=list)
+    partition_timings: list[PartitionTiming] = field(default_factory=list)
+    partition_numerics: list[Numerics] = field(default_factory=list)
+    cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     cut: RoundsResult | None = None
     reconciliation: tuple[Reconciled, ...] = ()
 
-    def __add__(self, other: Outcome) -> Outcome:
-        """Return the results of both."""
-        return Outcome(
-            timings=self.timings + other.timings,
-            conditions=other.conditions or self.conditions,
-            numerics=self.numerics + other.numerics,
-            costs=self.costs + other.costs,
-            diagnostics=self.diagnostics + other.diagnostics,
-            memory=self.memory + other.memory,
-            partition_results=self.partition_results + other.partition_results,
-            cut=other.cut or self.cut,
-            reconciliation=self.reconciliation + other.reconciliation,
-        )
-
 
 def benchmark(
-    variants: Variants, names: Sequence[VariantName], options: BenchmarkOptions, context: MeasureContext
-) -> Generator[Outcome, None, bool]:
-    """Check and measure the variants ``names``, yielding each result at once, so that an interrupt loses none of them.
-
-    Returns:
-        Whether all measurements were completed.
+    variants: Variants,
+    names: Sequence[VariantName],
+    options: BenchmarkOptions,
+    context: MeasureContext,
+    results: Results,
+) -> bool:
+    """Check and measure the variants ``names``, adding to ``results``; return whether all that was completed.
 
     Raises:
         MeasureError: no variant could be measured.
         KeyboardInterrupt: it was interrupted.
     """
-    run, call, program = context.run, variants.call, variants.program
-    untimed = run.executor.run_untimed
-    ready, outcome = untimed(lambda: _ready_variants(variants, names, run))
-    yield outcome
+    run, untimed = context.run, context.run.executor.run_untimed
+    ready = untimed(lambda: _compile(variants, names, run, results))
     traces = variants.traces()
     if run.cancelled():
         return False
-    verdicts = yield from _check_numerics(variants, ready, run)
+    verdicts = _check_numerics(variants, ready, run, results)
     if run.cancelled():
         return False
-    timed_calls = [timed_call(call, variant) for variant in ready]
+    timed_calls = [variants.get(name) for name in ready]
     try:
-        with call.restoring():
+        with variants.call.restoring():
             rounds = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
-        program.select_regional(on=True)
-    timings = tuple(_without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up()))
-    yield Outcome(timings=timings, conditions=rounds.conditions, diagnostics=rounds.diagnostics)
+        variants.program.select_regional(on=True)
+    results.timings += _without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up())
+    results.conditions = rounds.conditions
+    results.diagnostics += rounds.diagnostics
     rounds.result.stopped.raise_interrupt()
     if rounds.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
     gauge = gauge_for(context.environment.device)
-    for variant in ready:
+    for timed_call in timed_calls:
         if gauge is None or run.cancelled():
             break
-        if variant.name not in rounds.result.dropped:
-            run.progress(f"reading the memory of {variant.name}", 1.0)
-            yield Outcome(memory=(untimed(partial(_memory_peak, variants, variant, gauge)),))
+        if timed_call.name not in rounds.result.dropped:
+            run.progress(f"reading the memory of {timed_call.name}", 1.0)
+            results.memory.append(untimed(partial(_memory_peak, variants, timed_call, gauge)))
     return True
 
 
+def _compile(variants: Variants, names: Sequence[VariantName], run: Run, results: Results) -> list[VariantName]:
+    """Return the variants that can run; those that torch compiles are compiled here."""
+    ready = []
+    for name in names:
+        if run.cancelled():
+            break
+        if name in BY_TORCH:
+            run.progress(_COMPILE_TASKS[name], 0.0)
+            try:
+                compiled = variants.compile(name)
+            except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
+                results.diagnostics.append(failed(name, error))
+                continue
+            results.costs.append(compiled.cost)
+            results.diagnostics += compiled.findings
+        ready.append(name)
+    return ready
+
+
+_COMPILE_TASKS = {
+    VariantName.FULL: "compiling the whole call with torch.compile",
+    VariantName.UPSTREAM: "compiling the marks with upstream's regional_inductor",
+    VariantName.LITE: "compiling the marks with torch.compile(mode='lite')",
+}
+
+
 def _check_numerics(
-    variants: Variants, ready: list[Variant], run: Run
-) -> Generator[Outcome, None, Mapping[str, NumericsVerdict]]:
+    variants: Variants, ready: list[VariantName], run: Run, results: Results
+) -> Mapping[str, NumericsVerdict]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
 
     Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
@@ -133,31 +144,64 @@ def _check_numerics(
     call, program, untimed = variants.call, variants.program, run.executor.run_untimed
     run.progress("checking numerics: eager", 0.0)
     found = untimed(lambda: find_reference(call, program, run.cancelled))
-    yield Outcome(diagnostics=found.diagnostics)
+    results.diagnostics += found.diagnostics
     reference, verdicts = found.reference, dict[str, NumericsVerdict]()
-    for variant in [variant for variant in ready if variant.name is not VariantName.EAGER]:
+    for name in [name for name in ready if name is not VariantName.EAGER]:
         if run.cancelled():
             break
-        run.progress(f"checking numerics: {variant.name}", 0.0)
+        run.progress(f"checking numerics: {name}", 0.0)
         try:
-            rows = untimed(partial(_numerics_rows, call, program, variant, reference))
+            rows = untimed(partial(_numerics_rows, variants, name, reference))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
-            ready.remove(variant)
-            yield Outcome(diagnostics=(_raised(variant.name, error),))
+            ready.remove(name)
+            results.diagnostics.append(_raised(name, error))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
             again = untimed(partial(unless_repeating, call, reference.eager, reference.arithmetic))
             if again is not None:
                 reference, rows = again.reference, nondeterministic(rows)
-                yield Outcome(diagnostics=again.diagnostics)
-        yield Outcome(numerics=rows)
-        verdicts[variant.name] = verdict(rows)
+                results.diagnostics += again.diagnostics
+        results.numerics += rows
+        verdicts[name] = verdict(rows)
     verdicts[VariantName.EAGER] = (
         NumericsVerdict.NOT_COMPARABLE if reference.nondeterministic else NumericsVerdict.REFERENCE
     )
     return verdicts
+
+
+def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) -> tuple[Numerics, ...]:
+    call, program, function = variants.call, variants.program, variants.function(name)
+    variants.select(name)
+    marked_draws = any(switch.draws for switch in program.switches)
+    needs_twin = name is VariantName.REGIONAL and marked_draws
+
+    def rows_of_a_call() -> tuple[Numerics, ...]:
+        return compare(name, run_once(call, function), reference, TWIN_NOTE if needs_twin else "")
+
+    try:
+        with program.drawing_as_eager() if needs_twin else nullcontext():
+            rows = failing_twice(rows_of_a_call)
+    except RegionCompileError as error:
+        return without_twin(compare(name, run_once(call, function), reference), error)
+    finally:
+        program.select_regional(on=True)
+    by_inductor = (VariantName.FULL, VariantName.LITE, *((VariantName.UPSTREAM,) if marked_draws else ()))
+    if call.draws and name in by_inductor:
+        return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
+    return rows
+
+
+def _raised(name: VariantName, error: Exception) -> Diagnostic:
+    """Return the diagnostic of a variant that raised before it was measured."""
+    return Diagnostic(
+        DiagnosticCode.VARIANT_FAILED,
+        f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
+        f"{(str(error).splitlines() or [''])[0]}",
+        Severity.ERROR,
+        remedy="The other variants were measured; call this one by hand to see the full traceback.",
+    )
 
 
 def _without_verdict(
@@ -175,17 +219,6 @@ def _without_verdict(
     ]
 
 
-def _raised(name: VariantName, error: Exception) -> Diagnostic:
-    """Return the diagnostic of a variant that raised before it was measured."""
-    return Diagnostic(
-        DiagnosticCode.VARIANT_FAILED,
-        f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
-        f"{(str(error).splitlines() or [''])[0]}",
-        Severity.ERROR,
-        remedy="The other variants were measured; call this one by hand to see the full traceback.",
-    )
-
-
 def _retraced_warning(name: VariantName, traces: int) -> str:
     return f"Dynamo traced the call again ({traces} new graphs) while it was measured: no verdict; " + (
         "the samples include compiles"
@@ -194,144 +227,16 @@ def _retraced_warning(name: VariantName, traces: int) -> str:
     )
 
 
-def timed_call(call: Call, variant: Variant) -> TimedCall:
-    """Return a variant as the thing to time."""
-    threads = torch.get_num_threads()
-    # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
-    # training loop does; else only the first variant of a round would cast.
-    casting = call.modes.casts
-
-    def before() -> None:
-        if casting:
-            torch.clear_autocast_cache()
-        if call.stateful:
-            call.restore()
-
-    def select() -> None:
-        variant.select()
-        # The user's code may set another number: all variants run with the same.
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-
-    return TimedCall(
-        name=variant.name,
-        forward=variant.forward,
-        backward=variant.backward,
-        # Else there is nothing to restore: the call neither changes tensors nor draws random numbers.
-        before=before if casting or call.stateful else do_nothing,
-        select=select,
-    )
-
-
-def _memory_peak(variants: Variants, variant: Variant, gauge: Gauge) -> MemoryPeak:
-    call = variants.call
-
+def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge) -> MemoryPeak:
     def run_call() -> None:
-        if call.stateful:
-            call.restore()
-        outputs = variant.forward()
-        if variant.backward is not None:
-            variant.backward(outputs)
+        timed_call.before()
+        outputs = timed_call.forward()
+        if timed_call.backward is not None:
+            timed_call.backward(outputs)
 
-    variant.select()
+    timed_call.select()
     try:
-        with call.restoring():
-            return peak(variant.name, run_call, gauge)
+        with variants.call.restoring():
+            return peak(timed_call.name, run_call, gauge)
     finally:
         variants.program.select_regional(on=True)
-
-
-def _ready_variants(variants: Variants, names: Sequence[VariantName], run: Run) -> tuple[list[Variant], Outcome]:
-    """Return the variants that can run and the results so far; those that torch compiles are compiled here."""
-    ready, costs, diagnostics = [], [], list[Diagnostic]()
-    for name in names:
-        if run.cancelled():
-            break
-        if name in BY_TORCH:
-            run.progress(_COMPILE_TASKS[name], 0.0)
-            try:
-                compiled = variants.compile(name)
-            except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; other variants go on
-                diagnostics.append(failed(name, error))
-                continue
-            costs.append(compiled.cost)
-            diagnostics += compiled.findings
-        ready.append(variants.get(name))
-    return ready, Outcome(costs=tuple(costs), diagnostics=tuple(diagnostics))
-
-
-_COMPILE_TASKS = {
-    VariantName.FULL: "compiling the whole call with torch.compile",
-    VariantName.UPSTREAM: "compiling the marks with upstream's regional_inductor",
-    VariantName.LITE: "compiling the marks with torch.compile(mode='lite')",
-}
-
-
-def _numerics_rows(call: Call, program: Program, variant: Variant, reference: Reference) -> tuple[Numerics, ...]:
-    variant.select()
-    marked_draws = any(switch.draws for switch in program.switches)
-    is_upstream = variant.name is VariantName.UPSTREAM
-    needs_twin = variant.name is VariantName.REGIONAL and marked_draws
-
-    def rows_of_a_call() -> tuple[Numerics, ...]:
-        note = TWIN_NOTE if needs_twin else ""
-        return compare(variant.name, run_once(call, variant.function), reference, note)
-
-    try:
-        with program.drawing_as_eager() if needs_twin else nullcontext():
-            rows = failing_twice(rows_of_a_call)
-    except RegionCompileError as error:
-        rows = compare(variant.name, run_once(call, variant.function), reference)
-        return without_twin(rows, error)
-    finally:
-        program.select_regional(on=True)
-    if call.draws and (variant.name in (VariantName.FULL, VariantName.LITE) or (marked_draws and is_upstream)):
-        return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
-    return rows
-
-
-def benchmark_regions(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> Iterator[Outcome]:
-    """Measure every distinct partition alone, and the overhead of the cut graph, yielding results at once.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted.
-    """
-    program, run = variants.program, context.run
-    if not program.switches:
-        return
-    kinds = run.executor.run_untimed(lambda: distinct(program))
-    dispatch_options = replace(options, budget_s=options.budget_s / (len(kinds) + 1))
-    partition_options = replace(options, budget_s=options.budget_s - dispatch_options.budget_s)
-    try:
-        for results in measure_partitions(program, kinds, partition_options, context):
-            yield Outcome(partition_results=results)
-        if not run.cancelled():
-            run.progress("dispatch of the cut graph", 1.0)
-            try:
-                result = _measure_dispatch(variants, dispatch_options, context)
-            except MeasureError as error:
-                message = f"The cut graph with eager regions: {error}"
-                yield Outcome(diagnostics=(Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR),))
-            else:
-                yield Outcome(cut=result)
-                result.stopped.raise_interrupt()
-    finally:
-        program.apply_artifacts()
-        program.select_regional(on=True)
-
-
-def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext) -> RoundsResult:
-    """Measure the cut graph with every region eager against the graph as captured."""
-    call, program = variants.call, variants.program
-    aot_eager, regional = variants.get(VariantName.AOT_EAGER), variants.get(VariantName.REGIONAL)
-    for switch in program.switches:
-        switch.use_eager()
-    with call.restoring():
-        entries = [timed_call(call, aot_eager), replace(timed_call(call, regional), name=CUT_GRAPH)]
-        return run_rounds(
-            entries,
-            options,
-            baseline=VariantName.AOT_EAGER,
-            clock=context.clock,
-            context=context.run.silent(),
-        )

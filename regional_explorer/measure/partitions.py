@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from regional_explorer.capture.undo import RandomState, UndoLog
-from regional_explorer.compiler.program import Program, Recorded, record_inputs
+from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
+from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import COMPILED, Check, check_partition
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
 from regional_explorer.record.statistics import Floats, bootstrap_interval
 from regional_explorer.record.timing import (
-    Numerics,
-    NumericsVerdict,
     PartitionTiming,
     Phase,
     Reconciled,
@@ -35,54 +35,48 @@ from regional_explorer.record.timing import (
 from regional_explorer.torch_api.graphs import outside_autocast
 
 
-@dataclass(frozen=True)
-class PartitionResults:
-    """The results of measuring partitions alone, or a part of them. ``a + b`` has the results of both.
-
-    ``cures`` has the config under which a partition passes the numerics check, None if none was found.
-    """
-
-    timings: tuple[PartitionTiming, ...] = ()
-    numerics: tuple[Numerics, ...] = ()
-    diagnostics: tuple[Diagnostic, ...] = ()
-    cures: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-
-    def __add__(self, other: PartitionResults) -> PartitionResults:
-        """Return the results of both."""
-        return PartitionResults(
-            self.timings + other.timings,
-            self.numerics + other.numerics,
-            self.diagnostics + other.diagnostics,
-            {**self.cures, **other.cures},
-        )
-
-
-NO_RESULTS = PartitionResults()
-
-
-def measure_partitions(
-    program: Program, kinds: Sequence[Sequence[Switch]], options: BenchmarkOptions, context: MeasureContext
-) -> Iterator[PartitionResults]:
-    """Measure one partition of each of the ``distinct`` kinds, yielding results at once; others of its kind share them.
+def benchmark_partitions(
+    variants: Variants, options: BenchmarkOptions, context: MeasureContext, results: Results
+) -> None:
+    """Measure one partition of each of the ``distinct`` kinds alone, and the dispatch of the cut graph.
 
     The unused part of a kind's budget goes to the next kinds.
 
     Raises:
         KeyboardInterrupt: it was interrupted.
     """
-    left_s, count = options.budget_s, len(kinds)
-    for kind_index, switches in enumerate(kinds):
-        name = switches[0].partition.name
-        if context.run.cancelled():
-            return
-        context.run.progress(f"{name} alone ({kind_index + 1} of {count})", kind_index / count)
-        kind_options = replace(options, budget_s=max(left_s, options.budget_s / 100) / (count - kind_index))
-        kind_context = context.part(kind_index / count, (kind_index + 1) / count, f"{name} alone: ")
-        spent_s, stopped = yield from _PartitionKind(program, switches, kind_options, kind_context).measure()
-        left_s -= spent_s
-        stopped.raise_interrupt()
-        if stopped is Stop.CANCELLED:
-            return
+    program, run = variants.program, context.run
+    if not program.switches:
+        return
+    kinds = run.executor.run_untimed(lambda: distinct(program))
+    dispatch_s = options.budget_s / (len(kinds) + 1)
+    left_s = kinds_s = options.budget_s - dispatch_s
+    try:
+        for index, switches in enumerate(kinds):
+            if run.cancelled():
+                return
+            name = switches[0].partition.name
+            run.progress(f"{name} alone ({index + 1} of {len(kinds)})", index / len(kinds))
+            kind_options = replace(options, budget_s=max(left_s, kinds_s / 100) / (len(kinds) - index))
+            kind_context = context.part(index / len(kinds), (index + 1) / len(kinds), f"{name} alone: ")
+            try:
+                rounds = _measure_kind(program, switches, kind_options, kind_context, results)
+            except CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
+                results.diagnostics.append(_kind_failed(switches[0], error))
+                continue
+            if rounds is not None:
+                left_s -= rounds.spent_s
+                rounds.stopped.raise_interrupt()
+                if rounds.stopped is Stop.CANCELLED:
+                    return
+        if not run.cancelled():
+            run.progress("dispatch of the cut graph", 1.0)
+            _measure_dispatch(variants, replace(options, budget_s=dispatch_s), context, results)
+    finally:
+        program.apply_artifacts()
+        program.select_regional(on=True)
 
 
 def distinct(program: Program) -> list[list[Switch]]:
@@ -109,112 +103,94 @@ def as_in_the_call() -> Iterator[None]:
         yield
 
 
-@dataclass
-class _PartitionKind:
-    """One kind of partition being measured."""
+def _measure_kind(
+    program: Program,
+    switches: Sequence[Switch],
+    options: BenchmarkOptions,
+    context: MeasureContext,
+    results: Results,
+) -> RoundsResult | None:
+    """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
+    untimed, cancelled = context.run.executor.run_untimed, context.run.cancelled
+    recorded = untimed(lambda: record_inputs(program, switches))
+    switch, args = recorded.switch, recorded.args
+    if switch is None or args is None:
+        results.partition_timings += [_not_run_timing(program, switch) for switch in switches]
+        return None
+    name, check = switch.partition.name, None
+    # Not around the call itself: in another mode it would be traced again.
+    with as_in_the_call():
+        if switch.artifact is not None:
+            check = untimed(lambda: check_partition(program, switch, args, name, cancelled))
+        calls = untimed(lambda: timed_calls(switch, args))
+    if check is not None:
+        results.partition_numerics += check.rows
+        results.cures[name] = check.cure
+    numerics = {} if check is None else {COMPILED: check.verdict}
+    with as_in_the_call():
+        rounds = measure_rounds(calls, options, context, baseline=VariantName.EAGER, numerics=numerics)
+    timings = {timing.variant: timing for timing in rounds.timings}
+    if VariantName.EAGER in timings:
+        measured = _timing(switch, timings[VariantName.EAGER], timings.get(COMPILED), check)
+        for other in switches:
+            labelled = replace(measured, runs=recorded.runs[other], **_labels(program, other))
+            results.partition_timings.append(labelled if other is switch else replace(labelled, measured_as=name))
+    return rounds.result
 
-    program: Program
-    switches: Sequence[Switch]
-    options: BenchmarkOptions
-    context: MeasureContext
 
-    def measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
-        """Check and measure; return the seconds spent and why it ended."""
-        try:
-            return (yield from self._measure())
-        except CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
-            why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
-            piece, name = self.switches[0].piece, self.switches[0].partition.name
-            diagnostic = Diagnostic(
-                DiagnosticCode.VARIANT_FAILED,
-                f"Partition {name} alone: {why}",
-                Severity.ERROR,
-                region=piece.claim.region,
-                graph=piece.graph_id,
-            )
-            yield PartitionResults(diagnostics=(diagnostic,))
-            return 0.0, Stop.FAILED
+def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:
+    why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
+    return Diagnostic(
+        DiagnosticCode.VARIANT_FAILED,
+        f"Partition {switch.partition.name} alone: {why}",
+        Severity.ERROR,
+        region=switch.piece.claim.region,
+        graph=switch.piece.graph_id,
+    )
 
-    def _measure(self) -> Generator[PartitionResults, None, tuple[float, Stop]]:
-        untimed, cancelled = self.context.run.executor.run_untimed, self.context.run.cancelled
-        recorded = untimed(lambda: record_inputs(self.program, self.switches))
-        switch, args = recorded.switch, recorded.args
-        if switch is None or args is None:
-            yield PartitionResults(timings=tuple(self._not_run_timing(switch) for switch in self.switches))
-            return 0.0, Stop.PRECISE
-        name, check = switch.partition.name, None
-        # Not around the call itself: in another mode it would be traced again.
-        with as_in_the_call():
-            if switch.artifact is not None:
-                check = untimed(lambda: check_partition(self.program, switch, args, name, cancelled))
-            calls = untimed(lambda: timed_calls(switch, args))
-        verdict = NumericsVerdict.NOT_CHECKED
-        if check is not None:
-            verdict = check.verdict
-            yield PartitionResults(numerics=tuple(check.rows), cures={name: check.cure})
-        with as_in_the_call():
-            rounds = measure_rounds(
-                calls, self.options, self.context, baseline=VariantName.EAGER, numerics={COMPILED: verdict}
-            )
-        timings = {timing.variant: timing for timing in rounds.timings}
-        if VariantName.EAGER in timings:
-            yield PartitionResults(
-                tuple(self._timings(recorded, timings[VariantName.EAGER], timings.get(COMPILED), check))
-            )
-        return rounds.result.spent_s, rounds.result.stopped
 
-    def _timings(
-        self, recorded: Recorded, eager: Timing, compiled: Timing | None, check: Check | None
-    ) -> Iterator[PartitionTiming]:
-        """Yield the timing of every partition of the kind."""
-        assert recorded.switch is not None  # noqa: S101 - nothing can be measured without recorded inputs
-        name = recorded.switch.partition.name
-        artifact = recorded.switch.artifact
-        worst = check.worst if check is not None else None
-        timing = PartitionTiming(
-            partition=name,
-            region="",
-            phase=eager.phase,
-            eager_s=eager.median_s,
-            eager_iqr_s=eager.iqr_s,
-            samples=len(eager.samples_s),
-            warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
-        )
-        if compiled is not None and artifact is not None:
-            timing = replace(
-                timing,
-                compiled_s=compiled.median_s,
-                compiled_iqr_s=compiled.iqr_s,
-                speedup=compiled.speedup,
-                speedup_low=compiled.speedup_low,
-                speedup_high=compiled.speedup_high,
-                verdict=compiled.verdict,
-                numerics=compiled.numerics,
-                bitwise=check.bitwise if check is not None else None,
-                worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
-            )
-        for switch in self.switches:
-            row = replace(timing, runs=recorded.runs[switch], artifact=self._stored_key(switch), **self._labels(switch))
-            yield row if switch is recorded.switch else replace(row, measured_as=name)
+def _timing(switch: Switch, eager: Timing, compiled: Timing | None, check: Check | None) -> PartitionTiming:
+    """Return the timing of the partition that was measured, to be labelled for each of its kind."""
+    worst = check.worst if check is not None else None
+    timing = PartitionTiming(
+        partition="",
+        region="",
+        phase=eager.phase,
+        eager_s=eager.median_s,
+        eager_iqr_s=eager.iqr_s,
+        samples=len(eager.samples_s),
+        warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
+    )
+    if compiled is None or switch.artifact is None:
+        return timing
+    return replace(
+        timing,
+        compiled_s=compiled.median_s,
+        compiled_iqr_s=compiled.iqr_s,
+        speedup=compiled.speedup,
+        speedup_low=compiled.speedup_low,
+        speedup_high=compiled.speedup_high,
+        verdict=compiled.verdict,
+        numerics=compiled.numerics,
+        bitwise=check.bitwise if check is not None else None,
+        worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
+    )
 
-    def _not_run_timing(self, switch: Switch) -> PartitionTiming:
-        key = self._stored_key(switch)
-        why = ("the call does not reach it: a branch not taken",)
-        return PartitionTiming(**self._labels(switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, artifact=key, warnings=why)
 
-    def _stored_key(self, switch: Switch) -> str | None:
-        """Return the key of a partition's artifact in the record, even if the artifact refused the inputs."""
-        key = self.program.keys().get(switch, "")
-        return key if key in self.program.store.artifacts else None
+def _not_run_timing(program: Program, switch: Switch) -> PartitionTiming:
+    why = ("the call does not reach it: a branch not taken",)
+    return PartitionTiming(**_labels(program, switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, warnings=why)
 
-    def _labels(self, switch: Switch) -> dict[str, Any]:
-        return {
-            "partition": switch.partition.name,
-            "region": switch.piece.claim.region,
-            "phase": Phase(Direction.of_graph(switch.piece.graph_id)),
-        }
+
+def _labels(program: Program, switch: Switch) -> dict[str, Any]:
+    """Return what a timing says about its partition; the artifact's key even if that refused the inputs."""
+    key = program.keys().get(switch, "")
+    return {
+        "partition": switch.partition.name,
+        "region": switch.piece.claim.region,
+        "phase": Phase(Direction.of_graph(switch.piece.graph_id)),
+        "artifact": key if key in program.store.artifacts else None,
+    }
 
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
@@ -245,6 +221,23 @@ def _log_writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
     finally:
         undo.restore()
     return undo
+
+
+def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext, results: Results) -> None:
+    """Measure the cut graph with every region eager against the graph as captured."""
+    for switch in variants.program.switches:
+        switch.use_eager()
+    calls = [variants.get(AOT_EAGER), replace(variants.get(REGIONAL), name=CUT_GRAPH)]
+    try:
+        with variants.call.restoring():
+            results.cut = run_rounds(
+                calls, options, baseline=AOT_EAGER, clock=context.clock, context=context.run.silent()
+            )
+    except MeasureError as error:
+        message = f"The cut graph with eager regions: {error}"
+        results.diagnostics.append(Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR))
+    else:
+        results.cut.stopped.raise_interrupt()
 
 
 EAGER, AOT_EAGER, REGIONAL, FULL = VariantName.EAGER, VariantName.AOT_EAGER, VariantName.REGIONAL, VariantName.FULL

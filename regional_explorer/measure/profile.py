@@ -16,7 +16,6 @@ from torch import fx
 
 from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import BenchmarkOptions, Stop
@@ -254,7 +253,7 @@ class _ProfileRun:
 
     def _profile_round(self) -> None:
         """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
-        aot_eager = self._aot_eager_call()
+        aot_eager = self.variants.get(VariantName.AOT_EAGER)
         with self.variants.call.restoring():
             for with_marks in (False, True) if len(self.rounds) % 2 else (True, False):
                 if with_marks:
@@ -282,11 +281,11 @@ class _ProfileRun:
         """Run the call once op by op, to count the bytes that each op moves."""
         counters = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
         with self.variants.call.restoring():
-            self._run_with(self._aot_eager_call(), {name: counter.boxed_run for name, counter in counters.items()})
+            self._run_with(
+                self.variants.get(VariantName.AOT_EAGER),
+                {name: counter.boxed_run for name, counter in counters.items()},
+            )
         self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
-
-    def _aot_eager_call(self) -> TimedCall:
-        return timed_call(self.variants.call, self.variants.get(VariantName.AOT_EAGER))
 
     def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
         """Run the call with other implementations of the captured graphs; return the marks around its phases."""

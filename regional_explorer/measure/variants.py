@@ -8,28 +8,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import traceable
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.timing import BY_TORCH, CompileCost, VariantName
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
 from regional_explorer.torch_api.upstream import HAS_LITE_MODE
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One variant: ``select`` makes it the live implementation, ``forward`` then makes the call."""
-
-    name: VariantName
-    forward: Callable[[], Any]
-    backward: Callable[[Any], Any] | None
-    select: Callable[[], None]
-    function: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -65,19 +57,41 @@ class Variants:
             excluded = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
         return [name for name in names if name not in excluded]
 
-    def get(self, name: VariantName) -> Variant:
-        """Return the variant ``name``; those of ``BY_TORCH`` need ``compile`` first."""
-        function = self._variant_function(name)
-        return Variant(
+    def get(self, name: VariantName) -> TimedCall:
+        """Return the variant ``name`` as a call to time; those of ``BY_TORCH`` need ``compile`` first."""
+        call, function, threads = self.call, self.function(name), torch.get_num_threads()
+        # Autocast keeps casts of weights until its outermost block ends. Here each call casts again, as each step of a
+        # training loop does; else only the first variant of a round would cast.
+        casting = call.modes.casts
+
+        def before() -> None:
+            if casting:
+                torch.clear_autocast_cache()
+            if call.stateful:
+                call.restore()
+
+        def select() -> None:
+            self.select(name)
+            # The user's code may set another number: all variants run with the same.
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+
+        return TimedCall(
             name=name,
-            forward=lambda: self.call.forward(function),
-            backward=self.call.backward if self.call.grad else None,
-            select=lambda: self.program.select_regional(on=name is not VariantName.AOT_EAGER),
-            function=function,
+            forward=lambda: call.forward(function),
+            backward=call.backward if call.grad else None,
+            # Else there is nothing to restore: the call neither changes tensors nor draws random numbers.
+            before=before if casting or call.stateful else do_nothing,
+            select=select,
         )
 
-    def _variant_function(self, name: VariantName) -> Callable[..., Any]:
-        if name is VariantName.EAGER:
+    def select(self, name: VariantName) -> None:
+        """Let the captured graphs run as in the variant ``name``."""
+        self.program.select_regional(on=name != VariantName.AOT_EAGER)
+
+    def function(self, name: VariantName) -> Callable[..., Any]:
+        """Return the function that makes the call as the variant ``name``, once that is selected."""
+        if name == VariantName.EAGER:
             return self.call.fn
         return self._compiled[name].function if name in BY_TORCH else self.program.capture.run
 
@@ -141,7 +155,7 @@ class Variants:
 
     def given_up(self) -> set[VariantName]:
         """Return the variants that Dynamo traced again during measurements, now or before, until it gave up."""
-        return {name for name in self._retraced if has_given_up(self._variant_function(name))}
+        return {name for name in self._retraced if has_given_up(self.function(name))}
 
     def close(self) -> None:
         """Free what torch compiled, and what it keeps for each compile."""

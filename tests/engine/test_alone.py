@@ -10,7 +10,6 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.program import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
-from regional_explorer.measure.benchmark import timed_call
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.record.timing import Phase, VariantName
@@ -262,7 +261,7 @@ def test_buffers_and_version_counters_stay():
 def test_under_autocast_every_call_pays_for_its_own_casts():
     with torch.autocast("cpu", torch.bfloat16):
         ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),))
-        seat = timed_call(ex.live.call, ex.live.variants.get(VariantName.EAGER))
+        seat = ex.live.variants.get(VariantName.EAGER)
         casts = []
         for _ in range(3):
             seat.before()
