@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.config import check_key, check_value, parse_value
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError, InvalidConfigValueError, RegionalExplorerError, SelectorError
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import DEFAULT, Plan
 from regional_explorer.record.region_code import PartitionCode, nodes_of_region, qualified_names, region_code
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.ui.jobs import Debounce, Heartbeat, Jobs, Loop, Throttle
+from regional_explorer.ui.jobs import DELAY_S, Heartbeat, Jobs, Latest, Loop
 from regional_explorer.ui.marking import proposed_name
 from regional_explorer.ui.state import SELECTION, PanelState, Problem, Setting
 
@@ -58,16 +59,12 @@ class OpenCode:
         unread = (part for part in session.partitions if part.region == code.region and part.id not in read_ids)
         return sum(bool(state.target) or part.artifact is not None for part in unread)
 
-    def reader(self, state: PanelState) -> Callable[[Exploration, Callable[[], bool], Throttle], None]:
-        """Return a job that reads the code of the region that is open in ``state``."""
-        region, target, plan = state.opened or "", state.target, state.plan
-
-        def read_code(exploration: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
-            code = exploration.code(region, target=target or None, cancelled=cancelled, progress=progress)
-            if target:
-                self._code_for_targets[region, target] = plan, ShownCode(region, code.partitions, code.note)
-
-        return read_code
+    def read(self, exploration: Exploration, state: PanelState, run: Run) -> None:
+        """Read the code of the region that is open in ``state``; this is a job."""
+        region, target = state.opened or "", state.target
+        code = exploration.code(region, target=target or None, cancelled=run.cancelled, progress=run.progress)
+        if target:
+            self._code_for_targets[region, target] = state.plan, ShownCode(region, code.partitions, code.note)
 
 
 def read_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
@@ -112,7 +109,7 @@ class Control:
         self.heartbeat = Heartbeat()
         self.runs: tuple[Session, ...] = exploration.runs
         self.summaries = region_summaries(self.session)
-        self.debounce = Debounce()
+        self.previews = Latest(DELAY_S)
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
@@ -249,25 +246,25 @@ class Control:
 
         A proposed name is not written into the name field: that would overwrite what is being typed there.
         """
-        self.debounce.cancel()
+        self.previews.cancel()
         state, selector = self.state, self.state.selector
         if state.busy or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
             return
         name = self.name_of_mark
 
-        def preview_mark(is_latest: Callable[[], bool]) -> None:
+        def preview_mark(outdated: threading.Event) -> None:
             preview: Preview | str
             try:
                 preview = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
             except Exception as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
                 preview = Problem.of(error).text
             with self.lock:
-                if is_latest():
+                if not outdated.is_set():
                     self.update(
                         lambda state: replace(state, mark=replace(state.mark, preview=preview, previewed_name=name))
                     )
 
-        self.debounce.submit(preview_mark)
+        self.previews.submit(preview_mark)
 
     # ---------------------------------------------------------------------------------------------------------- code
 
@@ -284,7 +281,7 @@ class Control:
     def read_code(self) -> None:
         """Start a job that reads the code of the open region, unless it was read or a job is running."""
         if not self.state.busy and self.unread:
-            self.jobs.start("Read the code", self._open_code.reader(self.state))
+            self.jobs.start("Read the code", self._open_code.read)
 
 
 def _previewed(state: PanelState) -> tuple[object, ...]:

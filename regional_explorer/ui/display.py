@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from regional_explorer.style.element import markup
 from regional_explorer.tables.plan import partitions_table, regions_table
 from regional_explorer.tables.results import numerics_table, timings_table
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.jobs import Debounce, StreamProgress, Throttle
+from regional_explorer.ui.jobs import DELAY_S, Latest, StreamProgress, Throttle
 from regional_explorer.ui.state import IMPORT_RX, PanelState
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class NotebookDisplay:
         self._static_copy: DisplayHandle | None = None
         self._drawn_session: Session | None = None
         self._drawing_lock = threading.Lock()
-        self._debounce = Debounce()
+        self._static_copies = Latest(DELAY_S)
         self._panel: Panel | None = None
         self._shown_owner = ""
         self._picture_inputs: Any = None
@@ -185,9 +185,9 @@ class NotebookDisplay:
         Drawing takes up to seconds. It is done on another thread, which holds no lock that the panel needs.
         """
         if control.session is not self._drawn_session and not control.changed_by_cell:
-            self._debounce.submit(self._update_after_change)
+            self._static_copies.submit(self._update_after_change)
 
-    def _update_after_change(self, _is_latest: Callable[[], bool]) -> None:
+    def _update_after_change(self, _outdated: threading.Event) -> None:
         if not self._control.state.busy:  # drawing would disturb a benchmark; the end of the job is another change
             self._update_static_copy()
 
@@ -220,7 +220,7 @@ class NotebookDisplay:
         """Disconnect from the control, close the panel and cancel its job; the output stays as it is."""
         if self._on_change in self._control.listeners:
             self._control.listeners.remove(self._on_change)
-        self._debounce.cancel()
+        self._static_copies.cancel()
         if self._panel is not None:
             self._panel.close()
         if not self._control.listeners:

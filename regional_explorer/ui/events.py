@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.compiler.config import catalogue, check_key
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, sendable
 from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.exploration.exploration import Exploration
@@ -22,7 +23,7 @@ from regional_explorer.record.session import SHAPES, Session
 from regional_explorer.record.timing import VariantName
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.jobs import Throttle
+from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.marking import PATTERN_HINTS, proposed_name
 from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected
 from regional_explorer.ui.state import CODE, PANES, TIME, NameForm, PanelState, Setting
@@ -318,41 +319,36 @@ REGION_EVENTS: Mapping[str, EventKind] = {
 """Events of the buttons and forms that edit and mark regions."""
 
 
-def _start_benchmark(control: Control, _event: Event) -> None:
-    variants, budget_s = tuple(str(name) for name in control.state.variants), control.state.budget_s
-    control.jobs.start(
-        "Compile & measure",
-        lambda ex, cancelled, progress: ex.benchmark(
-            variants, budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
-        ),
-    )
-
-
-def _start_compile(control: Control, _event: Event) -> None:
-    control.jobs.start("Compile", lambda ex, cancelled, progress: ex.compile(cancelled=cancelled, progress=progress))
-
-
-def _start_profile(control: Control, _event: Event) -> None:
-    budget_s = control.state.budget_s
-    control.update(lambda state: state.with_pane(TIME))
-    control.jobs.start(
-        "Profile",
-        lambda ex, cancelled, progress: ex.profile(
-            budget_s, cancelled=cancelled, progress=progress, executor=control.jobs.executor
-        ),
-    )
-
-
-def _start_compile_and_read(control: Control, _event: Event) -> None:
+def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
     """Compile what is stale, then read the generated code of the open region."""
-    region = control.state.opened
+    ex.compile(cancelled=run.cancelled, progress=run.progress)
+    if state.opened is not None and not run.cancelled():
+        ex.code(state.opened, cancelled=run.cancelled, progress=run.progress)
 
-    def compile_and_read(ex: Exploration, cancelled: Callable[[], bool], progress: Throttle) -> None:
-        ex.compile(cancelled=cancelled, progress=progress)
-        if region is not None and not cancelled():
-            ex.code(region, cancelled=cancelled, progress=progress)
 
-    control.jobs.start("Compile", compile_and_read)
+JOBS: Mapping[str, tuple[str, Work]] = {
+    "measure": (
+        "Compile & measure",
+        lambda ex, state, run: ex.benchmark(
+            state.variants, state.budget_s, cancelled=run.cancelled, progress=run.progress, executor=run.executor
+        ),
+    ),
+    "compile": ("Compile", lambda ex, _, run: ex.compile(cancelled=run.cancelled, progress=run.progress)),
+    "profile": (
+        "Profile",
+        lambda ex, state, run: ex.profile(
+            state.budget_s, cancelled=run.cancelled, progress=run.progress, executor=run.executor
+        ),
+    ),
+    "compile code": ("Compile", _compile_and_read),
+}
+"""The jobs by the event that starts them: what they are called, and what they do."""
+
+
+def _start_job(control: Control, event: Event) -> None:
+    if event.do == "profile":
+        control.update(lambda state: state.with_pane(TIME))
+    control.jobs.start(*JOBS[event.do])
 
 
 def _set_budget(control: Control, event: Event) -> None:
@@ -374,13 +370,11 @@ def retrace(control: Control, shapes: str) -> None:
     """Start a job that traces the call again with these ``shapes``, unless it was traced with them."""
     if shapes == control.session.shapes:
         return
-    dynamic = SHAPES[shapes]
-    with control.lock:
-        control.jobs.start(
-            "Trace again",
-            lambda ex, cancelled, progress: ex.retrace(dynamic=dynamic, cancelled=cancelled, progress=progress),
-        )
-        control.update(lambda state: replace(state, retracing=shapes))
+    control.jobs.start(
+        "Trace again",
+        lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], cancelled=run.cancelled, progress=run.progress),
+        shapes=shapes,
+    )
 
 
 def _choose_target(control: Control, event: Event) -> None:
@@ -389,11 +383,8 @@ def _choose_target(control: Control, event: Event) -> None:
 
 
 JOB_EVENTS: Mapping[str, EventKind] = {
-    "measure": EventKind(_start_benchmark),
-    "compile": EventKind(_start_compile),
-    "profile": EventKind(_start_profile),
+    **dict.fromkeys(JOBS, EventKind(_start_job)),
     "code": EventKind(lambda control, _: control.read_code()),
-    "compile code": EventKind(_start_compile_and_read),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
     "budget": EventKind(_set_budget, value=is_text),
     "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),

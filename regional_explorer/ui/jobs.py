@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeVar
 
 import torch
 
 from regional_explorer.capture.call import Modes
-from regional_explorer.compiler.run import SAME_THREAD, Executor
+from regional_explorer.compiler.run import SAME_THREAD, Executor, Run
 from regional_explorer.errors import BusyError
-from regional_explorer.ui.state import PanelState, Problem
+from regional_explorer.ui.state import Job, PanelState, Problem
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -54,38 +54,6 @@ class ThreadModes:
             work()
 
 
-class Worker:
-    """Runs one job at a time, each on a new thread."""
-
-    def __init__(self, modes: ThreadModes) -> None:
-        self._modes = modes
-        self._thread: threading.Thread | None = None
-        self._cancelled = threading.Event()
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Start ``work``, which must not raise and should check ``cancelled`` regularly."""
-        self._cancelled = threading.Event()
-        # A daemon: a compile that takes long must not keep the kernel from ending.
-        thread = threading.Thread(target=self._modes.run, args=(work,), name="regional_explorer", daemon=True)
-        thread.start()
-        self._thread = thread
-
-    def cancel(self) -> None:
-        """Ask the job to stop at its next check of ``cancelled``."""
-        self._cancelled.set()
-
-    def cancelled(self) -> bool:
-        """Return whether the job was asked to stop."""
-        return self._cancelled.is_set()
-
-    def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the job to end; return whether it ended in time."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-
 T = TypeVar("T")
 
 _CANCEL_POLL_S = 0.1
@@ -96,7 +64,10 @@ class Loop(Protocol):
     """The event loop of the main thread (tornado's, in a kernel)."""
 
     def add_callback(self, callback: Callable[[], object]) -> None:
-        """Schedule ``callback`` on the main thread."""
+        """Schedule ``callback`` on the main thread; any thread may ask for it."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> object:
+        """Schedule ``callback`` on the main thread, the only one that may ask for it, in ``delay_s`` seconds."""
 
 
 class MainThread:
@@ -200,7 +171,8 @@ MAX_UNANSWERED = 12
 class Heartbeat:
     """Pings the pages while a job runs, and reports when they stop replying.
 
-    ``pings`` are functions that ping a page, one per panel.
+    It does so on the loop of the main thread, between cells: where the kernel handles messages on that thread, no reply
+    arrives while a cell runs. ``pings`` are functions that ping a page, one per panel.
     """
 
     def __init__(self) -> None:
@@ -217,28 +189,16 @@ class Heartbeat:
         """Restart the count of missing replies: a cell has run, and replies may be queued behind it."""
         self._unanswered_pings = 0
 
-    def start(self, wait_for_main_thread: Callable[[], None], on_lost: Callable[[], None]) -> None:
+    def start(self, loop: Loop, on_lost: Callable[[], None]) -> None:
         """Ping until ``stop``; call ``on_lost`` once when no page replies any more.
 
-        A page that never replied is ignored. ``wait_for_main_thread`` is called before each ping: where the kernel
-        handles messages on that thread, no reply arrives while a cell runs.
+        A page that never replied is ignored.
         """
         self.stop()
-        self._unanswered_pings, self._stopped = 0, threading.Event()
-        name = "regional_explorer heartbeat"
-        threading.Thread(
-            target=self._ping_pages, args=(self._stopped, wait_for_main_thread, on_lost), name=name, daemon=True
-        ).start()
+        self._unanswered_pings = 0
+        self._stopped = stopped = threading.Event()
 
-    def stop(self) -> None:
-        """Stop pinging."""
-        self._stopped.set()
-
-    def _ping_pages(
-        self, stopped: threading.Event, wait_for_main_thread: Callable[[], None], on_lost: Callable[[], None]
-    ) -> None:
-        while not stopped.wait(INTERVAL_S):
-            wait_for_main_thread()
+        def ping_pages() -> None:
             if stopped.is_set():
                 return
             if self._has_replied and self._unanswered_pings >= MAX_UNANSWERED:
@@ -247,6 +207,13 @@ class Heartbeat:
             self._unanswered_pings += 1
             for ping in list(self.pings):
                 ping()
+            loop.call_later(INTERVAL_S, ping_pages)
+
+        loop.add_callback(lambda: loop.call_later(INTERVAL_S, ping_pages))
+
+    def stop(self) -> None:
+        """Stop pinging."""
+        self._stopped.set()
 
 
 REPORT_INTERVAL_S = 0.25
@@ -322,68 +289,47 @@ class JobOwner(Protocol):
         """Read the results of the job from the exploration."""
 
 
+Work = Callable[["Exploration", PanelState, Run], object]
+"""What a job does, with the state at its start."""
+
+
 class Jobs:
     """Runs one job at a time, and shows its progress and how it ended in the state of ``control``."""
 
     def __init__(self, control: JobOwner) -> None:
         self._control = control
+        self._modes = ThreadModes.current()
+        self._thread: threading.Thread | None = None
+        self._cancelled = threading.Event()
         self._stop_note = CANCELLED_NOTE
         self._interrupts: JobInterrupts | None = None
-        self._worker = Worker(ThreadModes.current())
 
-    def start(self, name: str, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        """Start ``work(exploration, cancelled, progress)`` on the worker thread.
+    def start(self, name: str, work: Work, *, shapes: str = "") -> None:
+        """Start ``work`` on a thread of its own; the state shows ``shapes`` as those that it traces the call with.
 
         Raises:
             BusyError: a job is running.
         """
-        with self._starting(name):
-            self._stop_note = CANCELLED_NOTE
-            self._interrupts = self._watch_interrupts()
-            self._control.heartbeat.start(self._wait_for_main_thread, self._abandon_job)
-            self._worker.start(lambda: self._run_job(work))
+        with self._starting(name, shapes=shapes):
+            loop, cancelled = self._control.main_loop(), self._cancelled.is_set
+            executor: Executor = SAME_THREAD
+            if loop is not None:
+                executor = MainThread(loop, cancelled)
+                self._interrupts = JobInterrupts(
+                    loop, lambda: self._stop(INTERRUPTED_NOTE), lambda: self.cancel(INTERRUPTED_NOTE)
+                )
+                self._interrupts.start()
+                self._control.heartbeat.start(loop, lambda: self.cancel(ABANDONED_NOTE))
+            run, state = Run(cancelled, Throttle(self._show_progress), executor), self._control.state
 
-    @contextmanager
-    def _starting(self, name: str, *, in_cell: bool = False) -> Iterator[None]:
-        """Context manager around what starts a job: the state has the job, unless something fails."""
-        with self._control.lock:
-            if self._control.state.busy:
-                raise BusyError("Another job is running. Cancel it or wait for it to finish.")
-            try:
-                self._control.update(lambda state: state.started(name, in_cell=in_cell))
-                yield
-            except BaseException:
-                self._stop_watching()
-                self._control.update(PanelState.ended)
-                raise
+            def do_work() -> None:
+                with self._ending():
+                    work(self._control.exploration, state, run)
 
-    @property
-    def executor(self) -> Executor:
-        """The executor that runs the worker's timed and untimed work on the right threads."""
-        loop = self._control.main_loop()
-        return SAME_THREAD if loop is None else MainThread(loop, self._worker.cancelled)
-
-    def _run_job(self, work: Callable[[Exploration, Callable[[], bool], Throttle], Any]) -> None:
-        note, problem = "", None
-        try:
-            work(self._control.exploration, self._worker.cancelled, Throttle(self._on_progress))
-        except KeyboardInterrupt:  # sent to the kernel while the work ran on the main thread
-            note = INTERRUPTED_NOTE
-        except BaseException as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
-            # A measurement that is cancelled while it waits for the main thread raises CancelledError.
-            problem = None if isinstance(error, CancelledError) and self._worker.cancelled() else Problem.of(error)
-        finally:
-            self._stop_watching()
-            if self._worker.cancelled():
-                note = self._stop_note
-            self._end_job(note, problem)
-
-    def _stop_watching(self) -> None:
-        """Stop waiting for interrupts of the kernel, and for pages that close."""
-        self._control.heartbeat.stop()
-        if self._interrupts is not None:
-            self._interrupts.stop()
-            self._interrupts = None
+            # A daemon: a compile that takes long must not keep the kernel from ending.
+            thread = threading.Thread(target=self._modes.run, args=(do_work,), name="regional_explorer", daemon=True)
+            thread.start()
+            self._thread = thread
 
     @contextmanager
     def running_in_cell(self, name: str) -> Iterator[Throttle]:
@@ -394,22 +340,54 @@ class Jobs:
         """
         with self._starting(name, in_cell=True):
             pass
+        with self._ending(in_cell=True):
+            yield Throttle(self._show_progress)
+
+    @contextmanager
+    def _starting(self, name: str, *, in_cell: bool = False, shapes: str = "") -> Iterator[None]:
+        """Context manager around what starts a job: the state has the job, unless something fails."""
+        with self._control.lock:
+            if self._control.state.busy:
+                raise BusyError("Another job is running. Cancel it or wait for it to finish.")
+            self._cancelled, self._stop_note = threading.Event(), CANCELLED_NOTE
+            try:
+                self._control.update(lambda state: state.started(Job(name, in_cell=in_cell, shapes=shapes)))
+                yield
+            except BaseException:
+                self._stop_watching()
+                self._control.update(PanelState.ended)
+                raise
+
+    @contextmanager
+    def _ending(self, *, in_cell: bool = False) -> Iterator[None]:
+        """Context manager around a job: afterwards its results are read, and the state says how it ended.
+
+        Only a cell's errors propagate: behind the last frame of a thread nobody would show them.
+        """
         note, problem = "", None
         try:
-            yield Throttle(self._on_progress)
-        except KeyboardInterrupt:
+            yield
+        except KeyboardInterrupt:  # of the cell, or sent to the kernel while a job's work ran on the main thread
             note = INTERRUPTED_NOTE
-            raise
-        except Exception as error:
-            problem = Problem.of(error)
-            raise
+            if in_cell:
+                raise
+        except BaseException as error:
+            # A measurement that is cancelled while it waits for the main thread raises CancelledError.
+            problem = None if isinstance(error, CancelledError) and self._cancelled.is_set() else Problem.of(error)
+            if in_cell:
+                raise
         finally:
-            self._end_job(note, problem)
+            self._stop_watching()
+            self._show_end(self._stop_note if self._cancelled.is_set() else note, problem)
 
-    def _on_progress(self, doing: str, fraction: float) -> None:
-        self._control.update(lambda state: state.progressed(doing, fraction))
+    def _stop_watching(self) -> None:
+        """Stop waiting for interrupts of the kernel, and for pages that close."""
+        self._control.heartbeat.stop()
+        if self._interrupts is not None:
+            self._interrupts.stop()
+            self._interrupts = None
 
-    def _end_job(self, note: str, problem: Problem | None) -> None:
+    def _show_end(self, note: str, problem: Problem | None) -> None:
         with self._control.lock:
             try:
                 self._control.read_exploration()
@@ -418,71 +396,74 @@ class Jobs:
             finally:  # also after an interrupt of the kernel
                 self._control.update(lambda state: state.ended(note, problem))
 
-    def _abandon_job(self) -> None:
-        """Cancel the job of a panel that no page shows any more."""
-        self._cancel_job(ABANDONED_NOTE)
+    def _show_progress(self, doing: str, fraction: float) -> None:
+        self._change_job(doing=doing, fraction=min(1.0, max(0.0, fraction)))
 
-    def _watch_interrupts(self) -> JobInterrupts | None:
-        """Let an interrupt of the kernel cancel the job, where there is a kernel."""
-        loop = self._control.main_loop()
-        if loop is None:
-            return None
-        interrupts = JobInterrupts(loop, self._stop_after_interrupt, lambda: self._cancel_job(INTERRUPTED_NOTE))
-        interrupts.start()
-        return interrupts
+    def _change_job(self, **fields: Any) -> None:
+        self._control.update(
+            lambda state: state if state.job is None else replace(state, job=replace(state.job, **fields))
+        )
 
-    def _wait_for_main_thread(self) -> None:
-        """Block until the main thread's event loop has run a callback."""
-        if (loop := self._control.main_loop()) is not None:
-            callback_ran = threading.Event()
-            loop.add_callback(callback_ran.set)
-            callback_ran.wait()
+    def _stop(self, note: str) -> None:
+        self._stop_note = note
+        self._cancelled.set()
 
-    def cancel(self) -> None:
-        """Ask the job on the worker thread to stop."""
-        self._cancel_job(CANCELLED_NOTE)
-
-    def _stop_after_interrupt(self) -> None:
-        self._stop_note = INTERRUPTED_NOTE
-        self._worker.cancel()
-
-    def _cancel_job(self, note: str) -> None:
+    def cancel(self, note: str = CANCELLED_NOTE) -> None:
+        """Ask the job on the thread to stop; ``note`` is shown once it has."""
         with self._control.lock:
-            if self._control.state.job is not None and not self._control.state.job.in_cell:
-                self._stop_note = note
-                self._worker.cancel()
-                self._control.update(PanelState.cancelling)
+            job = self._control.state.job
+            if job is not None and not job.in_cell:
+                self._stop(note)
+                self._change_job(cancelling=True)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the worker's job to end; return whether it ended in time."""
-        return self._worker.join(timeout_s)
+        """Wait for the job on the thread to end; return whether it ended in time."""
+        return has_ended(self._thread, timeout_s)
+
+
+def has_ended(thread: threading.Thread | None, timeout_s: float | None) -> bool:
+    """Wait for ``thread`` to end, if there is one; return whether it ended in time."""
+    if thread is not None:
+        thread.join(timeout_s)
+    return thread is None or not thread.is_alive()
 
 
 DELAY_S = 0.25
+"""Seconds for which a person must pause before what was typed is worked on."""
 
 
-class Debounce:
-    """Runs the most recently submitted work on its own thread, after a delay without further submissions."""
+class Latest:
+    """Runs what was submitted last, one at a time, each on a thread that ends with it.
 
-    def __init__(self, delay_s: float = DELAY_S) -> None:
+    Work begins ``delay_s`` seconds after it was submitted, unless newer work was submitted until then. It gets an event
+    that is set as soon as it is outdated.
+    """
+
+    def __init__(self, delay_s: float = 0.0) -> None:
         self._delay_s = delay_s
-        self._timer: threading.Timer | None = None
+        self._turn = threading.Lock()
+        self._outdated = threading.Event()
+        self._thread: threading.Thread | None = None
 
-    def submit(self, work: Callable[[Callable[[], bool]], None]) -> None:
-        """Schedule ``work`` in place of earlier work; it gets a function that returns if it is still the latest."""
+    def submit(self, work: Callable[[threading.Event], None]) -> None:
+        """Run ``work`` in place of earlier work; it must not raise."""
         self.cancel()
-        timer = threading.Timer(self._delay_s, lambda: work(lambda: self._timer is timer))
-        timer.name, timer.daemon = "regional_explorer debounce", True
-        self._timer = timer
-        timer.start()
+        self._outdated = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(work, self._outdated), name="regional_explorer latest", daemon=True
+        )
+        self._thread.start()
 
     def cancel(self) -> None:
-        """Discard the submitted work."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Discard the submitted work, or tell it that it is outdated if it has begun."""
+        self._outdated.set()
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait until the submitted work has run."""
-        if self._timer is not None:
-            self._timer.join(timeout_s)
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until no work is running or waiting; return whether that is so."""
+        return has_ended(self._thread, timeout_s)
+
+    def _run(self, work: Callable[[threading.Event], None], outdated: threading.Event) -> None:
+        outdated.wait(self._delay_s)
+        with self._turn:
+            if not outdated.is_set():
+                work(outdated)

@@ -133,8 +133,15 @@ def _header(session: Session, plan: Plan, owner: str, *, shapes: str, busy: bool
 
 
 def _header_inputs(shown: Shown) -> dict[str, Any]:
-    shapes, busy = shown.state.retracing or shown.session.shapes, shown.state.busy
-    return {"session": shown.session, "plan": shown.state.plan, "owner": shown.owner, "shapes": shapes, "busy": busy}
+    job = shown.state.job
+    shapes = job.shapes if job is not None and job.shapes else shown.session.shapes
+    return {
+        "session": shown.session,
+        "plan": shown.state.plan,
+        "owner": shown.owner,
+        "shapes": shapes,
+        "busy": shown.state.busy,
+    }
 
 
 def _config_inputs(shown: Shown) -> dict[str, Any]:
@@ -367,7 +374,7 @@ class Panel(ElementTree):
             self.control.listeners.remove(self.show)
             self.control.heartbeat.pings.remove(self.ping)
         if not self.control.listeners:
-            self.control.debounce.cancel()
+            self.control.previews.cancel()
         for view in (self.source, self.code):
             view.unlink()
         for widget in (self.graph, self.source, self.code, self):

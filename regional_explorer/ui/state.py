@@ -36,13 +36,18 @@ class InvalidInput:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job. With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it."""
+    """A running job.
+
+    With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. ``shapes`` are those that it
+    traces the call with, empty if it does something else.
+    """
 
     name: str
     doing: str = ""
     fraction: float = 0.0
     cancelling: bool = False
     in_cell: bool = False
+    shapes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,7 @@ class PanelState:
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
     next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
-    shown there, empty for the code that was compiled. ``retracing`` are the shapes that the job traces the call with,
-    empty if it does something else.
+    shown there, empty for the code that was compiled.
     """
 
     plan: Plan
@@ -119,7 +123,6 @@ class PanelState:
     budget_s: float = DEFAULT_BUDGET_S
     pane: str = SOURCE
     target: str = ""
-    retracing: str = ""
 
     @property
     def busy(self) -> bool:
@@ -257,22 +260,13 @@ class PanelState:
 
     # ---------------------------------------------------------------------------------------------------------- work
 
-    def started(self, name: str, *, in_cell: bool = False) -> Self:
+    def started(self, job: Job) -> Self:
         """Return the state with a new job; an earlier problem is no longer shown."""
-        return replace(self, job=Job(name, in_cell=in_cell), problem=None, note="")
-
-    def progressed(self, doing: str, fraction: float) -> Self:
-        """Return the state with the job's progress: what it is doing, and the fraction done."""
-        fraction = min(1.0, max(0.0, fraction))
-        return self if self.job is None else replace(self, job=replace(self.job, doing=doing, fraction=fraction))
-
-    def cancelling(self) -> Self:
-        """Return the state with the job marked as being cancelled."""
-        return self if self.job is None else replace(self, job=replace(self.job, cancelling=True))
+        return replace(self, job=job, problem=None, note="")
 
     def ended(self, note: str = "", problem: Problem | None = None) -> Self:
         """Return the state without a job, with a note or a problem to show."""
-        return replace(self, job=None, retracing="", note=note, problem=problem)
+        return replace(self, job=None, note=note, problem=problem)
 
     def failed(self, problem: Problem) -> Self:
         """Return the state with ``problem`` shown."""

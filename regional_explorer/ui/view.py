@@ -24,75 +24,10 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.region_code import PartitionCode, qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean_page
+from regional_explorer.ui.jobs import Latest
 
 LAYOUT_TIME_LIMIT_S = 6.0
 """How long Graphviz may take to improve a layout that is already shown."""
-
-
-class BackgroundLayout:
-    """Computes one layout at a time; a newer picture replaces one that waits, and stops the layout of an older one.
-
-    ``on_layout`` is called with the number and the scene of a picture and its placement, or None if none was found in
-    time; ``on_error`` with the number and the error if the layout or ``on_layout`` fails. ``lock`` is held during these
-    calls; callers of ``submit`` and ``cancel`` must hold it.
-    """
-
-    def __init__(
-        self,
-        lock: threading.RLock,
-        on_layout: Callable[[int, Scene, Placement | None], None],
-        on_error: Callable[[int, Exception], None],
-        *,
-        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
-        arrange: Callable[..., Placement | None] = arranged,
-    ) -> None:
-        self.time_limit_s = time_limit_s
-        self._lock = lock
-        self._on_layout = on_layout
-        self._on_error = on_error
-        self._arrange = arrange
-        self._thread = threading.Thread()
-        self._is_running = False
-        self._waiting_task: tuple[int, Scene] | None = None
-        self._stop = threading.Event()
-
-    def submit(self, number: int, scene: Scene) -> None:
-        """Compute the layout of ``scene``, the picture called ``number``, in place of those before."""
-        self._stop.set()
-        self._waiting_task = (number, scene)
-        if not self._is_running:
-            self._is_running = True
-            self._thread = threading.Thread(target=self._compute_layouts, name="arranging a graph", daemon=True)
-            self._thread.start()
-
-    def cancel(self) -> None:
-        """Stop the layout that is being computed, and discard one that waits."""
-        self._stop.set()
-        self._waiting_task = None
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until no layout is being computed; return whether that is so."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _compute_layouts(self) -> None:
-        """Compute the layout of the latest picture until there is no newer one."""
-        while True:
-            with self._lock:
-                task, self._waiting_task = self._waiting_task, None
-                self._stop = stop = threading.Event()
-                self._is_running = task is not None
-            if task is None:
-                return
-            number, scene = task
-            try:
-                placement = self._arrange(scene, time_limit_s=self.time_limit_s, stop=stop)
-                with self._lock:
-                    self._on_layout(number, scene, placement)
-            except Exception as error:  # noqa: BLE001 - newer pictures are still to be arranged, on this thread
-                with self._lock:
-                    self._on_error(number, error)
 
 
 OnMessage = Callable[[Mapping[str, Any]], None]
@@ -189,9 +124,9 @@ class GraphView(ElementTree):
         self._focus: dict[str, str] = {}
         self._picture_number = 0
         self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
-        self._background_layout = BackgroundLayout(
-            self._lock, self._on_layout, self._on_layout_error, time_limit_s=time_limit_s, arrange=arrange
-        )
+        self._time_limit_s = time_limit_s
+        self._arrange = arrange
+        self._layouts = Latest()
         self.observe(lambda _: self._draw_or_show_error(), "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
         self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
@@ -265,12 +200,12 @@ class GraphView(ElementTree):
 
     def wait_arranged(self, timeout_s: float | None = None) -> bool:
         """Wait until the layout is final; return whether it is."""
-        return self._background_layout.wait(timeout_s)
+        return self._layouts.wait(timeout_s)
 
     def close(self) -> None:
         """Close the view and stop computing its layout."""
         with self._lock:
-            self._background_layout.cancel()
+            self._layouts.cancel()
         self.wait_arranged()
         super().close()
 
@@ -379,30 +314,31 @@ class GraphView(ElementTree):
             first_places = places(scene, layers(scene))
             payload: Payload = {"number": number, "tab": self.tab, **drawing.facts, "places": first_places}
             self._picture, self._picture_number = drawing, number
-            improve = 0 < len(scene.boxes) <= MOST_ARRANGED_BOXES and self._background_layout.time_limit_s > 0
+            improve = 0 < len(scene.boxes) <= MOST_ARRANGED_BOXES and self._time_limit_s > 0
             if improve:
-                self._background_layout.submit(number, scene)
+                self._layouts.submit(lambda outdated: self._improve_layout(number, scene, outdated))
             else:
-                self._background_layout.cancel()
+                self._layouts.cancel()
             with self.hold_sync():
                 self.problem = ""
                 self.arranging = improve
                 self.payload = payload
                 self._apply_overlay()
 
-    def _on_layout(self, number: int, scene: Scene, placement: Placement | None) -> None:
-        """Show a better layout, unless there is a newer picture; called on the layout's thread."""
-        if number == self._picture_number:
-            with self.hold_sync():
-                self.arranging = False
-                if placement is not None:
-                    self.places = {"of": number, **places(scene, placement)}
-
-    def _on_layout_error(self, number: int, error: Exception) -> None:
-        """Show why there is no better layout; called on the layout's thread."""
-        if number == self._picture_number:
-            self.arranging = False
-            self._show_error(error)
+    def _improve_layout(self, number: int, scene: Scene, outdated: threading.Event) -> None:
+        """Show a better layout of the picture called ``number``, unless there is a newer one; a thread's work."""
+        try:
+            placement = self._arrange(scene, time_limit_s=self._time_limit_s, stop=outdated)
+            with self._lock, self.hold_sync():
+                if not outdated.is_set():
+                    self.arranging = False
+                    if placement is not None:
+                        self.places = {"of": number, **places(scene, placement)}
+        except Exception as error:  # noqa: BLE001 - last frame of the thread: the page shows it
+            with self._lock:
+                if not outdated.is_set():
+                    self.arranging = False
+                    self._show_error(error)
 
 
 MAX_HOVERED = 400

@@ -132,7 +132,7 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
     doing = []
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
     with held_elsewhere(convert_frame.compile_lock):
-        control.jobs.start("compile", lambda ex, cancelled, tell: ex.compile(cancelled=cancelled, progress=tell))
+        control.jobs.start("compile", lambda ex, _, run: ex.compile(cancelled=run.cancelled, progress=run.progress))
         until = time.monotonic() + 60
         while WAITING not in doing and time.monotonic() < until:
             time.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,9 @@ class MainLoop:
 
     def add_callback(self, callback: Callable[[], object]) -> None:
         self._asked.put(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        threading.Timer(delay_s, self.add_callback, [callback]).start()
 
     def run_until(self, done: Callable[[], bool], timeout_s: float = 120.0) -> None:
         ends_s = time.monotonic() + timeout_s

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +12,7 @@ from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.jobs import Debounce
+from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import elements, text, type_in
 
@@ -33,7 +32,7 @@ def possible(panel: Panel) -> set[str]:
 
 
 def preview(panel: Panel) -> str:
-    panel.control.debounce.wait(30)
+    panel.control.previews.wait(30)
     return text(panel, "preview")
 
 
@@ -219,53 +218,46 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
     assert preview(panel) == ""  # a region is selected, as a whole
 
 
-def test_only_what_was_asked_last_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on = threading.Event()
+def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
+    latest, go_on, done = Latest(), threading.Event(), []
 
-    class Held(threading.Timer):
-        """It goes off when the test says so, however long that takes here."""
+    def hold(_outdated: threading.Event) -> None:
+        go_on.wait(60)
+        done.append("hold")
 
-        def run(self) -> None:
-            go_on.wait(60)
-            super().run()
+    def work(name: str) -> Callable[[threading.Event], None]:
+        return lambda _outdated: done.append(name)
 
-    monkeypatch.setattr(threading, "Timer", Held)
-    debounce, done = Debounce(0.0), []
-
-    def work(name: str) -> Any:
-        return lambda wanted: done.append((name, wanted()))
-
+    latest.submit(hold)
     for name in ("one", "two", "three"):
-        debounce.submit(work(name))
+        latest.submit(work(name))
     go_on.set()
-    debounce.wait(60)
-    assert done == [("three", True)]
-    go_on.clear()
-    debounce.submit(work("four"))
-    debounce.cancel()
-    go_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "regional_explorer debounce":
-            thread.join(60)
-            assert not thread.is_alive()
-    assert done == [("three", True)]
+    assert latest.wait(60)
+    assert done[-1] == "three"
+    assert {"one", "two"}.isdisjoint(done)
+
+
+def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
+    latest, begun = Latest(3600.0), list[threading.Event]()
+    for _ in range(2):
+        latest.submit(begun.append)
+    latest.cancel()
+    assert latest.wait(60)
+    assert begun == []
 
 
 def test_what_is_overtaken_while_it_runs_knows() -> None:
-    debounce, begun, go_on = Debounce(0.0), threading.Event(), threading.Event()
-    shown: list[bool] = []
+    latest, begun, go_on = Latest(), threading.Event(), threading.Event()
+    knows: list[bool] = []
 
-    def work(wanted: Any) -> None:
+    def work(outdated: threading.Event) -> None:
         begun.set()
         go_on.wait(5)
-        shown.append(wanted())
+        knows.append(outdated.is_set())
 
-    debounce.submit(work)
+    latest.submit(work)
     assert begun.wait(5)
-    debounce.cancel()
+    latest.cancel()
     go_on.set()
-    for _ in range(100):
-        if shown:
-            break
-        time.sleep(0.01)
-    assert shown == [False]
+    assert latest.wait(60)
+    assert knows == [True]

@@ -2,90 +2,97 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
-from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.ui import jobs
 from regional_explorer.ui.jobs import ABANDONED_NOTE, Heartbeat
 from regional_explorer.ui.panel import Panel
 from tests.ui.conftest import BlockedWork
+from tests.ui.main_loop import MainLoop
 
 
-@pytest.fixture(autouse=True)
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
+class Beats:
+    """A main thread that has time for one callback at a time, when the test says so, and a heartbeat on it."""
+
+    def __init__(self) -> None:
+        self.heartbeat = Heartbeat()
+        self.asked: list[Callable[[], object]] = []
+        self.lost = 0
+        self.heartbeat.start(self, self.on_lost)
+        self.run()
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        self.asked.append(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        assert delay_s == jobs.INTERVAL_S
+        self.asked.append(callback)
+
+    def on_lost(self) -> None:
+        self.lost += 1
+
+    def run(self, times: int = 1) -> None:
+        """Do what was asked; each time the heartbeat asks for one beat more."""
+        for _ in range(times):
+            asked, self.asked = self.asked, []
+            for callback in asked:
+                callback()
 
 
-@pytest.fixture
-def watched() -> Iterator[tuple[Heartbeat, threading.Event]]:
-    found, gone = Heartbeat(), threading.Event()
-    yield found, gone
-    found.stop()
+def test_a_page_that_replies_counts_as_open() -> None:
+    beats = Beats()
+    beats.heartbeat.pings.append(beats.heartbeat.on_reply)
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
+    beats.heartbeat.pings.clear()  # the page is closed
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 1
+    assert beats.asked == []
 
 
-def free() -> None:
-    """Stands in for a main thread that is always free."""
+def test_a_page_that_never_replied_is_ignored() -> None:
+    beats = Beats()
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
 
 
-def test_a_page_that_replies_counts_as_open(watched: tuple[Heartbeat, threading.Event]) -> None:
-    found, gone = watched
-    found.pings.append(found.on_reply)
-    found.start(free, gone.set)
-    assert not gone.wait(0.3)
-    found.pings.clear()  # the page is closed
-    assert gone.wait(5)
+def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
+    beats = Beats()
+    beats.heartbeat.on_reply()
+    beats.run(jobs.MAX_UNANSWERED)
+    beats.heartbeat.start(beats, beats.on_lost)
+    beats.run()
+    assert len(beats.asked) == 1, "the beats of the job before have ended"
+    beats.run(jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
+    beats.heartbeat.stop()
+    beats.run(2)
+    assert (beats.lost, beats.asked) == (0, [])
 
 
-def test_a_page_that_never_replied_is_ignored(watched: tuple[Heartbeat, threading.Event]) -> None:
-    found, gone = watched
-    found.start(free, gone.set)
-    assert not gone.wait(0.3)
-
-
-def test_missing_replies_do_not_count_while_the_main_thread_is_busy(watched: tuple[Heartbeat, threading.Event]) -> None:
-    found, gone = watched
-    turns = threading.Semaphore(1)
-    found.on_reply()
-
-    def wait() -> None:
-        turns.acquire()
-
-    found.start(wait, gone.set)
-    assert not gone.wait(0.3)  # as long as it has no turn
-    for _ in range(jobs.MAX_UNANSWERED):
-        turns.release()
-    assert gone.wait(5)
-
-
-def test_a_cell_that_ran_resets_the_count_of_missing_replies(watched: tuple[Heartbeat, threading.Event]) -> None:
-    found, gone = watched
-    turns, pinged = threading.Semaphore(0), threading.Semaphore(0)
-
-    def wait() -> None:
-        turns.acquire()
-
-    found.pings.append(pinged.release)
-    found.on_reply()
-    found.start(wait, gone.set)
+def test_a_cell_that_ran_resets_the_count_of_missing_replies() -> None:
+    beats = Beats()
+    beats.heartbeat.on_reply()
     for _ in range(2 * jobs.MAX_UNANSWERED):
-        found.reset()
-        turns.release()
-        assert pinged.acquire(timeout=60)
-    assert not gone.is_set()
-    for _ in range(jobs.MAX_UNANSWERED):
-        turns.release()
-    assert gone.wait(60)
+        beats.heartbeat.reset()
+        beats.run()
+    assert beats.lost == 0
+    beats.run(jobs.MAX_UNANSWERED)
+    assert beats.lost == 1
 
 
-def test_the_job_of_a_closed_panel_ends(panel: Panel, exploration: Exploration, blocked_work: BlockedWork) -> None:
-    sent: list[object] = []
+def test_the_job_of_a_closed_panel_ends(
+    panel: Panel, blocked_work: BlockedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
+    loop, sent = MainLoop(), list[object]()
+    panel.control.main_loop = lambda: loop
     panel.send = sent.append  # the page, as far as it matters here
     panel.press("here")
     panel.press("measure")
-    assert panel.control.jobs.wait(10)
+    loop.run_until(lambda: not panel.control.state.busy)
     assert len(sent) == jobs.MAX_UNANSWERED
     assert panel.control.state.note == ABANDONED_NOTE
     panel.close()

@@ -19,6 +19,9 @@ class Loop:
     def add_callback(self, callback: Callable[[], object]) -> None:
         self.waiting.append(callback)
 
+    def call_later(self, _delay_s: float, callback: Callable[[], object]) -> None:
+        """Forget ``callback``: its time does not come."""
+
     def run(self) -> None:
         while self.waiting:
             self.waiting.pop(0)()

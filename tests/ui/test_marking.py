@@ -26,10 +26,10 @@ def test_selecting_nodes_switches_to_selection(panel: Panel, control: Control) -
 def test_what_a_pattern_matches_is_lit_while_it_is_typed(panel: Panel, control: Control) -> None:
     type_in(panel, "kind", "ops")
     type_in(panel, "pattern", "sum")
-    control.debounce.wait(10)
+    control.previews.wait(10)
     assert "0/forward:sum_1" in panel.graph.marked
     type_in(panel, "pattern", "summ")
-    control.debounce.wait(10)
+    control.previews.wait(10)
     assert panel.graph.marked == []
     assert "matches no operation" in text(panel, "preview")
     panel.press("mark")

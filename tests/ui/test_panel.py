@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from ipywidgets.widgets.widget import _instances
 
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.json_file import load_plan
@@ -23,6 +23,7 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import traceback
+from regional_explorer.ui.state import PanelState
 from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
 
 
@@ -202,6 +203,10 @@ def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocke
     assert control.jobs.wait(10)
     assert CANCELLED_NOTE in text(panel, "progress")
     assert not enabled(panel, "tools", "cancel")
+    panel.press("compile")
+    blocked_work.go_on.set()
+    assert control.jobs.wait(10)
+    assert CANCELLED_NOTE not in text(panel, "progress")
 
 
 def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
@@ -260,7 +265,13 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel,
         assert not enabled(panel, "tools", "cancel")
         assert "interrupt the kernel" in text(panel, "progress")
         assert not enabled(panel, "tools", "measure")
-    assert not control.state.busy
+        progress("round 4", 1.5)
+        progress("compiling act", 1.5)
+        assert elements(panel.part("progress"), value="1.000")
+    ended = control.state
+    assert not ended.busy
+    progress("what is told too late", 0.5)
+    assert control.state == ended
 
 
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
@@ -272,9 +283,9 @@ def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control:
 def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, control: Control) -> None:
     go_on, end = threading.Event(), threading.Event()
 
-    def work(_exploration: Exploration, _cancelled: object, progress: Callable[[str, float], None]) -> None:
+    def work(_exploration: Exploration, _state: PanelState, run: Run) -> None:
         go_on.wait(10)
-        progress("compiling act", 0.5)
+        run.progress("compiling act", 0.5)
         end.wait(10)
 
     control.jobs.start("Compile", work)
@@ -327,7 +338,7 @@ def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked
 
     control.listeners.append(broken_listener)
     with pytest.raises(ZeroDivisionError):
-        control.jobs.start("Compile", lambda exploration, _cancelled, _progress: exploration.compile())
+        control.jobs.start("Compile", lambda exploration, _state, _run: exploration.compile())
     with pytest.raises(ZeroDivisionError), control.jobs.running_in_cell("Compile"):
         pass
     control.listeners.remove(broken_listener)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
-from regional_explorer.ui.state import CODE, MAX_UNDO, SOURCE, PanelState, Problem, Sort
+from regional_explorer.ui.state import CODE, MAX_UNDO, SOURCE, PanelState, Sort
 
 A = Region("a", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 B = Region("b", (Selector(SelectorKind.OPS, ("aten.relu*",)),), {"max_fusion_size": 8})
@@ -88,27 +88,6 @@ def test_a_wrong_text_stays_at_its_field_until_that_changes(state: PanelState) -
     assert wrong.edited(PLAN.changed("b", config={"max_fusion_size": 4})).invalid_inputs == {}
     assert wrong.edited(PLAN.removed("b")).invalid_inputs == {}
     assert wrong.without_invalid_input(("b", None, "max_fusion_size")).invalid_inputs == {}
-
-
-def test_a_job_begins_is_told_and_ends(state: PanelState) -> None:
-    assert not state.busy
-    working = state.failed(Problem("before")).started("Compile").progressed("compiling a", 1.5)
-    assert working.busy
-    assert working.problem is None
-    assert working.job is not None
-    assert (working.job.doing, working.job.fraction, working.job.cancelling) == ("compiling a", 1.0, False)
-    cancelling = working.cancelling()
-    assert cancelling.job is not None
-    assert cancelling.job.cancelling
-    ended = cancelling.ended("Cancelled.", Problem("it broke"))
-    assert not ended.busy
-    assert (ended.note, ended.problem) == ("Cancelled.", Problem("it broke"))
-    assert ended.dismissed().problem is None
-
-
-def test_what_is_told_after_the_end_changes_nothing(state: PanelState) -> None:
-    assert state.progressed("late", 0.5) is state
-    assert state.cancelling() is state
 
 
 def test_a_tab_is_about_the_row_selected_last_or_else_about_the_region_that_was_open(state: PanelState) -> None:

@@ -8,23 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from regional_explorer.ui.jobs import ThreadModes, Worker
+from regional_explorer.ui.jobs import ThreadModes
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 
 
-def seen_on_worker(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
+def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     found: list[Any] = []
-    worker = Worker(modes)
-    worker.start(lambda: found.append(read_modes()))
-    assert worker.join(10)
+    thread = threading.Thread(target=modes.run, args=(lambda: found.append(read_modes()),))
+    thread.start()
+    thread.join(10)
     return found[0]
-
-
-def test_work_runs_on_another_thread_that_ends() -> None:
-    thread = seen_on_worker(ThreadModes.current(), threading.current_thread)
-    assert thread is not threading.current_thread()
-    assert not thread.is_alive()
 
 
 def test_modes_are_those_of_the_making_not_of_now() -> None:
@@ -40,15 +34,15 @@ def test_modes_are_those_of_the_making_not_of_now() -> None:
             torch.is_inference_mode_enabled(),
         )
 
-    assert seen_on_worker(modes, read_modes) == (False, True, torch.bfloat16, False)
-    assert seen_on_worker(ThreadModes.current(), read_modes)[:2] == (True, False)
+    assert seen_on_a_thread(modes, read_modes) == (False, True, torch.bfloat16, False)
+    assert seen_on_a_thread(ThreadModes.current(), read_modes)[:2] == (True, False)
     assert torch.is_grad_enabled()
 
 
 def test_inference_mode_and_default_device_are_carried() -> None:
     with torch.inference_mode(), torch.device("meta"):
         modes = ThreadModes.current()
-    assert seen_on_worker(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
+    assert seen_on_a_thread(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
         True,
         "meta",
     )
@@ -59,9 +53,9 @@ def test_the_context_is_a_copy_of_the_makers() -> None:
     token = MARK.set("the maker's")
     modes = ThreadModes.current()
     MARK.reset(token)
-    assert seen_on_worker(modes, MARK.get) == "the maker's"
-    assert seen_on_worker(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
-    assert seen_on_worker(modes, MARK.get) == "the maker's"
+    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
+    assert seen_on_a_thread(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
+    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
     assert MARK.get() == "nobody's"
 
 
@@ -73,23 +67,5 @@ def test_settings_of_inductor_are_carried() -> None:
         pytest.skip("in torch 2.11 a setting is that of the process, for all threads alike")
     with inductor.patch(max_fusion_size=3):
         modes = ThreadModes.current()
-    assert seen_on_worker(modes, lambda: inductor.max_fusion_size) == 3
+    assert seen_on_a_thread(modes, lambda: inductor.max_fusion_size) == 3
     assert inductor.max_fusion_size != 3
-
-
-def test_cancel_is_seen_by_the_job_and_by_none_after() -> None:
-    worker = Worker(ThreadModes.current())
-    ended = threading.Event()
-
-    def work() -> None:
-        while not worker.cancelled():
-            ended.wait(0.005)
-        ended.set()
-
-    worker.start(work)
-    worker.cancel()
-    assert worker.join(10)
-    assert ended.is_set()
-    worker.start(lambda: None)
-    assert not worker.cancelled()
-    worker.join(10)
