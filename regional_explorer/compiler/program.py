@@ -396,22 +396,28 @@ class Program(CutProgram):
         self.record_layouts()
         return super().stale(everything=everything)
 
-    @contextlib.contextmanager
-    def drawing_as_eager(self) -> Iterator[None]:
+    def drawing_as_eager(self) -> contextlib.AbstractContextManager[None]:
         """A block in which compiled pieces draw the random numbers that eager draws, so that results can be compared.
 
         Inductor has its own generator; each piece that draws is replaced by a twin compiled under ``fallback_random``.
+        """
+        return self.using_twins([switch for switch in self.switches if switch.draws], {"fallback_random": True})
+
+    @contextlib.contextmanager
+    def using_twins(self, switches: Sequence[Switch], config: Mapping[str, Any]) -> Iterator[None]:
+        """A block in which artifacts of ``switches`` are replaced by twins, compiled with ``config`` on top of theirs.
 
         Raises:
             RegionCompileError: a twin does not compile.
         """
+        replaced = [(switch, switch.artifact) for switch in switches if switch.artifact is not None]
         try:
-            for switch in self.switches:
-                if switch.artifact is not None and switch.draws:
-                    switch.use(self.twin(switch, {"fallback_random": True}))
+            for switch, _ in replaced:
+                switch.use(self.twin(switch, config))
             yield
         finally:
-            self.apply_artifacts()
+            for switch, artifact in replaced:
+                switch.use(artifact)
 
     def twin(self, switch: Switch, config: Mapping[str, Any]) -> Artifact:
         """Return the artifact of a partition under its region's config with ``config`` on top; compile it if needed.

@@ -336,9 +336,7 @@ class Diagnoses:
             calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
             context = MeasureContext.of(run.silent(), self._environment)
             with as_in_the_call():
-                check = run.executor.run_untimed(
-                    lambda: check_partition(program, switch, args, switch.partition.name, run.cancelled, config)
-                )
+                check = run.executor.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
                 if check.verdict is NumericsVerdict.FAILED:
                     return None
                 numerics = {"remedy": check.verdict}

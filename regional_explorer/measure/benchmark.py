@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
-    TWIN_NOTE,
     Reference,
     compare,
     failing_twice,
@@ -22,9 +19,8 @@ from regional_explorer.measure.numerics import (
     not_comparable,
     run_once,
     verdict,
-    without_twin,
 )
-from regional_explorer.measure.reference import find_reference, unless_repeating
+from regional_explorer.measure.reference import find_reference, rows_drawing_as_eager, unless_repeating
 from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
@@ -143,9 +139,9 @@ def _check_numerics(
     """
     call, program, untimed = variants.call, variants.program, run.executor.run_untimed
     run.progress("checking numerics: eager", 0.0)
-    found = untimed(lambda: find_reference(call, program, run.cancelled))
-    results.diagnostics += found.diagnostics
-    reference, verdicts = found.reference, dict[str, NumericsVerdict]()
+    reference = untimed(lambda: find_reference(call, program, run.cancelled))
+    results.diagnostics += reference.diagnostics
+    verdicts: dict[str, NumericsVerdict] = {}
     for name in [name for name in ready if name is not VariantName.EAGER]:
         if run.cancelled():
             break
@@ -159,9 +155,9 @@ def _check_numerics(
             results.diagnostics.append(_raised(name, error))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
-            again = untimed(partial(unless_repeating, call, reference.eager, reference.arithmetic))
-            if again is not None:
-                reference, rows = again.reference, nondeterministic(rows)
+            again = untimed(partial(unless_repeating, reference, partial(run_once, call)))
+            if again.nondeterministic:
+                reference, rows = again, nondeterministic(rows)
                 results.diagnostics += again.diagnostics
         results.numerics += rows
         verdicts[name] = verdict(rows)
@@ -174,20 +170,17 @@ def _check_numerics(
 def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
-    marked_draws = any(switch.draws for switch in program.switches)
-    needs_twin = name is VariantName.REGIONAL and marked_draws
+    drawing = [switch for switch in program.switches if switch.draws]
 
-    def rows_of_a_call() -> tuple[Numerics, ...]:
-        return compare(name, run_once(call, function), reference, TWIN_NOTE if needs_twin else "")
+    def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
+        with program.using_twins(drawing if config else [], config):
+            return failing_twice(lambda: compare(name, run_once(call, function), reference, note))
 
     try:
-        with program.drawing_as_eager() if needs_twin else nullcontext():
-            rows = failing_twice(rows_of_a_call)
-    except RegionCompileError as error:
-        return without_twin(compare(name, run_once(call, function), reference), error)
+        rows = rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
     finally:
         program.select_regional(on=True)
-    by_inductor = (VariantName.FULL, VariantName.LITE, *((VariantName.UPSTREAM,) if marked_draws else ()))
+    by_inductor = (VariantName.FULL, VariantName.LITE, *((VariantName.UPSTREAM,) if drawing else ()))
     if call.draws and name in by_inductor:
         return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
     return rows

@@ -31,6 +31,7 @@ from regional_explorer.measure.rounding import (
     unit,
     units_of_a_sum,
 )
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
@@ -48,7 +49,7 @@ class Reference:
 
     ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
     how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
-    rounding moves the results; None if their graphs are not known.
+    rounding moves the results; None if their graphs are not known. ``diagnostics`` are what eager and its trace showed.
     """
 
     eager: Values
@@ -57,6 +58,7 @@ class Reference:
     note: str = NO_FLOAT64
     nondeterministic: bool = False
     moves: Moves | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:

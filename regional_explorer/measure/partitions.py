@@ -121,7 +121,7 @@ def _measure_kind(
     # Not around the call itself: in another mode it would be traced again.
     with as_in_the_call():
         if switch.artifact is not None:
-            check = untimed(lambda: check_partition(program, switch, args, name, cancelled))
+            check = untimed(lambda: check_partition(program, switch, args, cancelled))
         calls = untimed(lambda: timed_calls(switch, args))
     if check is not None:
         results.partition_numerics += check.rows

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -27,12 +25,11 @@ from regional_explorer.measure.numerics import (
     compare,
     failing_twice,
     in_words,
-    repeats,
     run_once,
     verdict,
     without_twin,
 )
-from regional_explorer.measure.rounding import Arithmetic, Moves, Rounded, Values, arithmetic_of, dense
+from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.timing import Numerics, NumericsVerdict
@@ -156,9 +153,7 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _attribute_in_float64(attr: Any) -> Any:
-    if isinstance(attr, fx.GraphModule):
-        return to_float64(attr)
-    return attr.detach().double() if isinstance(attr, torch.Tensor) and attr.dtype in LOW_DTYPES else attr
+    return to_float64(attr) if isinstance(attr, fx.GraphModule) else _in_float64(attr)
 
 
 def _float64_if_lower(value: Any) -> Any:
@@ -184,77 +179,72 @@ TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared wit
 
 
 @dataclass(frozen=True)
-class Found:
-    """The reference of a call, and diagnostics about it."""
+class Runs:
+    """How what is checked, a call or a piece of it, can run: eagerly, in float64, and rounded otherwise (see Moves)."""
 
-    reference: Reference
-    diagnostics: tuple[Diagnostic, ...] = ()
+    graphs: Iterable[fx.GraphModule]
+    eager: Callable[[], Values]
+    float64: Callable[[], Values]
+    rounded: Callable[[int | None], Values]
 
 
-def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Found:
-    """Run the call twice in eager mode, then its trace, and return what its variants are to be compared with.
+def reference_of(runs: Runs, cancelled: Callable[[], bool]) -> Reference:
+    """Run eagerly twice, then in float64, and return what other runs are to be compared with."""
+    reference = unless_repeating(Reference(runs.eager(), arithmetic=arithmetic_of(runs.graphs)), runs.eager)
+    if reference.nondeterministic:
+        return reference
+    return replace(reference, exact=_unless_refused(runs.float64), moves=Moves(runs.rounded, cancelled))
+
+
+def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
+    """Return what the variants of a call are to be compared with.
 
     The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager. Comparing
     with the reference raises ``concurrent.futures.CancelledError`` once ``cancelled`` returns True.
     """
-    eager = run_once(call)
-    arithmetic = arithmetic_of(live.gm for live in program.capture.live)
-    if (found := unless_repeating(call, eager, arithmetic)) is not None:
-        return found
-    moves = Moves(functools.partial(_rounded_values, call, program), cancelled)
-    eager_reference = Reference(eager, None, arithmetic, TRACE_DIFFERS_NOTE, moves=moves)
-    traced_values = _traced_values(call, program)
-    wrong_rows = (
-        [row for row in compare("captured", traced_values, eager_reference) if row.verdict == NumericsVerdict.FAILED]
-        if traced_values is not None
-        else []
+    capture = program.capture
+
+    def run_trace(implementation: Callable[[LiveGraph], BoxedCall]) -> Values:
+        with capture.running(implementation):
+            return run_once(call, capture.run)
+
+    runs = Runs(
+        (live.gm for live in capture.live),
+        lambda: run_once(call),
+        Float64(capture).run,
+        lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run),
     )
-    if wrong_rows:
-        if (found := unless_repeating(call, eager, arithmetic)) is not None:
-            return found
-        return Found(eager_reference, (trace_differs(program.capture, eager_reference, wrong_rows),))
-    return Found(Reference(eager, _float64_values(program), arithmetic, moves=moves))
+    reference = reference_of(runs, cancelled)
+    if reference.nondeterministic:
+        return reference
+    by_eager = replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
+    # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
+    traced = _unless_refused(lambda: run_trace(lambda live: live.eager))
+    rows = compare("captured", traced, by_eager) if traced is not None else ()
+    wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
+    if not wrong_rows:
+        return reference
+    by_eager = unless_repeating(by_eager, runs.eager)
+    if by_eager.nondeterministic:
+        return by_eager
+    return replace(by_eager, diagnostics=(trace_differs(capture, by_eager, wrong_rows),))
 
 
-def unless_repeating(call: Call, eager: Values, arithmetic: Arithmetic) -> Found | None:
-    """Return that nothing can be compared if the call, run once more in eager mode, differs from ``eager``."""
-    eager_again = run_once(call)
-    if repeats(eager, eager_again, arithmetic):
-        return None
-    rows = compare("eager", eager_again, Reference(eager, arithmetic=arithmetic))
-    return Found(Reference(eager, arithmetic=arithmetic, nondeterministic=True), (_nondeterminism(rows),))
+def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
+    """Return the reference, one that says that nothing can be compared if another eager run differs from its own."""
+    eager = Reference(reference.eager, arithmetic=reference.arithmetic)
+    rows = compare("eager", run_eager(), eager)
+    if verdict(rows) is not NumericsVerdict.FAILED:
+        return reference
+    return replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
 
 
-def _traced_values(call: Call, program: Program) -> Values | None:
-    """Return the results of the graphs as captured, or None if they cannot run: some kernels need other strides."""
-    program.select_regional(on=False)
+def _unless_refused(run: Callable[[], Values]) -> Values | None:
+    """Return the results of a run, or None if an operator refuses: one may have no float64 kernel."""
     try:
-        return run_once(call, program.capture.run)
-    except Exception:  # noqa: BLE001 - an op may raise anything; the variants are still compared
+        return run()
+    except Exception:  # noqa: BLE001 - any operator may raise anything; what follows does with less
         return None
-    finally:
-        program.select_regional(on=True)
-
-
-def _float64_values(program: Program) -> Values | None:
-    """Return the results in float64, or None if an operator has no float64 kernel."""
-    program.select_regional(on=False)
-    try:
-        return Float64(program.capture).run()
-    except Exception:  # noqa: BLE001 - any operator may refuse float64; eager is then compared with directly
-        return None
-    finally:
-        program.select_regional(on=True)
-
-
-def _rounded_values(call: Call, program: Program, number: int | None) -> Values:
-    """Return the results of the graphs as captured, rounded in the way of ``number`` (see Moves)."""
-
-    def implementation(live: LiveGraph) -> BoxedCall:
-        return Rounded(live.gm, number).boxed_run
-
-    with program.capture.running(implementation):
-        return run_once(call, program.capture.run)
 
 
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
@@ -269,9 +259,23 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     )
 
 
+RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
+"""Compares compiled code, or twins compiled under a config, with its reference; each row gets a note."""
+
+DRAWING_AS_EAGER: Mapping[str, Any] = {"fallback_random": True}
+
+
+def rows_drawing_as_eager(rows_under: RowsUnder) -> tuple[Numerics, ...]:
+    """Return the rows of code that draws random numbers, from twins that draw those that eager draws."""
+    try:
+        return rows_under(DRAWING_AS_EAGER, TWIN_NOTE)
+    except RegionCompileError as error:
+        return without_twin(rows_under({}, ""), error)
+
+
 COMPILED = "compiled"
 
-CURES: Mapping[str, Any] = {"emulate_precision_casts": True, "fallback_random": True}
+CURES: Mapping[str, Any] = {"emulate_precision_casts": True, **DRAWING_AS_EAGER}
 """Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 
@@ -302,7 +306,6 @@ def check_partition(
     program: Program,
     switch: Switch,
     args: Sequence[Any],
-    partition: str,
     cancelled: Callable[[], bool] = never_cancelled,
     config: Mapping[str, Any] = MappingProxyType({}),
 ) -> Check:
@@ -314,70 +317,44 @@ def check_partition(
     Raises:
         concurrent.futures.CancelledError: ``cancelled`` returned True.
     """
-    random_state = RandomState()
+    gm = switch.piece.gm
+    with RandomState() as random_state:
 
-    def run_piece(function: Callable[..., Any]) -> Values:
-        random_state.restore()
-        return named_outputs(switch, function(list(args)))
+        def run(function: Callable[[list[Any]], Any]) -> Values:
+            random_state.restore()
+            return named_outputs(switch, function(list(args)))
 
-    try:
-        gm, eager = switch.piece.gm, run_piece(switch.eager)
-        arithmetic = arithmetic_of([gm])
-        repeatable = repeats(eager, run_piece(switch.eager), arithmetic)
-        exact = _float64_outputs(switch, args, random_state) if repeatable else None
-        moves = Moves(lambda number: run_piece(Rounded(gm, number).boxed_run), cancelled)
-        reference = Reference(eager, exact, arithmetic, nondeterministic=not repeatable, moves=moves)
+        runs = Runs(
+            [gm],
+            lambda: run(switch.eager),
+            lambda: run(lambda args: to_float64(gm)(*map(_in_float64, args))),
+            lambda number: run(Rounded(gm, number).boxed_run),
+        )
+        reference = reference_of(runs, cancelled)
 
-        def rows_of(config: Mapping[str, Any], note: str = "") -> tuple[Numerics, ...]:
-            with _using_twin(program, switch, config):
+        def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
+            whole_config = {**config, **more}
+            with program.using_twins([switch] if whole_config else [], whole_config):
                 compiled = switch.as_function()
-                partition_rows = failing_twice(lambda: compare(COMPILED, run_piece(compiled), reference, note))
-            return tuple(replace(row, partition=partition) for row in partition_rows)
+                rows = failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
+            return tuple(replace(row, partition=switch.partition.name) for row in rows)
 
-        draw_config = {"fallback_random": True} if switch.draws else {}
-        try:
-            rows = rows_of({**config, **draw_config}, TWIN_NOTE if draw_config else "")
-        except RegionCompileError as error:
-            return Check(without_twin(rows_of(config), error))
+        rows = rows_drawing_as_eager(rows_under) if switch.draws else rows_under({}, "")
         may_be_cured = verdict(rows) == NumericsVerdict.FAILED and not config
-        return Check(rows, _find_cure(rows_of, draw_config) if may_be_cured else None)
-    finally:
-        random_state.restore()
+        return Check(rows, _find_cure(rows_under, draws=switch.draws) if may_be_cured else None)
 
 
-def _find_cure(
-    rows_of: Callable[[Mapping[str, Any]], Sequence[Numerics]], draw_config: Mapping[str, Any]
-) -> Mapping[str, Any] | None:
+def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | None:
     """Return the first config under which the check passes: each of ``CURES`` alone, then all together."""
-    single_configs = [{key: value} for key, value in CURES.items() if key not in draw_config]
+    always = DRAWING_AS_EAGER if draws else {}
+    single_configs = [{key: value} for key, value in CURES.items() if key not in always]
     for config in (*single_configs, dict(CURES)):
         try:
-            if verdict(rows_of({**draw_config, **config})) != NumericsVerdict.FAILED:
+            if verdict(rows_under({**always, **config}, "")) != NumericsVerdict.FAILED:
                 return config
         except RegionCompileError:
             continue
     return None
-
-
-@contextmanager
-def _using_twin(program: Program, switch: Switch, config: Mapping[str, Any]) -> Iterator[None]:
-    """Context manager: make ``switch`` use its artifact, or a twin compiled under its config updated by ``config``.
-
-    Raises:
-        RegionCompileError: the twin does not compile.
-    """
-    artifact_before = switch.artifact
-    if not config:
-        yield
-        return
-    switch.use(program.twin(switch, config))
-    try:
-        yield
-    finally:
-        if artifact_before is None:
-            switch.use_eager()
-        else:
-            switch.use(artifact_before)
 
 
 def named_outputs(switch: Switch, results: Any) -> Values:
@@ -390,11 +367,5 @@ def named_outputs(switch: Switch, results: Any) -> Values:
     return Values(tuple(tensors), ())
 
 
-def _float64_outputs(switch: Switch, args: Sequence[Any], random_state: RandomState) -> Values | None:
-    """Return the outputs in float64, or None if an operator has no float64 kernel."""
-    random_state.restore()
-    exact_args = [arg.double() if isinstance(arg, torch.Tensor) and arg.dtype in LOW_DTYPES else arg for arg in args]
-    try:
-        return named_outputs(switch, to_float64(switch.piece.gm)(*exact_args))
-    except Exception:  # noqa: BLE001 - any operator may refuse float64; the check then falls back on tolerances
-        return None
+def _in_float64(value: Any) -> Any:
+    return value.detach().double() if isinstance(value, torch.Tensor) and value.dtype in LOW_DTYPES else value

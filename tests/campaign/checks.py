@@ -24,11 +24,11 @@ def assert_compiled_is_right(ex):
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert not found.diagnostics
-    assert found.reference.exact is not None
+    assert found.exact is not None
     ex.compile()
     with program.drawing_as_eager():
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
-            rows = compare("regional", run_once(call, program.capture.run), found.reference)
+            rows = compare("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
     assert (ex.partitions.state == "compiled").all(), ex.partitions[["partition", "state", "error"]].to_string()
     return rows

@@ -178,7 +178,7 @@ def test_a_config_that_cures_is_found():
     switch.use(wrong)
     recorded = record_inputs(program, [switch])
     switch.use(wrong)
-    check = check_partition(program, switch, recorded.args, "r.0")
+    check = check_partition(program, switch, recorded.args)
     assert check.verdict == "failed"
     assert check.cure == {"emulate_precision_casts": True}
     assert switch.artifact is wrong
@@ -197,7 +197,7 @@ def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call
         seen.append(eager.forward()[0])
     assert torch.equal(*seen)
     torch.set_rng_state(before)
-    check = check_partition(ex.live.program, drawing, recorded.args, "drops")
+    check = check_partition(ex.live.program, drawing, recorded.args)
     assert check.verdict == "ok"
     assert all("fallback_random" in row.note for row in check.rows)
     assert torch.equal(torch.get_rng_state(), before)

@@ -39,7 +39,7 @@ def judged(function: Function, args: Sequence[torch.Tensor], variant: Function) 
     assert ex.live.call is not None
     found = find_reference(ex.live.call, ex.live.program)
     assert not found.diagnostics
-    return compare("planted", run_once(ex.live.call, variant), found.reference)
+    return compare("planted", run_once(ex.live.call, variant), found)
 
 
 def normal(*shape: int, grad: bool = False) -> torch.Tensor:
@@ -64,7 +64,7 @@ def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
     cancelled = Mock(side_effect=[False, False, True])
     found = find_reference(ex.live.call, ex.live.program, cancelled)
     with pytest.raises(CancelledError):
-        compare("planted", run_once(ex.live.call, lambda x: quantized(x) * 1.25), found.reference)
+        compare("planted", run_once(ex.live.call, lambda x: quantized(x) * 1.25), found)
     assert cancelled.call_count == 3
 
 
@@ -200,7 +200,7 @@ def judge_of(function: Function, x: torch.Tensor, weights: torch.Tensor) -> Judg
     assert call is not None
     found = find_reference(call, ex.live.program)
     assert not found.diagnostics
-    return lambda variant: verdict(compare("planted", run_once(call, variant), found.reference))
+    return lambda variant: verdict(compare("planted", run_once(call, variant), found))
 
 
 @pytest.fixture(scope="module")
