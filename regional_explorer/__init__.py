@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         compile,  # noqa: A004 - as torch.compile is called
         status,
     )
+    from regional_explorer.compiler.run import Run
     from regional_explorer.errors import (
         ArtifactError,
         BusyError,
@@ -83,6 +84,7 @@ __all__ = [
     "RegionCompileError",
     "RegionalExplorerError",
     "ReproError",
+    "Run",
     "SavedSession",
     "Selector",
     "SelectorError",
@@ -107,6 +109,7 @@ _HOMES = {
     "Exploration": "exploration.exploration",
     "Plan": "record.plan",
     "Region": "record.plan",
+    "Run": "compiler.run",
     "SavedSession": "exploration.results",
     "Selector": "record.plan",
     "Session": "record.session",

@@ -24,7 +24,7 @@ from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Vari
 from regional_explorer.style.formats import bounds
 
 if TYPE_CHECKING:
-    from regional_explorer.compiler.run import ProgressCallback
+    from regional_explorer.compiler.run import Run
 
 
 AGAINST: Mapping[str, tuple[VariantName, ...]] = {
@@ -116,7 +116,7 @@ def check_saved_plan(
     dynamic: bool | None,
     against: str,
     budget_s: float,
-    progress: ProgressCallback,
+    run: Run,
 ) -> PlanCheck:
     """Explore a call (function, arguments) under a saved plan, compile it, check the numerics and measure it.
 
@@ -132,7 +132,7 @@ def check_saved_plan(
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
     with closing(exploration):
         variants = (*AGAINST[against], VariantName.REGIONAL)
-        exploration.benchmark(variants, budget_s, regions=False, progress=progress)
+        exploration.benchmark(variants, budget_s, regions=False, run=run)
         return plan_check(exploration.session, against)
 
 

@@ -9,7 +9,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
 from regional_explorer.command.command import Command
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
+from regional_explorer.compiler.run import PLAIN_RUN, Run, StreamProgress, Throttle
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
@@ -30,7 +31,6 @@ from regional_explorer.errors import (
 from regional_explorer.page.report import session_text
 from regional_explorer.record.json_file import dump_session, load_plan_file, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.ui.jobs import StreamProgress, Throttle
 
 EXPLORED_MODULE = "__explored__"
 """The name of the module that the file runs as; no other module has it."""
@@ -250,10 +250,10 @@ def _explore_call(options: argparse.Namespace) -> int:
     source = read_source(options.file)
     command.check()
     fn, args, kwargs = call.evaluate(execute(options.file, source))
-    with _progress(options) as progress:
-        progress("capturing the call", 0.0)
+    with _reporting_run(options) as run:
+        run.progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
-        complete = command.measure(exploration, progress=progress)
+        complete = command.measure(exploration, run)
     try:
         saved_path = command.finish(exploration)
     finally:  # results that cannot be saved are shown all the same
@@ -286,7 +286,7 @@ def _check_saved_plan(options: argparse.Namespace) -> int:
     from regional_explorer.command.checks import check_saved_plan
 
     call = _call_under_plan(options)
-    with _progress(options) as progress:
+    with _reporting_run(options) as run:
         found = check_saved_plan(
             options.plan,
             call,
@@ -294,7 +294,7 @@ def _check_saved_plan(options: argparse.Namespace) -> int:
             dynamic=options.dynamic,
             against=options.against,
             budget_s=options.budget,
-            progress=progress,
+            run=run,
         )
     _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
     too_slow = bool(found.slower_than) and not options.allow_slower
@@ -333,13 +333,13 @@ def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], M
 
 
 @contextlib.contextmanager
-def _progress(options: argparse.Namespace) -> Iterator[Callable[[str, float], None]]:
-    """Context manager: give a progress callback that prints to stderr, unless ``--quiet``."""
+def _reporting_run(options: argparse.Namespace) -> Iterator[Run]:
+    """Context manager: give a run that prints its progress to stderr, unless ``--quiet``."""
     if options.quiet:
-        yield lambda _doing, _fraction: None
+        yield PLAIN_RUN
     else:
         with contextlib.closing(StreamProgress(sys.stderr)) as stream:
-            yield Throttle(stream)
+            yield Run(progress=Throttle(stream))
 
 
 def _print_session(session: Session, options: argparse.Namespace) -> None:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.compiler.run import Interrupts
 from regional_explorer.errors import MeasureError
 from regional_explorer.record.plan import Direction, Plan
 
 if TYPE_CHECKING:
-    from regional_explorer.compiler.run import ProgressCallback
+    from regional_explorer.compiler.run import Run
     from regional_explorer.exploration.exploration import Exploration
 
 
@@ -96,7 +95,7 @@ class Command:
             raise
         return exploration
 
-    def measure(self, exploration: Exploration, *, progress: ProgressCallback) -> bool:
+    def measure(self, exploration: Exploration, run: Run) -> bool:
         """Compile and measure unless ``bench`` is False; return False if interrupted.
 
         Raises:
@@ -105,20 +104,13 @@ class Command:
         if not self.bench:
             return True
         variants: dict[str, Any] = {"variants": self.variants} if self.variants else {}
-        with Interrupts() as interrupts:
-
-            def report(doing: str, fraction: float) -> None:
-                if interrupts.seen():
-                    raise KeyboardInterrupt
-                progress(doing, fraction)
-
-            try:
-                if self.cold:
-                    exploration.compile(cold=True, progress=report, cancelled=interrupts.seen)
-                exploration.benchmark(budget_s=self.budget, progress=report, cancelled=interrupts.seen, **variants)
-            except KeyboardInterrupt:
-                return False
-            return not interrupts.seen()
+        try:
+            if self.cold:
+                exploration.compile(cold=True, run=run)
+            exploration.benchmark(budget_s=self.budget, run=run, **variants)
+        except KeyboardInterrupt:
+            return False
+        return True
 
     def finish(self, exploration: Exploration) -> Path | None:
         """Save the session if ``save`` is set, and return the path.

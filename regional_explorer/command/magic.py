@@ -20,6 +20,7 @@ from regional_explorer.command.completion import completions
 from regional_explorer.command.options import CommandError, help_text, read_options, split_line
 from regional_explorer.command.preload import Preload
 from regional_explorer.compiler import toolchain
+from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import RegionalExplorerError, listing
 from regional_explorer.record.plan import Plan
 
@@ -119,15 +120,15 @@ class RegionalMagics(Magics):
         if command.output is not None:  # bound first, so that an interrupt keeps the results so far
             self.shell.user_ns[command.output] = exploration
         if call.quiet:
-            command.measure(exploration, progress=lambda _doing, _fraction: None)
+            command.measure(exploration, PLAIN_RUN)
             command.finish(exploration)
             return exploration
         display = display_for(exploration, widget=command.widget)
         display.set_benchmark(command.variants, command.budget)
         display.begin()
         if command.bench:
-            with display.working("Compile & measure") as progress:
-                complete = command.measure(exploration, progress=progress)
+            with display.working("Compile & measure") as run:
+                complete = command.measure(exploration, run)
             if not complete:
                 display.show_note(INTERRUPTED_TEXT)
         display.finish()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TextIO, TypeVar
 
-from regional_explorer.errors import InvalidArgumentError, check_callable, shown_value
+from regional_explorer.errors import InvalidArgumentError, check_argument, check_callable, shown_value
 
 
 class Interrupts:
@@ -116,33 +119,30 @@ def no_progress(_doing: str, _fraction: float) -> None:
 class Run:
     """How a long call is cancelled, where it reports its progress, and which threads do its work.
 
-    ``interrupts`` records those that come while it is entered; made by ``checked``, the run is then cancelled.
+    ``ex.benchmark(run=rx.Run(progress=print))``; one can be given to any number of calls.
+
+    Args:
+        cancelled: called often; once it returns True the call ends, and keeps what it has by then.
+        progress: called with what is being done, and the fraction done.
+        executor: runs timed and untimed work on the right threads.
+
+    Raises:
+        InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
     """
 
     cancelled: Callable[[], bool] = never_cancelled
     progress: ProgressCallback = no_progress
     executor: Executor = SAME_THREAD
-    interrupts: Interrupts = field(default_factory=Interrupts)
 
-    @classmethod
-    def checked(
-        cls,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
-    ) -> Run:
-        """Return the run made of a user's arguments.
-
-        Raises:
-            InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
-        """
-        check_callable("cancelled", cancelled, "a function that returns whether to stop")
-        check_callable("progress", progress, "a function that takes what is being done and the fraction done")
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        check_callable("cancelled", self.cancelled, "a function that returns whether to stop")
+        check_callable("progress", self.progress, "a function that takes what is being done and the fraction done")
         for method in ("run_timed", "run_untimed"):
-            if not callable(getattr(executor, method, None)):
-                raise InvalidArgumentError(f"executor={shown_value(executor)}: it has no {method}(); leave it out.")
-        interrupts = Interrupts()
-        return cls(lambda: interrupts.seen() or cancelled(), progress, executor, interrupts)
+            if not callable(getattr(self.executor, method, None)):
+                raise InvalidArgumentError(
+                    f"executor={shown_value(self.executor)}: it has no {method}(); leave it out."
+                )
 
     def waiting(self) -> None:
         """Report that another thread compiles or traces, which torch allows to one thread at a time."""
@@ -163,3 +163,69 @@ class Run:
 
 PLAIN_RUN = Run()
 """A run that nothing cancels, that reports nothing and stays on the calling thread."""
+
+
+REPORT_INTERVAL_S = 0.25
+"""Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
+
+_BAR_WIDTH = 24
+_DIGITS = re.compile(r"\d+")
+
+
+class Throttle:
+    """A progress callback that limits the rate of reports: a new kind of work is reported at once."""
+
+    def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._callback = progress
+        self._clock = clock
+        self._last_kind: str | None = None
+        self._last_report_s = 0.0
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Report what is being done, and the fraction done."""
+        kind, now_s = _DIGITS.sub("", doing), self._clock()
+        if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
+            self._last_kind, self._last_report_s = kind, now_s
+            self._callback(doing, fraction)
+
+
+class StreamProgress:
+    """A progress callback that writes to a stream: a progress bar on a terminal, else one line per kind of work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._on_terminal = stream.isatty()
+        self._last_kind: str | None = None
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Write what is being done, and the fraction done."""
+        if self._on_terminal:
+            done = round(_BAR_WIDTH * fraction)
+            self._write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
+        elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
+            self._last_kind = kind
+            self._write(f"{doing}\n")
+
+    def close(self) -> None:
+        """Erase the progress bar."""
+        if self._on_terminal:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
+            self._stream.write(text)
+            self._stream.flush()
+
+
+@contextmanager
+def interruptible(run: Run) -> Iterator[Run]:
+    """Context manager that yields ``run``, cancelled by a keyboard interrupt too, which is raised again at the end.
+
+    Raises:
+        InvalidArgumentError: ``run`` is not a Run.
+        KeyboardInterrupt: at the end, if one was dropped inside.
+    """
+    check_argument("run", run, Run, "an rx.Run, such as rx.Run(progress=print)")
+    interrupts = Interrupts()
+    with interrupts.raised_at_the_end():
+        yield replace(run, cancelled=lambda: interrupts.seen() or run.cancelled())

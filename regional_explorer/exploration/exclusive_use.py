@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.run import Run, interruptible
 from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.environment import acquired
 
@@ -25,8 +26,11 @@ class ExclusiveUse:
         self._measuring = ""
 
     @contextmanager
-    def compiling(self, run: Run) -> Iterator[bool]:
-        """Context manager: trace or compile. It yields False if ``run`` was cancelled before it could begin.
+    def turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
+        """Context manager: trace or compile, or, in the method ``measuring`` of the exploration, measure.
+
+        It yields ``run``, which a keyboard interrupt cancels too, and which is cancelled for good if it was before its
+        turn came. A method that calls another one keeps its name: it is the one that was called.
 
         Raises:
             BusyError: another thread measures.
@@ -37,32 +41,23 @@ class ExclusiveUse:
             self._refuse_while_measuring()
             run.waiting()
 
-        def cancelled() -> bool:
-            self._refuse_while_measuring()
-            return run.cancelled()
+        with interruptible(run) as run:
 
-        with run.interrupts.raised_at_the_end(), acquired(self._lock, cancelled, on_wait) as may_begin:
-            yield may_begin
+            def cancelled() -> bool:
+                self._refuse_while_measuring()
+                return run.cancelled()
 
-    @contextmanager
-    def measuring(self, method: str, run: Run) -> Iterator[bool]:
-        """Context manager: measure, in a ``method`` of the exploration. It yields False as ``compiling`` does.
-
-        A method that calls another one keeps its name: it is the one that was called.
-
-        Raises:
-            BusyError: another thread measures.
-        """
-        with self.compiling(run) as may_begin:
-            if not may_begin:
-                yield False
-                return
-            with self._editing:  # an edit that has begun is completed first
-                outer, self._measuring = self._measuring, self._measuring or method
-            try:
-                yield True
-            finally:
-                self._measuring = outer
+            with acquired(self._lock, cancelled, on_wait) as may_begin:
+                if not may_begin:
+                    yield replace(run, cancelled=lambda: True)
+                    return
+                outer = self._measuring
+                with self._editing:  # an edit that has begun is completed first
+                    self._measuring = outer or measuring
+                try:
+                    yield run
+                finally:
+                    self._measuring = outer
 
     @contextmanager
     def editing(self) -> Iterator[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
@@ -13,15 +12,7 @@ from regional_explorer.compiler.artifact import label_of, save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import stacklevel_of_caller
-from regional_explorer.compiler.run import (
-    SAME_THREAD,
-    Executor,
-    Interrupts,
-    ProgressCallback,
-    Run,
-    never_cancelled,
-    no_progress,
-)
+from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
 from regional_explorer.compiler.validate import check_plan, configured
 from regional_explorer.errors import (
     ArtifactError,
@@ -47,7 +38,6 @@ from regional_explorer.insight.roofline import (
     reached,
     region_reaches,
 )
-from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import BenchmarkOptions, Stop
@@ -88,8 +78,7 @@ class CodeViews:
         *,
         config: Mapping[str, Any] | None = None,
         target: str | None = None,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
+        run: Run = PLAIN_RUN,
     ) -> RegionCode:
         """Return the generated code of a region, each kernel linked to the nodes and lines it computes.
 
@@ -101,8 +90,7 @@ class CodeViews:
             name: the region.
             config: changes to the region's config, to see the code it would give: ``ex.code("mlp").diff(…)``.
             target: a GPU, which this machine need not have, to see its Triton code: h100, b200, a100, l4 or mi300x.
-            cancelled: called between partitions; if it returns True the remaining ones are left out.
-            progress: called with the current task and the fraction done.
+            run: cancelled between partitions; the remaining ones are left out.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -113,12 +101,11 @@ class CodeViews:
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
             BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
         """
-        run = Run.checked(cancelled, progress)
         region = self._live.program.plan[name].name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
-            if self._live.is_open:
-                with run.interrupts.raised_at_the_end():
+            with interruptible(run) as run:
+                if self._live.is_open:
                     self._live.codes.read(region, run)
             region_code = self._results.code(name)
             if not region_code.partitions and not run.cancelled():
@@ -127,9 +114,9 @@ class CodeViews:
         changes = {} if config is None else config
         configured(self._live.program.plan, region, changes)
         exclusive_use = self._live.exclusive_use
-        with exclusive_use.compiling(run) as may_begin:
+        with exclusive_use.turn(run) as run:
             self._live.require_open()
-            if not may_begin:
+            if run.cancelled():
                 return RegionCode.under(self._live.session, region, changes, gpu, {})
             # An edit of another thread in between would bring partitions whose layouts are not recorded.
             with exclusive_use.editing():
@@ -144,8 +131,7 @@ class CodeViews:
         *,
         config: Mapping[str, Any] | None = None,
         target: str | None = None,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
+        run: Run = PLAIN_RUN,
     ) -> RegionStages:
         """Return the stages of a region, with a picture of each and a description of its changes.
 
@@ -157,8 +143,7 @@ class CodeViews:
             name: the region.
             config: changes to the region's config, as in ``code``.
             target: a GPU, which this machine need not have, as in ``code``.
-            cancelled: called between partitions; if it returns True the remaining ones are left out.
-            progress: called with the current task and the fraction done.
+            run: cancelled between partitions; the remaining ones are left out.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -168,17 +153,15 @@ class CodeViews:
             CompileEnvironmentError: code for ``target`` cannot be generated on this machine.
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
-        region_code = self.code(name, config=config, target=target, cancelled=cancelled, progress=progress)
-        return RegionStages.of(self._results.session, region_code, needed=not cancelled())
+        region_code = self.code(name, config=config, target=target, run=run)
+        return RegionStages.of(self._results.session, region_code, needed=not run.cancelled())
 
     def kernel_times(
         self,
         name: str,
         budget_s: float = 2.0,
         *,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
+        run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Time each kernel of a region inside its generated code; return one row each, most wasted time first.
 
@@ -190,9 +173,7 @@ class CodeViews:
         Args:
             name: the region; it must have been compiled.
             budget_s: seconds to measure, divided among its distinct partitions.
-            cancelled: called between rounds; if it returns True the run stops and keeps its results.
-            progress: called with the current task and the fraction done.
-            executor: runs timed and untimed work on the right threads.
+            run: cancelled between rounds; the results so far are kept.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -201,12 +182,11 @@ class CodeViews:
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = Run.checked(cancelled, progress, executor)
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
-        with self._live.exclusive_use.measuring("kernel_times", run) as may_begin:
+        with self._live.exclusive_use.turn(run, "kernel_times") as run:
             self._live.require_open()
-            if may_begin:
-                self.code(name, cancelled=run.cancelled, progress=progress)
+            if not run.cancelled():
+                self.code(name, run=run)
                 self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
         return self._results.kernel_times(name)
 
@@ -215,9 +195,7 @@ class CodeViews:
         name: str,
         budget_s: float = 4.0,
         *,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
+        run: Run = PLAIN_RUN,
     ) -> DiagnosticList:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
@@ -228,9 +206,7 @@ class CodeViews:
         Args:
             name: the region; it must have been compiled.
             budget_s: seconds to measure: half of it the kernels, half of it remedies.
-            cancelled: called between rounds; if it returns True there are no findings.
-            progress: called with the current task and the fraction done.
-            executor: runs timed and untimed work on the right threads.
+            run: cancelled between rounds; there are no findings then.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -239,13 +215,13 @@ class CodeViews:
             ClosedError: the exploration is closed.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = Run.checked(cancelled, progress, executor)
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
-        with self._live.exclusive_use.measuring("diagnose", run) as may_begin:
+        name = self._live.program.plan[name].name
+        with self._live.exclusive_use.turn(run, "diagnose") as run:
             self._live.require_open()
-            if not may_begin:
+            if run.cancelled():
                 return DiagnosticList()
-            self.kernel_times(name, half_s, cancelled=run.cancelled, progress=progress, executor=executor)
+            self.kernel_times(name, half_s, run=run)
             partitions = self._results.code(name).partitions
             times = self._live.kernel_times.found
             return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))
@@ -261,9 +237,7 @@ class Profiling:
         self,
         budget_s: float = 5.0,
         *,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
+        run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
 
@@ -272,19 +246,17 @@ class Profiling:
 
         Args:
             budget_s: seconds to measure, exceeded by one round at most.
-            cancelled: called between rounds; if it returns True the run stops and keeps its results, as it does when
-                interrupted.
-            progress: called with the current task and the fraction done.
-            executor: runs timed and untimed work on the right threads.
+            run: cancelled between rounds; the results so far are kept, as they are when interrupted.
 
         Raises:
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        live, run = self._live, Run.checked(cancelled, progress, executor)
-        with live.exclusive_use.measuring("profile", run) as may_begin:
+        live, budget = self._live, BenchmarkOptions(budget_s=budget_s).budget_s
+        with live.exclusive_use.turn(run, "profile") as run:
             live.require_open()
-            new_profile = profile(live.variants, budget_s, live.environment.device, run) if may_begin else None
+            measured = not run.cancelled()
+            new_profile = profile(live.variants, budget, live.environment.device, run) if measured else None
             if new_profile is not None:
                 live.profile = new_profile
                 Stop(new_profile.stopped).raise_interrupt()
@@ -302,9 +274,7 @@ class Rooflines:
         self,
         *,
         bitwise: bool = True,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
+        run: Run = PLAIN_RUN,
     ) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
 
@@ -314,10 +284,7 @@ class Rooflines:
 
         Args:
             bitwise: whether to compile the whole call again under configs that may make full bitwise equal to eager.
-            cancelled: called between steps; if it returns True the remaining steps are left out, and ``problems`` says
-                so.
-            progress: called with the current task and the fraction done.
-            executor: runs timed and untimed work on the right threads.
+            run: cancelled between steps; the remaining ones are left out, and ``problems`` says so.
 
         Raises:
             MeasureError: the plan was not measured with ``regional`` and ``full``: call ``ex.benchmark()`` first.
@@ -325,26 +292,23 @@ class Rooflines:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("bitwise", bitwise)
-        run = Run.checked(cancelled, progress, executor)
-        with self._live.exclusive_use.measuring("roofline", run) as may_begin:
+        with self._live.exclusive_use.turn(run, "roofline") as run:
             self._live.require_open()
             reach = reached(self._live.session)
-            if not may_begin:  # nothing is run while another thread compiles, whatever ``cancelled`` says by now
-                run = replace(run, cancelled=lambda: True)
             run.progress("writing the code of the whole graphs", 0.0)
-            whole_graphs = executor.run_untimed(lambda: full_graphs(self._live.program, run.cancelled))
+            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self._live.program, run.cancelled))
             for region in self._live.session.plan.regions:
-                executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
+                run.executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
             session, bandwidth, ops = self._live.session, None, None
             trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():
                 run.progress("measuring the copy bandwidth", 0.4)
-                bandwidth = executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
             if not run.cancelled():
                 run.progress("comparing ops with their decompositions", 0.5)
-                ops = executor.run_untimed(lambda: op_differences(self._live.variants))
+                ops = run.executor.run_untimed(lambda: op_differences(self._live.variants))
             if bitwise and not run.cancelled():
-                trials = executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
+                trials = run.executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
         full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
         problems = [
             f"The graph {graph_id} is left out: {graph.code.problem}."
@@ -462,8 +426,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         saved_keys: set[str] = set()
-        run = Run.checked()
-        with self._live.exclusive_use.compiling(run):
+        with self._live.exclusive_use.turn(PLAIN_RUN) as run:
             self._live.require_open()
             folder = folder_at(path)
             self._live.compiling.compile_stale(run)
@@ -500,7 +463,7 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._live.exclusive_use.compiling(Run.checked()):
+        with self._live.exclusive_use.turn(PLAIN_RUN):
             self._live.require_open()
             region = self._live.program.plan[name]
             self._live.program.record_layouts()
@@ -611,8 +574,7 @@ class Exploration:
         self,
         *,
         cold: bool = False,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
+        run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
@@ -623,8 +585,7 @@ class Exploration:
         Args:
             cold: compile every partition, again if necessary, with empty caches, to see what the first compile costs.
                 The caches on disk are left as they are; nor do they keep compiles of other threads during that time.
-            cancelled: called between compiles; if it returns True the rest stays stale.
-            progress: called with the current task and the fraction done.
+            run: cancelled between compiles; the rest stays stale.
 
         Raises:
             NoCompilerError: there is no C++ compiler.
@@ -632,16 +593,16 @@ class Exploration:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("cold", cold)
-        artifacts = self._compile_stale(Run.checked(cancelled, progress), cold=cold)
+        artifacts = self._compile_stale(run, cold=cold)
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
 
     def _compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
         """Compile the stale partitions; return the keys of the new artifacts."""
-        with self.live.exclusive_use.compiling(run) as may_begin:
+        with self.live.exclusive_use.turn(run) as run:
             self.live.require_open()
-            return self.live.compiling.compile_stale(run, cold=cold) if may_begin else set()
+            return set() if run.cancelled() else self.live.compiling.compile_stale(run, cold=cold)
 
     @property
     def compiled(self) -> Callable[..., Any]:
@@ -650,7 +611,7 @@ class Exploration:
         For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
         ``compile()``, with a warning.
         """
-        self._compile_stale(Run.checked())
+        self._compile_stale(PLAIN_RUN)
         return self.live.capture.run
 
     def benchmark(
@@ -659,10 +620,7 @@ class Exploration:
         budget_s: float = 5.0,
         *,
         regions: bool = True,
-        cancelled: Callable[[], bool] = never_cancelled,
-        progress: ProgressCallback = no_progress,
-        executor: Executor = SAME_THREAD,
-        clock: Clock[Any] | None = None,
+        run: Run = PLAIN_RUN,
     ) -> pd.DataFrame:
         """Compile stale partitions, check the numerics, measure, and return ``timings``.
 
@@ -678,29 +636,16 @@ class Exploration:
                 included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
-            cancelled: called between compiles and samples; if it returns True the run stops and keeps its results, as
-                it does when interrupted.
-            progress: called with the current task and the fraction done.
-            executor: runs timed and untimed work on the right threads.
-            clock: times the calls and the budget; the device's by default.
+            run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
 
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        run = Run.checked(cancelled, progress, executor)
-        with self.live.exclusive_use.measuring("benchmark", run) as may_begin:
+        with self.live.exclusive_use.turn(run, "benchmark") as run:
             self.live.require_open()
-            if may_begin:
-                with self.live.capture.generated.collected():
-                    self.live.benchmarks.run(
-                        variants,
-                        budget_s,
-                        regions=regions,
-                        run=run,
-                        clock=clock,
-                        session=lambda: self.session,
-                    )
+            with self.live.capture.generated.collected():
+                self.live.benchmarks.run(variants, budget_s, regions=regions, run=run, session=lambda: self.session)
         return self.timings
 
     # ------------------------------------------------------------------------------------------------------- results
@@ -819,7 +764,7 @@ def explore(
         check_plan(initial_plan)
     collect_dropped()
     title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
-    with Interrupts().raised_at_the_end():
+    with interruptible(PLAIN_RUN):
         call = Call(fn, args, kwargs, grad=grad)
         with call.undone_if_refused():
             return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

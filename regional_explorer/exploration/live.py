@@ -15,7 +15,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
-from regional_explorer.compiler.run import ProgressCallback, Run, never_cancelled, no_progress
+from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
 from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, check_flag, listing
@@ -296,8 +296,7 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
     /,
     *,
     dynamic: bool | None = None,
-    cancelled: Callable[[], bool] = never_cancelled,
-    progress: ProgressCallback = no_progress,
+    run: Run = PLAIN_RUN,
 ) -> Owner:
     """Trace the call again with other shapes, under the same plan.
 
@@ -307,8 +306,7 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
 
     Args:
         dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
-        cancelled: called before and after the trace; if it returns True the exploration stays as it is.
-        progress: called with the current task and the fraction done.
+        run: cancelled before and after the trace; the exploration stays as it is then.
 
     Raises:
         InvalidArgumentError: an argument has the wrong type.
@@ -317,11 +315,10 @@ def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
         BusyError: another thread, such as a job of the panel, measures.
     """
     check_flag("dynamic", dynamic, optional=True)
-    run = Run.checked(cancelled, progress)
-    with exploration.live.exclusive_use.compiling(run) as may_begin:
+    with exploration.live.exclusive_use.turn(run) as run:
         earlier = exploration.live
         earlier.require_open()
-        if not may_begin or run.cancelled():
+        if run.cancelled():
             return exploration
         run.progress("tracing the call again", 0.0)
         retraced = earlier.traced_again(dynamic=dynamic)

@@ -15,9 +15,8 @@ from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import InvalidArgumentError, NoCompilerError, check_flag, shown_value
+from regional_explorer.errors import NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import Results, benchmark
-from regional_explorer.measure.clock import Clock
 from regional_explorer.measure.partitions import benchmark_partitions, reconcile
 from regional_explorer.measure.rounds import BenchmarkOptions
 from regional_explorer.measure.summary import MeasureContext
@@ -159,7 +158,6 @@ class Benchmarks:
         *,
         regions: bool,
         run: Run,
-        clock: Clock[Any] | None,
         session: Callable[[], Session],
     ) -> None:
         """Compile stale partitions, check the numerics, measure, and store the results; see ``Exploration.benchmark``.
@@ -169,7 +167,8 @@ class Benchmarks:
         options = BenchmarkOptions(budget_s=budget_s)
         names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
-        check_clock(clock)
+        if run.cancelled():
+            return
         results = Results()
         if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
             names = run.executor.run_untimed(functools.partial(self._compile_stale, names, run, results))
@@ -178,7 +177,7 @@ class Benchmarks:
         toolchain.build.wait()
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         environment = replace(self._environment, threads=torch.get_num_threads())
-        context = MeasureContext.of(run, environment, clock)
+        context = MeasureContext.of(run, environment)
         try:
             with suppress(CancelledError):
                 self._measure(names, options, context, results, regions=regions)
@@ -241,10 +240,3 @@ def reconciled(session: Session, results: Results) -> tuple[Reconciled, ...]:
     if not results.partition_timings or results.conditions is None:
         return ()
     return reconcile(results.timings, region_timings(session), results.cut, results.conditions.confidence)
-
-
-def check_clock(clock: object) -> None:
-    """Raise InvalidArgumentError unless ``clock`` is None or has the methods of a ``Clock``."""
-    for method in ("now", "flush", "mark", "synchronize", "seconds"):
-        if clock is not None and not callable(getattr(clock, method, None)):
-            raise InvalidArgumentError(f"clock={shown_value(clock)}: it has no {method}(); leave it out.")

@@ -219,10 +219,9 @@ class MeasureContext:
     device_state: Callable[[], DeviceState | None]
 
     @classmethod
-    def of(cls, run: Run, environment: Environment, clock: Clock[Any] | None = None) -> MeasureContext:
-        """Return the context of a run in ``environment``, timed by ``clock``, or by the clock of its device."""
-        clock = clock_for(environment.device) if clock is None else clock
-        return cls(run, environment, clock, partial(device_state, environment.device))
+    def of(cls, run: Run, environment: Environment) -> MeasureContext:
+        """Return the context of a run in ``environment``, timed by the clock of its device."""
+        return cls(run, environment, clock_for(environment.device), partial(device_state, environment.device))
 
     def part(self, start: float, end: float, title: str = "") -> MeasureContext:
         """Return the context of a part of the run; see ``Run.part``."""

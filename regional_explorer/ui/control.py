@@ -62,7 +62,7 @@ class OpenCode:
     def read(self, exploration: Exploration, state: PanelState, run: Run) -> None:
         """Read the code of the region that is open in ``state``; this is a job."""
         region, target = state.opened or "", state.target
-        code = exploration.code(region, target=target or None, cancelled=run.cancelled, progress=run.progress)
+        code = exploration.code(region, target=target or None, run=run)
         if target:
             self._code_for_targets[region, target] = state.plan, ShownCode(region, code.partitions, code.note)
 

@@ -16,6 +16,7 @@ from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
 import regional_explorer
+from regional_explorer.compiler.run import Run, StreamProgress, Throttle
 from regional_explorer.exploration.viewer import is_last, remember_last
 from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text, table_text
 from regional_explorer.picture.svg import session_svg
@@ -25,11 +26,10 @@ from regional_explorer.style.element import markup
 from regional_explorer.tables.plan import partitions_table, regions_table
 from regional_explorer.tables.results import numerics_table, timings_table
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.jobs import DELAY_S, Latest, StreamProgress, Throttle
+from regional_explorer.ui.jobs import DELAY_S, Latest
 from regional_explorer.ui.state import IMPORT_RX, PanelState
 
 if TYPE_CHECKING:
-    from regional_explorer.compiler.run import ProgressCallback
     from regional_explorer.exploration.exploration import Exploration
     from regional_explorer.ui.panel import Panel
 
@@ -50,11 +50,11 @@ class TerminalDisplay:
         print(summary_text(session), table_text(regions_table(session)), sep="\n\n")  # noqa: T201 - a terminal's way to show
 
     @contextmanager
-    def working(self, name: str) -> Iterator[ProgressCallback]:  # noqa: ARG002 - the notebook shows the name
+    def working(self, name: str) -> Iterator[Run]:  # noqa: ARG002 - the notebook shows the name
         """Context manager around work: print its progress to stderr, and erase it afterwards."""
         self._measured = True
         with closing(StreamProgress(sys.stderr)) as progress:
-            yield Throttle(progress)
+            yield Run(progress=Throttle(progress))
 
     def show_note(self, note: str) -> None:
         """Show a note."""
@@ -151,21 +151,21 @@ class NotebookDisplay:
             self._static_copy = display(self._mime_bundle(), raw=True, display_id=True)
 
     @contextmanager
-    def working(self, name: str) -> Iterator[ProgressCallback]:
+    def working(self, name: str) -> Iterator[Run]:
         """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
         try:
-            with self._control.jobs.running_in_cell(name) as progress:
+            with self._control.jobs.running_in_cell(name) as run:
                 if self._with_panel:
-                    yield progress
+                    yield run
                     return
                 note_handle = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
 
                 def show_progress(doing: str, fraction: float) -> None:
-                    progress(doing, fraction)
+                    run.progress(doing, fraction)
                     note_handle.update(_note_bundle(doing, fraction), raw=True)
 
                 try:
-                    yield Throttle(show_progress)
+                    yield Run(progress=Throttle(show_progress))
                 finally:
                     note_handle.update(_note_bundle(""), raw=True)
         finally:

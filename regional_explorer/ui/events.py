@@ -321,24 +321,20 @@ REGION_EVENTS: Mapping[str, EventKind] = {
 
 def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
     """Compile what is stale, then read the generated code of the open region."""
-    ex.compile(cancelled=run.cancelled, progress=run.progress)
+    ex.compile(run=run)
     if state.opened is not None and not run.cancelled():
-        ex.code(state.opened, cancelled=run.cancelled, progress=run.progress)
+        ex.code(state.opened, run=run)
 
 
 JOBS: Mapping[str, tuple[str, Work]] = {
     "measure": (
         "Compile & measure",
-        lambda ex, state, run: ex.benchmark(
-            state.variants, state.budget_s, cancelled=run.cancelled, progress=run.progress, executor=run.executor
-        ),
+        lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run),
     ),
-    "compile": ("Compile", lambda ex, _, run: ex.compile(cancelled=run.cancelled, progress=run.progress)),
+    "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": (
         "Profile",
-        lambda ex, state, run: ex.profile(
-            state.budget_s, cancelled=run.cancelled, progress=run.progress, executor=run.executor
-        ),
+        lambda ex, state, run: ex.profile(state.budget_s, run=run),
     ),
     "compile code": ("Compile", _compile_and_read),
 }
@@ -372,7 +368,7 @@ def retrace(control: Control, shapes: str) -> None:
         return
     control.jobs.start(
         "Trace again",
-        lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], cancelled=run.cancelled, progress=run.progress),
+        lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], run=run),
         shapes=shapes,
     )
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 
 from regional_explorer.capture.call import Modes
-from regional_explorer.compiler.run import SAME_THREAD, Executor, Run
+from regional_explorer.compiler.run import SAME_THREAD, Executor, Run, Throttle
 from regional_explorer.errors import BusyError
 from regional_explorer.ui.state import Job, PanelState, Problem
 
@@ -216,58 +214,6 @@ class Heartbeat:
         self._stopped.set()
 
 
-REPORT_INTERVAL_S = 0.25
-"""Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
-
-_BAR_WIDTH = 24
-_DIGITS = re.compile(r"\d+")
-
-
-class Throttle:
-    """A progress callback that limits the rate of reports: a new kind of work is reported at once."""
-
-    def __init__(self, progress: Callable[[str, float], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._callback = progress
-        self._clock = clock
-        self._last_kind: str | None = None
-        self._last_report_s = 0.0
-
-    def __call__(self, doing: str, fraction: float) -> None:
-        """Report what is being done, and the fraction done."""
-        kind, now_s = _DIGITS.sub("", doing), self._clock()
-        if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
-            self._last_kind, self._last_report_s = kind, now_s
-            self._callback(doing, fraction)
-
-
-class StreamProgress:
-    """A progress callback that writes to a stream: a progress bar on a terminal, else one line per kind of work."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._on_terminal = stream.isatty()
-        self._last_kind: str | None = None
-
-    def __call__(self, doing: str, fraction: float) -> None:
-        """Write what is being done, and the fraction done."""
-        if self._on_terminal:
-            done = round(_BAR_WIDTH * fraction)
-            self._write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
-        elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
-            self._last_kind = kind
-            self._write(f"{doing}\n")
-
-    def close(self) -> None:
-        """Erase the progress bar."""
-        if self._on_terminal:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
-            self._stream.write(text)
-            self._stream.flush()
-
-
 CANCELLED_NOTE = "Cancelled. The results so far are kept."
 ABANDONED_NOTE = "Stopped because no page shows the panel any more. The results so far are kept."
 INTERRUPTED_NOTE = "Interrupted. The results so far are kept."
@@ -332,7 +278,7 @@ class Jobs:
             self._thread = thread
 
     @contextmanager
-    def running_in_cell(self, name: str) -> Iterator[Throttle]:
+    def running_in_cell(self, name: str) -> Iterator[Run]:
         """Context manager: show work of a running cell in the panels; errors and interrupts propagate.
 
         Raises:
@@ -341,7 +287,7 @@ class Jobs:
         with self._starting(name, in_cell=True):
             pass
         with self._ending(in_cell=True):
-            yield Throttle(self._show_progress)
+            yield Run(progress=Throttle(self._show_progress))
 
     @contextmanager
     def _starting(self, name: str, *, in_cell: bool = False, shapes: str = "") -> Iterator[None]:

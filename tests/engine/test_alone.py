@@ -15,7 +15,7 @@ from regional_explorer.measure.reference import check_partition
 from regional_explorer.record.timing import Phase, VariantName
 from tests.engine import programs
 from tests.engine.torch_state import version_of
-from tests.measure.fakes import FakeClock, TickingClock
+from tests.measure.fakes import FakeClock, TickingClock, timed_by
 
 pytestmark = pytest.mark.compiles
 
@@ -68,7 +68,8 @@ def stack():
 def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     ex, clock = stack
     before = torch.get_rng_state()
-    ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.03, clock=clock)
+    with timed_by(clock):
+        ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.03)
     assert torch.equal(torch.get_rng_state(), before)
 
     alone = ex.partition_timings
@@ -121,7 +122,8 @@ def test_a_slow_eager_piece_shows_up_as_a_gain():
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
     clock = TickingClock()
     second.eager = delayed(second.eager, clock)
-    ex.benchmark(variants=("regional",), budget_s=2.0, clock=clock)
+    with timed_by(clock):
+        ex.benchmark(variants=("regional",), budget_s=2.0)
     eager_us = ex.regions.set_index("region").eager_us
     assert eager_us["second"] == pytest.approx(DELAY_S * 1e6 + 1000)
     assert eager_us["first"] == pytest.approx(1000)
@@ -151,7 +153,8 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
         twins.append(dict(config)) or ex.live.program.store.artifacts[right.key]
     )
     ex.live.program.apply_artifacts()
-    ex.benchmark(variants=("regional",), budget_s=0.5, clock=TickingClock())
+    with timed_by(TickingClock()):
+        ex.benchmark(variants=("regional",), budget_s=0.5)
     rows = ex.region_timings.set_index("region")
     assert rows.numerics["first"] == "failed"
     assert rows.worst_tensor["first"] in switch.piece.outputs
@@ -308,7 +311,7 @@ def test_cancelling_keeps_what_was_measured():
     def cancelled():
         return any("alone (2 of" in doing for doing in seen)
 
-    ex.benchmark(variants=("regional",), budget_s=0.4, cancelled=cancelled, progress=progress)
+    ex.benchmark(variants=("regional",), budget_s=0.4, run=rx.Run(cancelled=cancelled, progress=progress))
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
     assert fractions == sorted(fractions), "a bar never goes back"
@@ -334,7 +337,9 @@ def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_a
     ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     ex.compile()
     with pytest.raises(KeyboardInterrupt):
-        ex.benchmark(("regional",), budget_s, progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+        ex.benchmark(
+            ("regional",), budget_s, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+        )
     assert seen[-1] == "interrupted", "nothing comes after it"
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == measured
@@ -348,8 +353,7 @@ def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement():
     ex.benchmark(
         variants=("regional",),
         budget_s=0.2,
-        cancelled=lambda: any("numerics" in one for one in doing),
-        progress=lambda what, _fraction: doing.append(what),
+        run=rx.Run(lambda: any("numerics" in one for one in doing), lambda what, _fraction: doing.append(what)),
     )
     assert any("numerics" in one for one in doing)
     assert ex.timings.equals(measured)

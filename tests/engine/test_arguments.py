@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import regional_explorer
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
 from regional_explorer.compiler.config import catalogue, check_value
+from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.shown import RegionStages
@@ -99,13 +100,15 @@ def set_plan(ex, plan):
 
 
 OPS = {"ops": "*sin*"}
-CANCELLED = {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None}
+CANCELLED = {"run": rx.Run(cancelled=lambda: True)}
 DOORS: dict[str, Any] = {
     "explore": (lambda ex, fn, args, **k: rx.explore(fn, args, **k), [step, (X,)],
                 {"kwargs": {}, "grad": None, "dynamic": None, "plan": None, "partitioner": "default"}),
     "load": (lambda ex, path: rx.load(path), ["x.json"], {}),
     "compare": (lambda ex, *views: rx.compare(*views), lambda ex: [ex, ex.session], {}),
     "region": (lambda ex, name, **config: marked(name, config), ["r"], {"max_fusion_size": 8}),
+    "Run": (lambda ex, **k: rx.Run(**k), [],
+            {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None, "executor": SAME_THREAD}),
     "Selector": (lambda ex, *a, **k: rx.Selector(*a, **k), ["ops", ("*",)], {"innermost": False, "only": ()}),
     "Region": (lambda ex, *a, **k: rx.Region(*a, **k), ["a", PLAN.regions[0].selectors, {}],
                {"enabled": True, "joined": False, "carved": (), "backward_config": None}),
@@ -144,14 +147,12 @@ DOORS: dict[str, Any] = {
     "retrace": (lambda ex, **k: ex.retrace(**k), [], {"dynamic": None, **CANCELLED}),
     "compile": (lambda ex, **k: ex.compile(**k), [], CANCELLED),
     "benchmark": (lambda ex, *a, **k: ex.benchmark(*a, **k), [("eager",), 0.01], {"regions": False, **CANCELLED}),
-    "benchmark executor": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"executor": None}),
-    "benchmark clock": (lambda ex, **k: ex.benchmark(("eager",), 0.01, **k, **CANCELLED), [], {"clock": None}),
     "code": (lambda ex, name, **k: ex.code(name, **k), ["act"], CANCELLED),
     "code config": (lambda ex, **k: ex.code("act", **k), [], {"config": {"max_fusion_size": 4}, **CANCELLED}),
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),
     "stages": (lambda ex, *a, **k: ex.stages(*a, **k), ["act"], {"config": {}, "target": None, **CANCELLED}),
     "roofline": (lambda ex, **k: ex.roofline(**k), [], {"bitwise": False, **CANCELLED}),
-    "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], {"cancelled": CANCELLED["cancelled"]}),
+    "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], CANCELLED),
     "kernel_times": (lambda ex, *a, **k: ex.kernel_times(*a, **k), ["act", 0.01], CANCELLED),
     "diagnose": (lambda ex, *a, **k: ex.diagnose(*a, **k), ["act", 0.01], CANCELLED),
     "status": (lambda ex, compiled: rx.status(compiled), lambda ex: [rx.compile(step, plan=ex.plan)], {}),
@@ -164,32 +165,30 @@ DOORS: dict[str, Any] = {
 }  # fmt: skip
 """A way to call each, its good positional and its good keyword arguments."""
 
-PARAMETERS = [
-    (door, place)
-    for door, (_, args, kwargs) in DOORS.items()
-    for place in (*range(len(args) if isinstance(args, list) else args.__code__.co_argcount), *kwargs)
-]
 
-
-@pytest.mark.parametrize(("door", "place"), PARAMETERS)
-def test_an_argument_is_taken_or_an_error_of_ours_says_what_to_give(ex, door, place):
+def refusal(ex, door, place, value):
+    """Return what our error says when ``value`` takes a good argument's ``place``; empty if it is taken."""
     call, args, kwargs = DOORS[door]
-    refusals = 0
-    for value in ODD:
-        given, named = list(args(ex) if callable(args) else args), dict(kwargs)
-        (given if isinstance(place, int) else named)[place] = value
-        refusal = ""
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                call(ex, *given, **named)
-        except RegionalExplorerError as error:
-            refusal = str(error)
-            refusals += 1
-        assert not refusal or 20 < len(refusal) < LONGEST
-    assert refusals >= 5
+    given, named = list(args(ex) if callable(args) else args), dict(kwargs)
+    (given if isinstance(place, int) else named)[place] = value
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            call(ex, *given, **named)
+    except RegionalExplorerError as error:
+        return str(error)
+    return ""
 
 
-NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "benchmark executor", "roofline")
+@pytest.mark.parametrize("door", DOORS)
+def test_an_argument_is_taken_or_an_error_of_ours_says_what_to_give(ex, door):
+    _, args, kwargs = DOORS[door]
+    for place in (*range(len(args) if isinstance(args, list) else args.__code__.co_argcount), *kwargs):
+        refusals = list(filter(None, (refusal(ex, door, place, value) for value in ODD)))
+        assert len(refusals) >= 5, place
+        assert all(20 < len(text) < LONGEST for text in refusals)
+
+
+NOTHING_FITS = ("load", "mark modules", "mark subgraphs", "roofline")
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door not in NOTHING_FITS])
@@ -223,7 +222,7 @@ def test_no_public_method_is_left_out():
         (lambda ex: ex.benchmark(variants="eager"), r"variants='eager': give a tuple of names"),
         (lambda ex: ex.benchmark(variants=("eagr",)), "Did you mean 'eager'"),
         (lambda ex: ex.benchmark(budget_s=10**400), "give a positive, finite number"),
-        (lambda ex: ex.compile(cancelled=3), "cancelled=3 is not callable"),
+        (lambda ex: ex.compile(run=rx.Run(cancelled=3)), "cancelled=3 is not callable"),
         (lambda ex: ex.save_plan("nowhere/plan.json"), "there is no directory .*nowhere. Make it first"),
         (lambda ex: ex.save("nowhere/x.json"), "there is no directory .*nowhere. Make it first"),
         (lambda ex: ex.graph("0/forwrd"), "No graph is called '0/forwrd'.* Graphs: 0/dynamo, 0/inference"),

@@ -359,7 +359,7 @@ def test_an_interrupt_keeps_what_is_compiled(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ex.compile(progress=progress)
+        ex.compile(run=rx.Run(progress=progress))
     assert sorted(ex.partitions.state) == ["compiled", "stale"]
     assert compiles(ex) == 1
 

@@ -264,7 +264,7 @@ class CancelledAt(SameThread):
 def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
     executor = CancelledAt(3)
-    ex.benchmark(["eager", "aot_eager"], 0.1, executor=executor)
+    ex.benchmark(["eager", "aot_eager"], 0.1, run=rx.Run(executor=executor))
     assert executor.left == 0, "the check of aot_eager was its turn"
     assert ex.timings.empty
     assert not ex.benchmark(["eager", "aot_eager"], 0.1).empty

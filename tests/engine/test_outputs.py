@@ -13,7 +13,7 @@ from regional_explorer.measure.numerics import compare, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.results import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
-from tests.measure.fakes import TickingClock
+from tests.measure.fakes import TickingClock, timed_by
 
 
 class Cache:
@@ -118,6 +118,12 @@ def test_sparse_outputs_and_gradients_are_compared():
     assert verdict(rows) == "failed"
 
 
+def ticked(ex, variants):
+    """Return the timings of a benchmark that has as many rounds however busy the machine is."""
+    with timed_by(TickingClock()):
+        return ex.benchmark(variants, 0.1).set_index("variant")
+
+
 @pytest.mark.compiles
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
 def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
@@ -132,11 +138,11 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
         return y.cos() * (2 if label() != "" else 3)
 
     ex = rx.explore(f, (torch.randn(8),))
-    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
+    timings = ticked(ex, ("full",))
     assert timings.verdict["full"] == "no verdict"
     assert "traced the call again" in timings.warnings["full"]
     assert "the samples include compiles" in timings.warnings["full"]
-    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
+    timings = ticked(ex, ("full",))
     assert timings.verdict["full"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
     assert "runs in plain Python" in timings.warnings["full"]
 
@@ -144,7 +150,7 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
 @pytest.mark.compiles
 def test_full_that_is_not_traced_anew_keeps_its_verdict():
     ex = rx.explore(lambda x: x.sin().cos(), (torch.randn(64),))
-    timings = ex.benchmark(("full",), 0.1, clock=TickingClock()).set_index("variant")
+    timings = ticked(ex, ("full",))
     assert "traced the call again" not in timings.warnings["full"]
     assert timings.verdict["full"] == "no difference"
 
@@ -161,12 +167,12 @@ def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
         return y.cos() * (2 if label() != "" else 3)
 
     ex = rx.explore(f, (torch.randn(8),))
-    timings = ex.benchmark(("aot_eager",), 0.1, clock=TickingClock()).set_index("variant")
+    timings = ticked(ex, ("aot_eager",))
     assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
     assert timings.verdict["aot_eager"] == "no verdict"
     assert "traced the call again" in timings.warnings["aot_eager"]
     assert timings.verdict["eager"] == "baseline"
-    timings = ex.benchmark(("aot_eager",), 0.1, clock=TickingClock()).set_index("variant")
+    timings = ticked(ex, ("aot_eager",))
     assert timings.verdict["aot_eager"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
 
 

@@ -370,7 +370,7 @@ def test_results_do_not_depend_on_helpers(helper):
             until(lambda: not helper.pools[0].work.left, 200)
 
     hits = counters["aot_autograd"]["autograd_cache_hit"]
-    ex.compile(progress=leave_the_rest_to_the_helper)
+    ex.compile(run=rx.Run(progress=leave_the_rest_to_the_helper))
     pieces = len(set(ex.partitions.artifact))
     assert pieces >= 6
     assert counters["aot_autograd"]["autograd_cache_hit"] - hits == pieces - 2, "all but those before it came"
@@ -406,7 +406,7 @@ def test_breaking_off_leaves_no_process_and_keeps_what_is_done(helper, way):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) if way == "interrupt" else contextlib.nullcontext():
-        ex.compile(cancelled=lambda: way == "cancel" and bool(helper.pids), progress=progress)
+        ex.compile(run=rx.Run(cancelled=lambda: way == "cancel" and bool(helper.pids), progress=progress))
     assert len(helper.pids) == 1
     assert not is_running(helper.pids[0])
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
@@ -423,7 +423,7 @@ def test_a_helper_that_is_killed_does_no_harm(helper):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    ex.compile(progress=kill)
+    ex.compile(run=rx.Run(progress=kill))
     assert len(helper.pids) == 1
     assert not is_running(helper.pids[0])
     assert set(ex.partitions.state) == {"compiled"}

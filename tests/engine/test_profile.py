@@ -106,7 +106,7 @@ def test_a_plan_does_not_matter_and_nothing_is_compiled(stack: rx.Exploration) -
 def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one_round() -> None:
     ex = rx.explore(programs.textbook, programs.pair())
     seen: list[str] = []
-    ex.profile(60.0, cancelled=lambda: len(seen) > 4, progress=lambda doing, _fraction: seen.append(doing))
+    ex.profile(60.0, run=rx.Run(cancelled=lambda: len(seen) > 4, progress=lambda doing, _fraction: seen.append(doing)))
     found = ex.session.profile
     assert found is not None
     assert (found.stopped, found.rounds) == ("cancelled", 3)  # of the bandwidth, and of the round that warms up
@@ -128,7 +128,7 @@ def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again() 
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            ex.profile(60.0, progress=progress)
+            ex.profile(60.0, run=rx.Run(progress=progress))
         found = ex.session.profile
         assert (found.rounds if found else None) == rounds
     assert ex.session.profile is not None

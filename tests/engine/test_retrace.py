@@ -105,7 +105,7 @@ def test_a_trace_that_fails_changes_nothing() -> None:
 @pytest.mark.parametrize("answers", [[True], [False, True]])
 def test_a_trace_that_is_cancelled_changes_nothing(ex: rx.Exploration, answers: list[bool]) -> None:
     before, session, doing = ex.live, ex.session, []
-    ex.retrace(dynamic=True, cancelled=lambda: answers.pop(0), progress=lambda what, _: doing.append(what))
+    ex.retrace(dynamic=True, run=rx.Run(cancelled=lambda: answers.pop(0), progress=lambda what, _: doing.append(what)))
     assert doing == ["tracing the call again"] * (len(doing) and 1)
     assert ex.live is before
     assert ex.session is session
@@ -162,6 +162,6 @@ def test_an_edit_of_another_thread_is_kept(ex: rx.Exploration) -> None:
         return False
 
     doing: list[str] = []
-    ex.retrace(dynamic=True, cancelled=cancelled, progress=lambda what, _: doing.append(what))
+    ex.retrace(dynamic=True, run=rx.Run(cancelled=cancelled, progress=lambda what, _: doing.append(what)))
     assert "sin" in ex.plan
     assert set(ex.partitions.region) == {"act", "sin"}

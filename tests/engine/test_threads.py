@@ -18,7 +18,7 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.undo import silent
 from regional_explorer.compiler import program as program_module
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import BusyError, ClosedError
 from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.torch_api.environment import compile_lock
@@ -85,13 +85,13 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     assert set(ex.partitions.state) == {"stale"}  # the graphs are cut now: that waits for other compiles too
 
     def lock():
-        return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.compiling(Run())
+        return convert_frame.compile_lock if which == "any compile" else ex.live.exclusive_use.turn(PLAIN_RUN)
 
     def progress(doing, _fraction):
         told.append(doing)
 
     with held_elsewhere(lock()):
-        assert ex.compile(cancelled=lambda: bool(told), progress=progress).empty
+        assert ex.compile(run=rx.Run(cancelled=lambda: bool(told), progress=progress)).empty
     assert told == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
     with held_elsewhere(lock()) as release:
@@ -118,7 +118,7 @@ def test_a_compile_that_begins_between_two_regions_is_waited_for_and_what_is_don
             thread.start()
             taken.wait()
 
-    ex.compile(cancelled=lambda: told[-1:] == [WAITING], progress=progress)
+    ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
     stop.set()
     thread.join()
     assert told[-1] == WAITING
@@ -132,7 +132,7 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
     doing = []
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
     with held_elsewhere(convert_frame.compile_lock):
-        control.jobs.start("compile", lambda ex, _, run: ex.compile(cancelled=run.cancelled, progress=run.progress))
+        control.jobs.start("compile", lambda ex, _, run: ex.compile(run=run))
         until = time.monotonic() + 60
         while WAITING not in doing and time.monotonic() < until:
             time.sleep(0.01)
@@ -201,7 +201,7 @@ def test_a_measurement_keeps_other_threads_from_the_exploration(name, tmp_path):
         if not raised:
             raised.extend(raised_elsewhere(lambda: USES[name](ex, tmp_path)) or ["nothing"])
 
-    ex.benchmark(("eager",), 0.05, progress=progress)
+    ex.benchmark(("eager",), 0.05, run=rx.Run(progress=progress))
     (error,) = raised
     assert isinstance(error, BusyError)
     assert "ex.benchmark() is measuring" in str(error)
@@ -216,7 +216,7 @@ def test_a_progress_callback_cannot_change_what_is_measured():
     ex = explored()
     plan = ex.plan
     with pytest.raises(BusyError, match=r"ex\.profile\(\) is measuring"):
-        ex.profile(0.05, progress=lambda _doing, _fraction: ex.disable("a"))
+        ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: ex.disable("a")))
     assert ex.plan == plan
     assert not ex.profile(0.05).empty
 
@@ -231,7 +231,7 @@ def test_who_is_kept_out_is_told_the_method_that_was_called():
         if doing.startswith("timing the kernels"):
             raised.extend(raised_elsewhere(lambda: ex.disable("a")))
 
-    ex.diagnose("a", 0.05, progress=progress)
+    ex.diagnose("a", 0.05, run=rx.Run(progress=progress))
     assert raised
     assert all(str(error).startswith("ex.diagnose() is measuring.") for error in raised)
     assert not any("panel" in str(error) for error in raised)
@@ -243,9 +243,9 @@ def test_a_plan_is_kept_while_its_code_is_measured(name):
     ex, raised = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     measure = {
-        "kernel_times": lambda progress: ex.kernel_times("a", 0.05, progress=progress),
-        "diagnose": lambda progress: ex.diagnose("a", 0.05, progress=progress),
-        "roofline": lambda progress: ex.roofline(bitwise=False, progress=progress),
+        "kernel_times": lambda progress: ex.kernel_times("a", 0.05, run=rx.Run(progress=progress)),
+        "diagnose": lambda progress: ex.diagnose("a", 0.05, run=rx.Run(progress=progress)),
+        "roofline": lambda progress: ex.roofline(bitwise=False, run=rx.Run(progress=progress)),
     }
     measure[name](lambda _doing, _fraction: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
     assert raised
@@ -254,7 +254,7 @@ def test_a_plan_is_kept_while_its_code_is_measured(name):
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
     ex = explored()
-    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
+    with held_elsewhere(ex.live.exclusive_use.turn(PLAIN_RUN)):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
 
 
@@ -312,13 +312,13 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
     def run(cancelled):
         arguments = (("eager",), 0.05) if measure == "benchmark" else (0.05,)
         return getattr(ex, measure)(
-            *arguments, cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing)
+            *arguments, run=rx.Run(cancelled=cancelled, progress=lambda doing, _fraction: told.append(doing))
         )
 
-    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
+    with held_elsewhere(ex.live.exclusive_use.turn(PLAIN_RUN)):
         assert run(lambda: bool(told)).empty
     assert told == [WAITING]
-    with held_elsewhere(ex.live.exclusive_use.compiling(Run())) as release:
+    with held_elsewhere(ex.live.exclusive_use.turn(PLAIN_RUN)) as release:
         threading.Timer(0.3, release).start()
         assert not run(lambda: False).empty
 
@@ -327,7 +327,7 @@ def test_who_waits_for_a_new_trace_is_told_to_try_again():
     ex, raised, waiting = explored(), [], threading.Event()
 
     def profile():
-        ex.profile(0.05, progress=lambda _doing, _fraction: waiting.set())
+        ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: waiting.set()))
 
     thread = threading.Thread(target=lambda: raised.extend(raised_elsewhere(profile)))
 
@@ -335,7 +335,7 @@ def test_who_waits_for_a_new_trace_is_told_to_try_again():
         thread.start()
         assert waiting.wait(60)
 
-    ex.retrace(dynamic=True, progress=progress)
+    ex.retrace(dynamic=True, run=rx.Run(progress=progress))
     thread.join()
     (error,) = raised
     assert isinstance(error, ClosedError)

@@ -94,16 +94,16 @@ def test_code_is_looked_at_when_asked_for_once_and_then_in_the_session() -> None
     ex = explored()
     assert ex.session.codes == ()
     told: list[str] = []
-    ex.code("r", progress=lambda doing, _fraction: told.append(doing))
+    ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
     assert told == ["reading the code of r (1 of 1)"]
-    ex.code("r", progress=lambda doing, _fraction: told.append(doing))
+    ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
     assert len(told) == 1
     assert len(ex.session.codes) == 1
 
 
 def test_cancelled_before_it_began_nothing_is_lost() -> None:
     ex = explored()
-    assert not list(ex.code("r", cancelled=lambda: True))
+    assert not list(ex.code("r", run=rx.Run(cancelled=lambda: True)))
     assert list(ex.code("r"))
 
 

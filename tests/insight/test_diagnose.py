@@ -128,7 +128,7 @@ def test_a_tiny_region_waits_for_its_launches(monkeypatch: pytest.MonkeyPatch) -
     assert item.code == "launch-bound"
     assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message
     assert item.where
-    assert ex.diagnose("r", 0.4, cancelled=lambda: True) == []
+    assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
 
 
 @pytest.mark.compiles
@@ -289,7 +289,7 @@ def test_an_interrupt_while_a_remedy_is_timed_ends_it_all() -> None:
             return work()
 
     with pytest.raises(KeyboardInterrupt):
-        ex.diagnose("r", 0.4, progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+        ex.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted()))
     assert not [one for one in ex.diagnostics if one.code in ("fusion-refused", "kernel-bound")]
     assert not ex.results.kernel_times("r").empty, "what was measured is kept"
 

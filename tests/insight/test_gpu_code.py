@@ -150,7 +150,7 @@ def test_an_unknown_target_is_told(ex: rx.Exploration) -> None:
 
 @pytest.mark.slow
 def test_cancelled_before_the_process_is_ready_nothing_is_left(ex: rx.Exploration) -> None:
-    assert not list(ex.code("r", target="l4", cancelled=lambda: True))
+    assert not list(ex.code("r", target="l4", run=rx.Run(cancelled=lambda: True)))
 
 
 @pytest.mark.slow

@@ -147,7 +147,7 @@ def test_results_of_the_call_are_as_before() -> None:
 def test_cancelled_nothing_is_kept_half_done() -> None:
     ex = explored()
     ex.compile()
-    assert ex.kernel_times("r", 5.0, cancelled=lambda: True).empty
+    assert ex.kernel_times("r", 5.0, run=rx.Run(cancelled=lambda: True)).empty
     assert ex.session.kernel_times == ()
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import roofline
@@ -176,7 +176,7 @@ def test_cancelled_it_does_nothing_more_and_says_so(monkeypatch: pytest.MonkeyPa
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
         monkeypatch.setattr(exploration, name, lambda *_: pytest.fail("nothing is run"))
-    found = ex.roofline(cancelled=lambda: True)
+    found = ex.roofline(run=rx.Run(cancelled=lambda: True))
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
     assert ex.session.codes == ()
     assert len(found.reach) == 1
@@ -196,9 +196,9 @@ def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatc
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     monkeypatch.setattr(exploration, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
     asked = iter([True])
-    with held_elsewhere(ex.live.exclusive_use.compiling(Run())):
+    with held_elsewhere(ex.live.exclusive_use.turn(PLAIN_RUN)):
         # Once alone: what asks again later must not begin then.
-        ex.roofline(cancelled=lambda: bool(told) and next(asked, False), progress=lambda doing, _: told.append(doing))
+        ex.roofline(run=rx.Run(lambda: bool(told) and next(asked, False), lambda doing, _: told.append(doing)))
     assert told[0] == WAITING
     assert ex.session.codes == ()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from regional_explorer.measure import profile
+from regional_explorer.measure import profile, summary
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.profile import OpTimer
 
@@ -75,6 +76,14 @@ class TickingClock(FakeClock):
         """Return the time, a tick after the last mark."""
         self.spend(self.tick_s)
         return super().mark()
+
+
+@contextmanager
+def timed_by(clock: FakeClock) -> Iterator[None]:
+    """Context manager: benchmarks are timed by ``clock``, whatever their device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summary, "clock_for", lambda _device: clock)
+        yield
 
 
 def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -86,17 +85,17 @@ def two(x: torch.Tensor) -> torch.Tensor:
         return y.cos() + 1
 
 
-METHODS: dict[str, Callable[[rx.Exploration, Any], object]] = {
-    "profile": lambda ex, progress: ex.profile(0.05, progress=progress),
-    "compile": lambda ex, progress: ex.compile(progress=progress),
-    "benchmark": lambda ex, progress: ex.benchmark(("eager", "regional"), 0.05, progress=progress),
-    "code": lambda ex, progress: ex.code("a", progress=progress),
-    "code under a config": lambda ex, progress: ex.code("a", config={"max_fusion_size": 3}, progress=progress),
-    "stages": lambda ex, progress: ex.stages("b", progress=progress),
-    "kernel times": lambda ex, progress: ex.kernel_times("a", 0.05, progress=progress),
-    "diagnose": lambda ex, progress: ex.diagnose("a", 0.05, progress=progress),
-    "roofline": lambda ex, progress: ex.roofline(progress=progress),
-    "retrace": lambda ex, progress: ex.retrace(progress=progress),
+METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
+    "profile": lambda ex, run: ex.profile(0.05, run=run),
+    "compile": lambda ex, run: ex.compile(run=run),
+    "benchmark": lambda ex, run: ex.benchmark(("eager", "regional"), 0.05, run=run),
+    "code": lambda ex, run: ex.code("a", run=run),
+    "code under a config": lambda ex, run: ex.code("a", config={"max_fusion_size": 3}, run=run),
+    "stages": lambda ex, run: ex.stages("b", run=run),
+    "kernel times": lambda ex, run: ex.kernel_times("a", 0.05, run=run),
+    "diagnose": lambda ex, run: ex.diagnose("a", 0.05, run=run),
+    "roofline": lambda ex, run: ex.roofline(run=run),
+    "retrace": lambda ex, run: ex.retrace(run=run),
 }
 
 
@@ -115,7 +114,7 @@ def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
                     signal.raise_signal(signal.SIGINT)
 
         with pytest.raises(KeyboardInterrupt):
-            method(ex, drops)
+            method(ex, rx.Run(progress=drops))
         assert signal.getsignal(signal.SIGINT) is handler
         if name == "benchmark":
             ex.benchmark(("eager", "regional", "full"), 0.05)

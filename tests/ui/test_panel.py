@@ -260,17 +260,17 @@ def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control) -> None
 
 
 def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel, control: Control) -> None:
-    with control.jobs.running_in_cell("Compile & measure") as progress:
-        progress("round 3", 0.3)
+    with control.jobs.running_in_cell("Compile & measure") as run:
+        run.progress("round 3", 0.3)
         assert not enabled(panel, "tools", "cancel")
         assert "interrupt the kernel" in text(panel, "progress")
         assert not enabled(panel, "tools", "measure")
-        progress("round 4", 1.5)
-        progress("compiling act", 1.5)
+        run.progress("round 4", 1.5)
+        run.progress("compiling act", 1.5)
         assert elements(panel.part("progress"), value="1.000")
     ended = control.state
     assert not ended.busy
-    progress("what is told too late", 0.5)
+    run.progress("what is told too late", 0.5)
     assert control.state == ended
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 
-from regional_explorer.ui.jobs import REPORT_INTERVAL_S, StreamProgress, Throttle
+from regional_explorer.compiler.run import REPORT_INTERVAL_S, StreamProgress, Throttle
 
 
 class Terminal(io.StringIO):
