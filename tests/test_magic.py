@@ -384,12 +384,11 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
 ) -> None:
     came_to: list[str] = []
 
-    def drops(_self: Exploration, *, cancelled: Any, progress: Any, **_: Any) -> None:
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        came_to.append("cancelled" if cancelled() else "not told")
-        progress("compiling the whole call", 0.0)
-        came_to.append("the next step")
+    def drops(self: Exploration, *, run: rx.Run, **_: Any) -> None:
+        with self.live.exclusive_use.turn(run) as run:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            came_to.append("cancelled" if run.cancelled() else "not told")
 
     replace_benchmark(drops)
     run("%regional_compile f(x)")

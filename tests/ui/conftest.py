@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
-from regional_explorer.compiler.run import SAME_THREAD, Executor
+from regional_explorer.compiler.run import Run
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control, control_of
@@ -81,18 +81,12 @@ class BlockedWork:
         self.calls: list[tuple[Any, ...]] = []
         self.error: BaseException | None = None
 
-    def __call__(
-        self,
-        *arguments: Any,
-        cancelled: Callable[[], bool] = lambda: False,
-        executor: Executor = SAME_THREAD,
-        progress: Callable[[str, float], None] = lambda *_: None,
-    ) -> None:
+    def __call__(self, *arguments: Any, run: Run) -> None:
         self.calls.append((*arguments, torch.is_grad_enabled()))
-        progress("compiling mm", 0.5)
+        run.progress("compiling mm", 0.5)
         self.begun.set()
         while not self.go_on.wait(0.005):
-            if cancelled():
+            if run.cancelled():
                 return
         if self.error is not None:
             raise self.error
