@@ -52,7 +52,7 @@ def rows(*, layers: int = LAYERS) -> Iterator[Row]:
 
 
 def _row(session: Session, graph: str, new_page: NewPage, *, everything: bool) -> Row:
-    view = GraphView(time_limit_s=0, tab=graph)
+    view = GraphView(tab=graph)
     view.set_session(session)
     keys = _closed(view)
     if everything:
@@ -60,10 +60,7 @@ def _row(session: Session, graph: str, new_page: NewPage, *, everything: bool) -
     boxes = len(view.payload["box_pieces"]) // 4
     with in_page(view, new_page) as page:
         page.get_by_role("button", name="Fit the graph to the view").click()
-        found = []
-        for number in range(CLICKS):
-            x, y = _middle(view, boxes * number // CLICKS)
-            found.append(page.evaluate("([x, y]) => window.click(x, y)", [x, y]))
+        found = [page.evaluate("(box) => window.click(box)", boxes * number // CLICKS) for number in range(CLICKS)]
         kernel, drawn = [], []
         for number in range(CLICKS):
             key = keys[number // 2 % len(keys)]
@@ -81,15 +78,6 @@ def _closed(view: GraphView) -> list[str]:
     """Return the keys of what can be opened."""
     texts, numbers = view.payload["texts"], array("I", view.payload["box_texts"])
     return [key for key in (texts[number] for number in numbers[OPENS::TEXTS]) if key]
-
-
-def _middle(view: GraphView, box: int) -> tuple[float, float]:
-    """Return where the middle of a box is on the canvas, which shows all of the picture."""
-    width, height = view.payload["places"]["size"]
-    x, y, w, h = array("f", view.payload["places"]["rects"])[4 * box : 4 * box + 4]
-    wide, high = 1182, view.height
-    scale = min((wide - 32) / width, (high - 32) / height, 1.4)
-    return wide / 2 + (x + w / 2 - width / 2) * scale, high / 2 + (y + h / 2 - height / 2) * scale
 
 
 def bert(layers: int) -> rx.Exploration:

@@ -72,7 +72,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 def _row(
     session: Session, graph: Graph, new_page: NewPage | None, theirs: tuple[float | None, float], *, folded: bool
 ) -> Row:
-    view = GraphView(time_limit_s=0, tab=graph.id)
+    view = GraphView(tab=graph.id)
     begin = time.perf_counter()
     view.set_session(session)
     if not folded:

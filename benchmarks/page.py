@@ -23,7 +23,6 @@ TRAITS = (
     "tree",
     "lit",
     "payload",
-    "places",
     "selection",
     "hover",
     "search",
@@ -83,7 +82,10 @@ const drawn = async (begin) => {
   canvas.getContext("2d").getImageData(0, 0, 1, 1);
   return performance.now() - begin;
 };
-window.click = async (x, y) => {
+// On the middle of a box.
+window.click = async (box) => {
+  const { picture, camera } = document.querySelector(".rxg").rxView, rect = picture.rect(box);
+  const [x, y] = camera.toWindow(rect.x + rect.w / 2, rect.y + rect.h / 2);
   const begin = performance.now(), { left, top } = canvas.getBoundingClientRect();
   for (const name of ["pointerdown", "pointerup"]) {
     canvas.dispatchEvent(new PointerEvent(name, { clientX: left + x, clientY: top + y, pointerId: 1, bubbles: true }));

@@ -224,7 +224,6 @@ def graph_bars(
     *,
     figures: bool = False,
     overlay: Overlay | None = None,
-    arranging: bool = False,
     problem: str = "",
 ) -> list[Node]:
     """Return the elements of the graph view, from toolbar to legend; those that the page fills are empty.
@@ -236,7 +235,6 @@ def graph_bars(
         legend: the entries of the legend: regions, and the meanings of signs.
         figures: whether any overlay is available.
         overlay: the current overlay, or None.
-        arranging: whether a better layout is being computed.
         problem: the last error message.
     """
     field = node(
@@ -273,7 +271,7 @@ def graph_bars(
         _crumb_buttons(next((title for tab_id, title in tabs if tab_id == tab), "graph"), crumbs),
         _div("problem", problem, role="alert", hidden=not problem),
         stage,
-        _div("status", _div("selected"), _div("trail"), _div("wait", "arranging…" if arranging else "")),
+        _div("status", _div("selected"), _div("trail")),
         _div("legend", *_legend_nodes(legend, overlay), role="group", aria_label="Legend"),
         _div("live", aria_live="polite", role="status"),
     ]

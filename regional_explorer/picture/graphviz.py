@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from html import escape
 
@@ -17,8 +14,6 @@ from regional_explorer.style.css import LIGHT, paint
 
 LAYOUT_LIMIT_S = 10.0
 """How long a layout may take by default."""
-STOP_POLL_S = 0.05
-"""Seconds between two checks whether the child is to be killed."""
 MOST_DRAWINGS = 16
 """How many drawings are cached, so that the same text is not laid out twice."""
 
@@ -37,7 +32,6 @@ def graphviz(
     form: str = "svg",
     *,
     time_limit_s: float = LAYOUT_LIMIT_S,
-    stop: threading.Event | None = None,
     command: tuple[str, ...] | None = None,
 ) -> bytes | None:
     """Return ``dot`` laid out and written as ``form``, or None if that fails or takes too long.
@@ -48,7 +42,6 @@ def graphviz(
         dot: Text in the DOT language.
         form: An output format of Graphviz, such as ``svg`` or ``json0``.
         time_limit_s: The child is ended after this many seconds.
-        stop: Ends the child at once when another thread sets it.
         command: The command to run; by default that of ``layout_command``.
     """
     command = command or layout_command(form)
@@ -57,7 +50,7 @@ def graphviz(
     drawing = _drawings.get((command, dot))
     if drawing is None:
         try:
-            drawing = _run_layout(command, dot, time_limit_s, stop or threading.Event())
+            drawing = _run_layout(command, dot, time_limit_s)
         except (OSError, subprocess.SubprocessError):
             return None
         while len(_drawings) >= MOST_DRAWINGS:
@@ -66,30 +59,18 @@ def graphviz(
     return drawing
 
 
-def _run_layout(command: tuple[str, ...], dot: str, time_limit_s: float, stop: threading.Event) -> bytes:
+def _run_layout(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
     """Return the output of ``command`` for ``dot``.
 
     Raises:
         OSError: the command cannot be run.
-        subprocess.SubprocessError: it failed, was stopped or took too long.
+        subprocess.SubprocessError: it failed or took too long.
     """
-    deadline = time.monotonic() + time_limit_s
     # Our own interpreter or `dot`; the DOT text goes through stdin.
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as child:  # noqa: S603
-        text: bytes | None = dot.encode()
-        try:
-            while not stop.is_set() and time.monotonic() < deadline:
-                # After a time-out, the next call continues the last one and takes no text.
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    drawing, _ = child.communicate(text, timeout=STOP_POLL_S)
-                    if child.returncode or not drawing:
-                        raise subprocess.SubprocessError("nothing was drawn")
-                    return drawing
-                text = None
-        finally:
-            child.kill()
-    raise subprocess.SubprocessError("stopped")
+    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
+    if not done.stdout:
+        raise subprocess.SubprocessError("nothing was drawn")
+    return done.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:

@@ -22,9 +22,8 @@ from regional_explorer.picture.compose import (
     shown_graphs,
     turn_of,
 )
-from regional_explorer.picture.layout import Placement, columns, in_rows, place, room
 from regional_explorer.picture.outline import Chain, Fold, FoldKind, RegionPiece, outline, scopes
-from regional_explorer.picture.scene import TITLE_PT, Badge, Box, Entry, Look, Scene, Section, text_width
+from regional_explorer.picture.scene import Badge, Box, Entry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Direction, config_of
@@ -105,6 +104,7 @@ def box_arrays(tab_graphs: Sequence[TabGraph], texts: Texts) -> Payload:
     ``box_shares`` has pairs of a region and the number of its ops in the box.
     """
     box_texts, box_pieces, group_pieces, box_shares, ends = array("I"), array("i"), array("I"), array("I"), array("I")
+    box_groups = array("i")
     for tab_graph in tab_graphs:
         for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
             around_key = tab_graph.scope + leaf.inside[-1].key if leaf and leaf.inside else ""
@@ -120,11 +120,18 @@ def box_arrays(tab_graphs: Sequence[TabGraph], texts: Texts) -> Payload:
             if leaf and leaf.fold.piece:
                 piece_of_box[box.id] = piece_numbers[leaf.fold.piece.id]
             box_pieces.append(UNSET if box.region is None else piece_of_box[box.id])
+        group_of = {
+            box: number
+            for number, group in enumerate(tab_graph.section.groups, len(group_pieces))
+            for box in group.boxes
+        }
+        box_groups.extend(group_of.get(box.id, UNSET) for box in tab_graph.section.boxes)
         group_pieces.extend(piece_of_box[group.boxes[0]] for group in tab_graph.section.groups)
     return {
         "box_texts": box_texts.tobytes(),
         "box_pieces": box_pieces.tobytes(),
         "group_pieces": group_pieces.tobytes(),
+        "box_groups": box_groups.tobytes(),
         "box_shares": box_shares.tobytes(),
         "box_share_ends": ends.tobytes(),
     }
@@ -183,34 +190,6 @@ def edge_array(tab_graphs: Sequence[TabGraph]) -> bytes:
         box_numbers = {box.id: tab_graph.first_box + number for number, box in enumerate(tab_graph.section.boxes)}
         edges.extend(box_numbers[end] for edge in tab_graph.section.edges for end in edge)
     return edges.tobytes()
-
-
-def places(scene: Scene, placement: Placement) -> Payload:
-    """Return the rectangles of boxes and groups of ``scene`` as left, top, width, height, and the curves of its edges.
-
-    ``curve_ends`` says for each edge where its numbers end in ``curves``; one without any is drawn from box to box.
-    """
-    in_columns = columns(scene, placement)
-    rects, group_rects, curve_points, curve_ends = array("f"), array("f"), array("f"), array("I")
-    for box in scene.boxes:
-        rect = in_columns.boxes[box.id]
-        rects.extend((rect.x, rect.y, rect.width, rect.height))
-    for section in scene.sections:
-        for group in section.groups:
-            rect = in_columns.groups[group.id]
-            group_rects.extend((rect.x, rect.y, rect.width, rect.height))
-        for edge in section.edges:
-            for point in in_columns.curves.get(edge, ()):
-                curve_points.extend(point)
-            curve_ends.append(len(curve_points))
-    return {
-        "size": [in_columns.width, in_columns.height],
-        "titles": [list(in_columns.titles[section.id]) for section in scene.sections],
-        "rects": rects.tobytes(),
-        "groups": group_rects.tobytes(),
-        "curves": curve_points.tobytes(),
-        "curve_ends": curve_ends.tobytes(),
-    }
 
 
 MOST_READS = 4
@@ -590,7 +569,13 @@ def _tab_graph(
 
 def _graph_facts(tab_graph: TabGraph) -> Payload:
     first, number = tab_graph.first_node, len(tab_graph.nodes)
-    return {"id": sendable(tab_graph.graph.id), "title": tab_graph.section.title, "first": first, "count": number}
+    return {
+        "id": sendable(tab_graph.graph.id),
+        "title": tab_graph.section.title,
+        "first": first,
+        "count": number,
+        "boxes": len(tab_graph.section.boxes),
+    }
 
 
 def _piece_facts(
@@ -646,9 +631,6 @@ def _partition_times(timing: PartitionTiming) -> str:
     return f"{duration(timing.eager_s)} eager{compiled}{speedup}{interval}"
 
 
-SAVED_LAYOUT_LIMIT_S = 3.0
-"""How long Graphviz may take for a graph; if it takes longer, the simple layout in layers is used."""
-
 Record = dict[str, Any]
 Edge = tuple[int, int]
 
@@ -656,9 +638,8 @@ Edge = tuple[int, int]
 def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Picture]:
     """Return ``tab`` with a record for each fold, parents before their parts, and the picture that is shown first.
 
-    A record has the number of its parent, its parts, their rows from the top, its key, its turn, its crumb if it can be
-    opened, how its box is drawn, and for the hull around the parts of a piece the width of its title. ``nodes`` and
-    ``edges`` refer to innermost folds, ``places`` are those of the picture shown first.
+    A record has the number of its parent, its parts, its key, its turn, its crumb if it can be opened, how its box is
+    drawn, and ``hull`` if there is one around its parts. ``nodes`` and ``edges`` refer to innermost folds.
     """
     opening = tab_opening(tab, Opening())
     texts = Texts()
@@ -670,16 +651,16 @@ def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Pic
     spans = [_add_graph(tab_graph, opening, looks, records, record_of_box) for tab_graph in tab_graphs]
     edge_ends = [record_of_box[box] for box in _unpacked(facts["edges"])]
     edges = list(zip(edge_ends[::2], edge_ends[1::2], strict=True))
-    top_edges = _set_parts_and_rows(records, edges).get(UNSET, {})
+    for number, record in enumerate(records):
+        if record["parent"] != UNSET:
+            records[record["parent"]]["parts"].append(number)
     first_picture = picture(session, tab, outlines=outlines)
     node_numbers = {name: number for number, name in enumerate(first_picture.reads)}
     payload: Payload = {
         **{array_name: facts[array_name] for array_name in ("regions", "pieces", "styles", "node_names")},
         **{array_name: _unpacked(facts[array_name]) for array_name in ("piece_styles", "node_facts")},
         "node_pieces": _unpacked(facts["node_pieces"], "i"),
-        "graphs": [
-            {**graph, **_tops(records, span, top_edges)} for graph, span in zip(facts["graphs"], spans, strict=True)
-        ],
+        "graphs": [{**graph, **_tops(records, span)} for graph, span in zip(facts["graphs"], spans, strict=True)],
         "tab": tab,
         "texts": texts.all,
         "folds": records,
@@ -688,7 +669,6 @@ def folded(session: Session, tab: str, outlines: Outlines) -> tuple[Payload, Pic
         "reads": [[node_numbers[name] for name in inputs] for inputs in first_picture.reads.values()],
         "budget": opening.budget,
         "chosen": {},
-        "places": _as_lists(places(first_picture.scene, place(first_picture.scene, time_limit_s=SAVED_LAYOUT_LIMIT_S))),
     }
     return payload, first_picture
 
@@ -716,23 +696,15 @@ def _add_graph(
     """Add the records of one graph and return their numbers; add that of each box's record to ``record_of_box``."""
     start = len(records)
     ops = sum(len(fold.nodes) for fold in tab_graph.folds)
-    leaf_of = dict(zip((box.id for box in tab_graph.section.boxes), tab_graph.leaves, strict=True))
-    hulls: dict[str, float] = {}
-    for group in tab_graph.section.groups:
-        leaf = leaf_of[group.boxes[0]]
-        if leaf and leaf.fold.piece:
-            hulls[leaf.fold.piece.id] = round(text_width(group.title, TITLE_PT))
     record_of_fold: dict[str, int] = {}
-    for box, leaf in zip(tab_graph.section.boxes, tab_graph.leaves, strict=True):
+    for leaf in tab_graph.leaves:
         look = looks[len(record_of_box)]
         record: Record = {
             "parent": UNSET,
             "parts": [],
-            "rows": [],
             "key": "",
             "turn": Turn.NEVER,
             **look,
-            "size": room(box),
         }
         if leaf:
             fold, piece = leaf.fold, leaf.fold.piece
@@ -742,32 +714,15 @@ def _add_graph(
             if fold.opens:
                 record["crumb"] = tab_graph.crumb(fold)
             if piece and fold.kind is FoldKind.PIECE:
-                record["hull"] = hulls.get(piece.id, 0.0)
+                record["hull"] = True
             elif piece and not any(outer.piece for outer in leaf.inside):
-                hull = {"turn": Turn.FIXED, "hull": hulls[piece.id], "piece": look["piece"], "key": ""}
-                records.append({"parent": record["parent"], "parts": [], "rows": [], **hull})
+                hull = {"turn": Turn.FIXED, "hull": True, "piece": look["piece"], "key": ""}
+                records.append({"parent": record["parent"], "parts": [], **hull})
                 record["parent"] = len(records) - 1
             record_of_fold[fold.key] = len(records)
         record_of_box.append(len(records))
         records.append(record)
     return range(start, len(records))
-
-
-def _set_parts_and_rows(records: Sequence[Record], edges: Iterable[Edge]) -> dict[int, dict[tuple[str, str], None]]:
-    """Set the parts and rows of each record; return the edges between the parts of each, by its number."""
-    part_edges: dict[int, dict[tuple[str, str], None]] = {}
-    for edge in edges:
-        tail_chain, head_chain = (list(record_and_outer(records, end)) for end in edge)
-        while tail_chain[-1] == head_chain[-1]:
-            tail_chain.pop()
-            head_chain.pop()
-        part_edges.setdefault(records[tail_chain[-1]]["parent"], {})[str(tail_chain[-1]), str(head_chain[-1])] = None
-    for number, record in enumerate(records):
-        if record["parent"] != UNSET:
-            records[record["parent"]]["parts"].append(number)
-    for number, record in enumerate(records):
-        record["rows"] = _rows_of_parts(record["parts"], part_edges.get(number, {}))
-    return part_edges
 
 
 def record_and_outer(records: Sequence[Record], number: int) -> Iterator[int]:
@@ -777,29 +732,13 @@ def record_and_outer(records: Sequence[Record], number: int) -> Iterator[int]:
         number = records[number]["parent"]
 
 
-def _rows_of_parts(numbers: Sequence[int], edges: Iterable[tuple[str, str]]) -> list[list[int]]:
-    names = {str(number) for number in numbers}
-    rows, _ = in_rows(map(str, numbers), [edge for edge in edges if names.issuperset(edge)])
-    return [[int(name) for name in row] for row in rows]
-
-
-def _tops(records: Sequence[Record], span: range, top_edges: Iterable[tuple[str, str]]) -> Payload:
-    """Return the top-level folds of a graph, and the rows of these and of its inputs."""
+def _tops(records: Sequence[Record], span: range) -> Payload:
+    """Return the top-level folds of a graph, and the number behind that of its last record."""
     tops = [number for number in span if records[number]["parent"] == UNSET]
-    folds = [number for number in tops if records[number]["parts"] or records[number]["key"]]
-    return {"tops": folds, "rows": _rows_of_parts(tops, top_edges)}
+    return {"tops": [number for number in tops if records[number]["parts"] or records[number]["key"]], "end": span.stop}
 
 
 def _unpacked(packed: bytes, typecode: str = "I") -> list[int]:
     numbers: array[int] = array(typecode)
     numbers.frombytes(packed)
     return numbers.tolist()
-
-
-def _as_lists(placed: Payload) -> Payload:
-    """Return places with their arrays as lists, for JSON."""
-    typecodes = {"rects": "f", "groups": "f", "curves": "f", "curve_ends": "I"}
-    return {
-        name: [round(number, 1) for number in _unpacked(packed, typecodes[name])] if name in typecodes else packed
-        for name, packed in placed.items()
-    }

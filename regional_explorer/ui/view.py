@@ -17,18 +17,11 @@ from regional_explorer.page.source import LIVE_REGION, Function, Line, source_li
 from regional_explorer.page.static import script, style
 from regional_explorer.page.view import Overlay, graph_bars, heat, next_title, titled
 from regional_explorer.picture.compose import Detail, Opening
-from regional_explorer.picture.layout import Placement, arranged, layers
-from regional_explorer.picture.records import Outlines, Payload, Picture, first_tab, picture, places, tabs
-from regional_explorer.picture.scene import Scene
+from regional_explorer.picture.records import Outlines, Picture, first_tab, picture, tabs
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region_code import PartitionCode, qualified_names
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean_page
-from regional_explorer.ui.jobs import Latest
-
-LAYOUT_TIME_LIMIT_S = 6.0
-"""How long Graphviz may take to improve a layout that is already shown."""
-
 
 OnMessage = Callable[[Mapping[str, Any]], None]
 """Called with a message of the page: ``do`` and ``of`` of the element, an input's ``value``, ``shift``, ``ctrl``."""
@@ -64,9 +57,6 @@ class ElementTree(anywidget.AnyWidget):
         self.receive(self, {"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, None)
 
 
-MOST_ARRANGED_BOXES = 2500
-"""A picture with more boxes keeps its first layout: Graphviz would not finish in time."""
-
 _picture_numbers = itertools.count(1)
 
 
@@ -84,16 +74,13 @@ class GraphView(ElementTree):
         height: height of the drawing in pixels; the lower edge can be dragged.
         problem: the last error message, shown above the drawing.
 
-    ``payload``, ``places`` and ``heat`` are what the page draws; ``arranging`` is True while a better layout is being
-    computed; ``tree`` has the toolbar and legend.
+    ``payload`` and ``heat`` are what the page draws, which places the boxes; ``tree`` has the toolbar and legend.
     """
 
     _esm = script("graph")
     _css = style("graph")
 
     payload = traitlets.Dict().tag(sync=True)
-    places = traitlets.Dict().tag(sync=True)
-    arranging = traitlets.Bool(default_value=False)
     heat = traitlets.Dict().tag(sync=True)
     tab = traitlets.Unicode()
     # No echo: it could overwrite a newer selection on the page with an older one.
@@ -105,14 +92,7 @@ class GraphView(ElementTree):
     height = traitlets.Int(520).tag(sync=True)
     problem = traitlets.Unicode()
 
-    def __init__(
-        self,
-        session: Session | None = None,
-        *,
-        time_limit_s: float = LAYOUT_TIME_LIMIT_S,
-        arrange: Callable[..., Placement | None] = arranged,
-        **traits: Any,
-    ) -> None:
+    def __init__(self, session: Session | None = None, **traits: Any) -> None:
         super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
         self.tabs: tuple[tuple[str, str], ...] = ()
         self._session: Session | None = None
@@ -124,12 +104,9 @@ class GraphView(ElementTree):
         self._focus: dict[str, str] = {}
         self._picture_number = 0
         self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
-        self._time_limit_s = time_limit_s
-        self._arrange = arrange
-        self._layouts = Latest()
         self.observe(lambda _: self._draw_or_show_error(), "tab")
         self.observe(lambda _: self._apply_overlay(), "overlays")
-        self.observe(lambda _: self._update_bars(), ("arranging", "problem"))
+        self.observe(lambda _: self._update_bars(), "problem")
         self._update_bars()
         if session is not None:
             self.set_session(session)
@@ -197,17 +174,6 @@ class GraphView(ElementTree):
     def collapse_all(self) -> None:
         """Close every fold of the current tab."""
         self._draw_opening(Opening(Detail.NOTHING))
-
-    def wait_arranged(self, timeout_s: float | None = None) -> bool:
-        """Wait until the layout is final; return whether it is."""
-        return self._layouts.wait(timeout_s)
-
-    def close(self) -> None:
-        """Close the view and stop computing its layout."""
-        with self._lock:
-            self._layouts.cancel()
-        self.wait_arranged()
-        super().close()
 
     # --------------------------------------------------------------------------------------------------- from the page
 
@@ -291,7 +257,6 @@ class GraphView(ElementTree):
                 self._picture.legend if self._picture else (),
                 figures=bool(self.overlays),
                 overlay=self._overlay,
-                arranging=self.arranging,
                 problem=self.problem,
             )
 
@@ -309,36 +274,12 @@ class GraphView(ElementTree):
         with self._lock:
             if self._session is None:
                 return
-            drawing = picture(self._session, self.tab, self._opening, outlines=self._outlines)
-            number, scene = next(_picture_numbers), drawing.scene
-            first_places = places(scene, layers(scene))
-            payload: Payload = {"number": number, "tab": self.tab, **drawing.facts, "places": first_places}
-            self._picture, self._picture_number = drawing, number
-            improve = 0 < len(scene.boxes) <= MOST_ARRANGED_BOXES and self._time_limit_s > 0
-            if improve:
-                self._layouts.submit(lambda outdated: self._improve_layout(number, scene, outdated))
-            else:
-                self._layouts.cancel()
+            self._picture = picture(self._session, self.tab, self._opening, outlines=self._outlines)
+            self._picture_number = next(_picture_numbers)
             with self.hold_sync():
                 self.problem = ""
-                self.arranging = improve
-                self.payload = payload
+                self.payload = {"number": self._picture_number, "tab": self.tab, **self._picture.facts}
                 self._apply_overlay()
-
-    def _improve_layout(self, number: int, scene: Scene, outdated: threading.Event) -> None:
-        """Show a better layout of the picture called ``number``, unless there is a newer one; a thread's work."""
-        try:
-            placement = self._arrange(scene, time_limit_s=self._time_limit_s, stop=outdated)
-            with self._lock, self.hold_sync():
-                if not outdated.is_set():
-                    self.arranging = False
-                    if placement is not None:
-                        self.places = {"of": number, **places(scene, placement)}
-        except Exception as error:  # noqa: BLE001 - last frame of the thread: the page shows it
-            with self._lock:
-                if not outdated.is_set():
-                    self.arranging = False
-                    self._show_error(error)
 
 
 MAX_HOVERED = 400

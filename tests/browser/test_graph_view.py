@@ -18,19 +18,12 @@ from tests.render import sessions
 
 SHOW = """
 import json
-from array import array
 from tests.render import sessions
 from regional_explorer.ui.view import GraphView
 from regional_explorer.ui.view import SourceView
-
-def where(view):
-    rects = array("f", view.payload["places"]["rects"])
-    boxes = array("I", view.payload["node_boxes"])
-    found = {name: list(rects[4 * boxes[n] : 4 * boxes[n] + 4]) for n, name in enumerate(view.payload["node_names"])}
-    print(json.dumps({"size": view.payload["places"]["size"], "boxes": found}))
 """
-TRAINED = "view = GraphView(sessions.trained(3), time_limit_s=0)\nwhere(view)"
-DEEP = "view = GraphView(sessions.trained(40), time_limit_s=0)\nwhere(view)"
+TRAINED = "view = GraphView(sessions.trained(3))"
+DEEP = "view = GraphView(sessions.trained(40))"
 
 CAPTURED = """
 import torch
@@ -83,29 +76,28 @@ INK = """
 """
 
 
+WHERE = """
+(root, node) => {
+    const { picture, camera } = root.rxView;
+    const { x, y, w, h } = picture.rect(picture.nodeBoxes[picture.ids.findIndex((id) => id.endsWith(`:${node}`))]);
+    return { left: camera.toWindow(x, y)[0], middle: camera.toWindow(x + w / 2, y + h / 2), scale: camera.k };
+}
+"""
+
+
 class Graph:
     """A graph view in the page, in the words of a test; it was fitted into its window."""
 
-    def __init__(self, lab: Lab, cell: int, output: Locator, facts: dict[str, Any]) -> None:
+    def __init__(self, lab: Lab, cell: int, output: Locator) -> None:
         self.lab, self.cell, self.root = lab, cell, output.locator(".rxg").last
-        self.facts = facts
         self.stage = self.root.locator(".rxg-stage")
         self.root.get_by_role("button", name="Fit the graph to the view").click()
 
     def at(self, node: str) -> tuple[float, float]:
         """Return where the middle of a node's box is, in the window."""
-        area = self.stage.bounding_box()
+        area, where = self.stage.bounding_box(), self.root.evaluate(WHERE, node)
         assert area is not None
-        (wide, high), scale = self.facts["size"], self._scale()
-        x, y, w, h = self.facts["boxes"][node]
-        middle = (area["x"] + area["width"] / 2, area["y"] + area["height"] / 2)
-        return (middle[0] + (x + w / 2 - wide / 2) * scale, middle[1] + (y + h / 2 - high / 2) * scale)
-
-    def _scale(self) -> float:
-        area = self.stage.bounding_box()
-        assert area is not None
-        wide, high = self.facts["size"]
-        return float(min((area["width"] - 32) / wide, (area["height"] - 32) / high, 1.4))
+        return (area["x"] + where["middle"][0], area["y"] + where["middle"][1])
 
     def point(self, node: str) -> None:
         self.lab.page.mouse.move(*self.at(node))
@@ -119,13 +111,10 @@ class Graph:
             keyboard.up(key)
 
     def open(self, node: str) -> None:
-        """Click on the + of a node's box, then learn where the boxes are now."""
-        scale, (x, y) = self._scale(), self.at(node)
-        self.lab.page.mouse.click(x - (self.facts["boxes"][node][2] / 2 - 6) * scale, y)
+        """Click on the + of a node's box."""
+        where, (x, y) = self.root.evaluate(WHERE, node), self.at(node)
+        self.lab.page.mouse.click(x - where["middle"][0] + where["left"] + 6 * where["scale"], y)
         self.lab.wait_idle()
-        index = self.lab.add_cell_and_run("where(view)")
-        self.facts = json.loads(self.lab.outputs(index)[0]["text"])
-        self.lab.cell(self.cell).scroll_into_view_if_needed()
 
     def press(self, *keys: str) -> None:
         self.stage.focus()
@@ -161,10 +150,8 @@ def show(lab: Lab) -> Iterator[Any]:
         lab.run_all()
         for index in range(3):
             assert [output for output in lab.outputs(index) if output["output_type"] == "error"] == []
-        texts = [output["text"] for output in lab.outputs(1) if output["output_type"] == "stream"]
-        facts = json.loads(texts[-1]) if texts else {}
         lab.cell(2).scroll_into_view_if_needed()
-        return Graph(lab, 2, lab.output(2), facts)
+        return Graph(lab, 2, lab.output(2))
 
     yield shown
     assert lab.errors == []
@@ -402,12 +389,12 @@ def test_everything_by_keyboard(lab: Lab, show: Any) -> None:
 
 
 def test_it_opens_on_modules_and_crumbs_lead_back(host: Lab) -> None:
-    code = "view = GraphView(sessions.session((sessions.layers(12),)), time_limit_s=0)\nwhere(view)"
+    code = "view = GraphView(sessions.session((sessions.layers(12),)))"
     host.write_notebook("modules.ipynb", [SHOW, code, "view"])
     host.open_notebook("modules.ipynb")
     host.run_all()
     host.cell(2).scroll_into_view_if_needed()
-    graph = Graph(host, 2, host.output(2), json.loads(host.outputs(1)[0]["text"]))
+    graph = Graph(host, 2, host.output(2))
     crumbs = graph.root.locator(".rxg-crumbs button")
     tip = graph.root.get_by_role("tooltip")
     graph.says("73 nodes in 2 boxes")
@@ -488,9 +475,7 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab) -> None:
 
 def test_two_views_of_one_and_of_another_do_not_clash(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
-    index = lab.add_cell_and_run(
-        "other = GraphView(sessions.trained(2), time_limit_s=0)\ndisplay(view)\ndisplay(other)"
-    )
+    index = lab.add_cell_and_run("other = GraphView(sessions.trained(2))\ndisplay(view)\ndisplay(other)")
     lab.cell(index).scroll_into_view_if_needed()
     again, other = lab.output(index).locator(".rxg").all()
     expect(again.locator(".rxg-selected")).to_have_text("19 nodes in 16 boxes")
@@ -514,7 +499,7 @@ def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
     lab.page.on("dialog", dismiss)
     graph = show(
         f"half = sessions.HOSTILE[{part}::2]\n"
-        "views = [GraphView(sessions.hostile(text), time_limit_s=0, height=200) for text in half]\n"
+        "views = [GraphView(sessions.hostile(text), height=200) for text in half]\n"
         "sources = [SourceView(sessions.hostile(text)) for text in half]\n"
         "import ipywidgets\nview = ipywidgets.VBox([*views, *sources])"
     )
@@ -533,8 +518,7 @@ def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
 @pytest.mark.slow
 def test_a_captured_model_and_its_source(lab: Lab, show: Any) -> None:
     graph = show(
-        "view = GraphView(ex.session)\nview.wait_arranged(60)\nsource = SourceView(ex.session)\n"
-        "source.link(view)\nwhere(view)",
+        "view = GraphView(ex.session)\nsource = SourceView(ex.session)\nsource.link(view)",
         SHOW + CAPTURED,
     )
     index = lab.add_cell_and_run("source")
@@ -590,7 +574,7 @@ def alone(browser: Browser) -> Iterator[Callable[[GraphView], Page]]:
 
 
 def trained() -> GraphView:
-    return GraphView(sessions.trained(3), time_limit_s=0)
+    return GraphView(sessions.trained(3))
 
 
 @pytest.mark.parametrize("closes", [False, True])

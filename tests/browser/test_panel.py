@@ -163,26 +163,9 @@ def test_the_controls_work_by_keyboard(notebook: Lab, panel: Locator) -> None:
     expect(panel.get_by_label("Add a key")).to_have_count(0)
 
 
-WHERE = """
-import json
-from array import array
-from ipywidgets.widgets.widget import _instances
-view = next(widget for widget in _instances.values() if type(widget).__name__ == "GraphView")
-view.wait_arranged()
-rects, boxes = array("f", view.payload["places"]["rects"]), array("I", view.payload["node_boxes"])
-if view.places:
-    rects = array("f", view.places["rects"])
-size = (view.places or view.payload["places"])["size"]
-found = {name: list(rects[4 * boxes[n] : 4 * boxes[n] + 4]) for n, name in enumerate(view.payload["node_names"])}
-print(json.dumps({"size": size, "boxes": found}))
-"""
-
-
 def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> None:
-    index = notebook.add_cell_and_run(WHERE)
-    facts = json.loads(str(notebook.outputs(index)[0]["text"]))
     panel.scroll_into_view_if_needed()
-    graph = Graph(notebook, 1, notebook.output(1), facts)
+    graph = Graph(notebook, 1, notebook.output(1))
     graph.click("relu")
     for told in ("relu = aten.relu.default", "float32[32, 32]", "h = torch.relu(x @ w) * 2", "max_fusion_size=8"):
         expect(panel.get_by_role("tooltip")).to_contain_text(told)
@@ -219,11 +202,10 @@ def test_a_region_is_made_of_a_line_and_of_what_was_found(notebook: Lab, panel: 
 
 
 def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: Lab, panel: Locator) -> None:
-    index = notebook.add_cell_and_run(WHERE)
     notebook.add_cell_and_start("__import__('time').sleep(4)")
     notebook.page.wait_for_timeout(300)
     panel.scroll_into_view_if_needed()
-    graph = Graph(notebook, 1, notebook.output(1), json.loads(str(notebook.outputs(index)[0]["text"])))
+    graph = Graph(notebook, 1, notebook.output(1))
     graph.click("mm")
     notebook.page.wait_for_timeout(100)  # what is under the pointer is told, too
     graph.click("mul")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -295,12 +294,6 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_layout_that_takes_too_long_is_ended() -> None:
     assert graphviz("digraph { slow }", time_limit_s=0.2, command=SLOW) is None
-
-
-def test_a_layout_is_ended_by_another_thread() -> None:
-    stop = threading.Event()
-    threading.Timer(0.2, stop.set).start()
-    assert graphviz("digraph { stopped }", stop=stop, command=SLOW) is None
 
 
 def test_broken_dot_gives_no_layout() -> None:

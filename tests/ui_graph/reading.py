@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from regional_explorer.picture.compose import Opening
-from regional_explorer.picture.layout import layers
-from regional_explorer.picture.records import Payload, picture, places
+from regional_explorer.picture.records import Payload, picture
 from regional_explorer.record.session import Session
 
 
@@ -36,6 +35,7 @@ class Read:
         rows = [self.texts[at] for (at,) in unpack("I", payload["box_tooltips"], 1)]
         self.rows = [list(zip(rows[a:b:2], rows[a + 1 : b : 2], strict=True)) for a, b in pairwise(ends)]
         self.edges = unpack("I", payload["edges"], 2)
+        self.groups = [group for (group,) in unpack("i", payload["box_groups"], 1)]
         self.group_pieces = [piece for (piece,) in unpack("I", payload["group_pieces"], 1)]
 
     def box_of(self, name: str) -> int:
@@ -49,10 +49,9 @@ def unpack(kind: str, found: bytes, width: int) -> list[tuple[Any, ...]]:
     return [tuple(flat[at : at + width]) for at in range(0, len(flat), width)]
 
 
-def read(session: Session, tab: str, opening: Opening | None = None) -> tuple[Read, Payload]:
-    """Return a tab of ``session`` and the places of its simple layers."""
-    found = picture(session, tab, opening)
-    return Read(found.facts), places(found.scene, layers(found.scene))
+def read(session: Session, tab: str, opening: Opening | None = None) -> Read:
+    """Return a tab of ``session``."""
+    return Read(picture(session, tab, opening).facts)
 
 
 def sent(payload: Payload) -> int:

@@ -1,94 +1,54 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
 
 from regional_explorer.picture.compose import Detail, Opening
-from regional_explorer.picture.layout import arranged, layers
-from regional_explorer.picture.records import PARTITIONS, first_tab, picture, places, tabs
+from regional_explorer.picture.records import PARTITIONS, first_tab, picture, tabs
 from regional_explorer.picture.scene import Entry
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from tests.render import sessions
-from tests.ui_graph.reading import read, sent, unpack
+from tests.ui_graph.reading import read, sent
 from tests.work import calls
 
 EVERYTHING = Opening(Detail.OPS)
 NOTHING = Opening(Detail.NOTHING)
 
 
-def finite(found: bytes, width: int) -> list[tuple[float, ...]]:
-    rects = unpack("f", found, width)
-    assert all(math.isfinite(side) for rect in rects for side in rect)
-    return rects
-
-
 @pytest.mark.parametrize("opening", [None, EVERYTHING, NOTHING])
 @pytest.mark.parametrize("tab", ["0/forward", "0/backward", PARTITIONS])
 def test_every_number_points_at_something(tab: str, opening: Opening | None) -> None:
-    found, where = read(sessions.trained(5), tab, opening)
+    found = read(sessions.trained(5), tab, opening)
     boxes = len(found.boxes)
-    assert len(finite(where["rects"], 4)) == boxes
-    assert len(finite(where["groups"], 4)) == len(found.group_pieces)
-    assert all(width > 0 and height > 0 for _, _, width, height in finite(where["rects"], 4))
+    assert len(found.groups) == boxes == sum(graph["boxes"] for graph in found.payload["graphs"])
+    assert set(found.groups) - {-1} == set(range(len(found.group_pieces)))
     assert all(end < boxes for edge in found.edges for end in edge)
     assert all(box < boxes for box in found.node_boxes)
     assert all(-1 <= piece < len(found.payload["pieces"]) for piece in found.node_pieces)
     assert set(found.node_boxes) == set(range(boxes))
-    ends = [end for (end,) in unpack("I", where["curve_ends"], 1)]
-    assert ends == sorted(ends)
-    assert len(ends) == len(found.edges)
-    assert not ends or ends[-1] == len(finite(where["curves"], 1))
 
 
-def test_boxes_do_not_overlap_and_lie_within_the_picture() -> None:
-    found, where = read(sessions.trained(6), "0/forward", EVERYTHING)
-    rects = finite(where["rects"], 4)
-    wide, high = where["size"]
-    assert all(x >= -0.5 and y >= -0.5 and x + w <= wide + 0.5 and y + h <= high + 0.5 for x, y, w, h in rects)
-    for place, (x0, y0, w0, h0) in enumerate(rects):
-        for x1, y1, w1, h1 in rects[place + 1 :]:
-            assert x0 + w0 <= x1 or x1 + w1 <= x0 or y0 + h0 <= y1 or y1 + h1 <= y0
-    assert len(rects) == len(found.boxes)
-
-
-def test_groups_enclose_their_boxes() -> None:
-    found, where = read(sessions.trained(3), "0/forward")
-    rects, groups = finite(where["rects"], 4), finite(where["groups"], 4)
-    for group, (x, y, width, height) in enumerate(groups):
-        piece = found.group_pieces[group]
+def test_groups_hold_the_boxes_of_their_piece() -> None:
+    found = read(sessions.trained(3), "0/forward")
+    for group, piece in enumerate(found.group_pieces):
         inside = {box for box, owner in zip(found.node_boxes, found.node_pieces, strict=True) if owner == piece}
         assert len(inside) == 3
-        for box in inside:
-            left, top, wide, high = rects[box]
-            assert x <= left
-            assert y <= top
-            assert left + wide <= x + width + 0.01
-            assert top + high <= y + height + 0.01
-
-
-def test_graphviz_places_the_same_boxes() -> None:
-    now = picture(sessions.trained(3), "0/forward")
-    placed = arranged(now.scene)
-    assert placed is not None
-    where = places(now.scene, placed)
-    assert len(finite(where["rects"], 4)) == len(now.scene.boxes)
-    assert max(end for (end,) in unpack("I", where["curve_ends"], 1)) > 0
+        assert inside == {box for box, owner in enumerate(found.groups) if owner == group}
 
 
 def test_a_small_graph_is_open_from_the_start() -> None:
-    found, _ = read(sessions.trained(3), "0/forward")
+    found = read(sessions.trained(3), "0/forward")
     assert found.titles.count("gelu") == 3
     assert not any(found.opens)
 
 
 def test_a_deep_graph_shows_one_layer_and_how_often_it_comes() -> None:
-    found, _ = read(sessions.trained(40), "0/forward")
+    found = read(sessions.trained(40), "0/forward")
     assert "layers.1–39 × 39" in found.titles
     assert found.titles.count("gelu") == 1
     assert len(found.boxes) < 20
@@ -96,23 +56,23 @@ def test_a_deep_graph_shows_one_layer_and_how_often_it_comes() -> None:
 
 def test_a_fold_opens_and_closes() -> None:
     session = sessions.trained(40)
-    closed, _ = read(session, "0/forward")
+    closed = read(session, "0/forward")
     repeat = closed.opens[closed.titles.index("layers.1–39 × 39")]
-    opened, _ = read(session, "0/forward", Opening(chosen={repeat: True}))
+    opened = read(session, "0/forward", Opening(chosen={repeat: True}))
     assert "layers.1–39 × 39" not in opened.titles
     assert opened.titles.count("layers.7") == 1
     assert repeat in opened.around
     piece = closed.around[closed.titles.index("gelu")]
-    shut, _ = read(session, "0/forward", Opening(chosen={piece: False}))
+    shut = read(session, "0/forward", Opening(chosen={piece: False}))
     assert "gelu" not in shut.titles
     assert piece in shut.opens
 
 
 def test_a_fold_opened_by_hand_closes_no_other_one() -> None:
     session = sessions.trained(60)
-    before, _ = read(session, "0/forward")
+    before = read(session, "0/forward")
     repeat = before.opens[before.titles.index("layers.1–59 × 59")]
-    after, _ = read(session, "0/forward", Opening(chosen={repeat: True}))
+    after = read(session, "0/forward", Opening(chosen={repeat: True}))
     assert [title for title in before.titles if title not in after.titles] == ["layers.1–59 × 59"]
     assert after.titles.count("gelu") == 1
     assert len(after.boxes) == len(before.boxes) + 58
@@ -120,28 +80,26 @@ def test_a_fold_opened_by_hand_closes_no_other_one() -> None:
 
 def test_modules_fold_where_no_region_is_marked() -> None:
     session = sessions.session((sessions.layers(2),))
-    found, _ = read(session, "0/forward", NOTHING)
+    found = read(session, "0/forward", NOTHING)
     assert {"layers.0", "layers.1"} & {title.split(" ")[0] for title in found.titles} or len(found.boxes) < 8
     assert len(found.boxes) < len(session.graphs[0].ops)
 
 
 def test_nothing_opened_is_less_and_everything_opened_is_all() -> None:
     session = sessions.trained(8)
-    few, some, everything = (
-        len(read(session, "0/forward", opening)[0].boxes) for opening in (NOTHING, None, EVERYTHING)
-    )
+    few, some, everything = (len(read(session, "0/forward", opening).boxes) for opening in (NOTHING, None, EVERYTHING))
     assert few < some <= everything
     drawn = [node for node in session.graphs[0].ops if node.op != "getitem"]
     assert everything == len(drawn) + 1  # and the input
 
 
 def test_what_picks_a_result_out_lies_with_its_producer() -> None:
-    found, _ = read(sessions.trained(1), "0/forward")
+    found = read(sessions.trained(1), "0/forward")
     assert found.box_of("item0") == found.box_of("norm0")
 
 
 def test_parameters_and_outputs_are_signs_not_boxes() -> None:
-    found, _ = read(sessions.trained(2), "0/forward", EVERYTHING)
+    found = read(sessions.trained(2), "0/forward", EVERYTHING)
     assert not {"w0", "output"} & set(found.names)
     assert found.signs[found.box_of("t0")] == "◆"
     assert "◆ reads a parameter" in picture(sessions.trained(2), "0/forward", EVERYTHING).legend
@@ -155,14 +113,14 @@ def test_what_is_special_about_a_node_is_told() -> None:
         sessions.op("c", "aten.sort.default", "b", carved=True),
     )
     session = sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
-    found, _ = read(session, "0/forward")
+    found = read(session, "0/forward")
     notes = [[text for word, text in found.rows[found.box_of(name)] if word == "note"] for name in "abc"]
     assert notes == [["recomputed in the backward"], ["random"], ["taken out of its region: runs eagerly"]]
 
 
 def test_pieces_tell_state_config_and_error() -> None:
     session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no", max_autotune=True)
-    found, _ = read(session, "0/forward")
+    found = read(session, "0/forward")
     piece = found.payload["pieces"][0]
     assert piece["state"] == "failed"
     assert piece["facts"] == [
@@ -177,7 +135,7 @@ def test_pieces_tell_state_config_and_error() -> None:
 
 def test_the_tab_of_partitions_has_a_box_for_each() -> None:
     session = sessions.trained(30)
-    found, _ = read(session, PARTITIONS)
+    found = read(session, PARTITIONS)
     assert found.looks.count("piece") == len(session.partitions)
     assert [graph["id"] for graph in found.payload["graphs"]] == ["0/forward", "0/backward"]
 
@@ -192,9 +150,7 @@ def test_tabs() -> None:
 @pytest.mark.parametrize("tab", ["nowhere", ""])
 def test_an_unknown_tab_and_an_empty_session_show_nothing(tab: str) -> None:
     for session in (sessions.trained(2), sessions.session()):
-        found, where = read(session, tab)
-        assert found.boxes == []
-        assert where["rects"] == b""
+        assert read(session, tab).boxes == []
     assert first_tab(sessions.session()) == ""
 
 
@@ -202,7 +158,7 @@ def test_an_unknown_tab_and_an_empty_session_show_nothing(tab: str) -> None:
 def test_hostile_names_are_sent_clean(text: str) -> None:
     session = sessions.hostile(text)
     for tab, _ in tabs(session):
-        found, _ = read(session, tab, EVERYTHING)
+        found = read(session, tab, EVERYTHING)
         told = {key: value for key, value in found.payload.items() if not isinstance(value, bytes)}
         json.dumps([tab, told], ensure_ascii=False).encode()
         shown = [
@@ -231,7 +187,7 @@ def test_the_title_of_a_region_has_its_speedup_and_whether_that_is_inconclusive(
         )
         for part in base.partitions
     )  # fmt: skip
-    found, _ = read(replace(base, partition_timings=tuple(timings)), "0/forward", EVERYTHING)
+    found = read(replace(base, partition_timings=tuple(timings)), "0/forward", EVERYTHING)
     assert {piece["speedup"] for piece in found.payload["pieces"]} == {shown}
 
 
@@ -242,17 +198,15 @@ def test_a_bad_node_is_drawn_as_a_bad_node() -> None:
 
     bad = replace(sessions.op("bad", "aten.mul.Tensor", "a"), values=(Unspeakable(),))  # type: ignore[arg-type]
     nodes = (sessions.op("a", "aten.add.Tensor"), bad, sessions.op("c", "aten.sub.Tensor", "bad"))
-    found, _ = read(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)), "0/forward")
+    found = read(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)), "0/forward")
     assert found.looks[found.box_of("bad")] == "bad"
     assert found.titles[found.box_of("c")] == "sub"
 
 
 def test_ten_thousand_nodes_without_modules() -> None:
-    found, where = read(sessions.huge(10_000), "0/inference", EVERYTHING)
+    found = read(sessions.huge(10_000), "0/inference", EVERYTHING)
     assert len(found.boxes) == 10_001
-    assert sent(found.payload) + sent(where) < 2_000_000
-    wide, high = where["size"]
-    assert 0.5 < wide / high < 6
+    assert sent(found.payload) < 1_500_000
 
 
 def test_the_work_of_a_payload_grows_with_its_nodes_not_faster() -> None:
@@ -265,14 +219,12 @@ def test_the_work_of_a_payload_grows_with_its_nodes_not_faster() -> None:
 
 
 def test_a_small_payload_is_small() -> None:
-    found, where = read(sessions.trained(3), "0/forward")
-    assert sent(found.payload) + sent(where) < 12_000
+    assert sent(read(sessions.trained(3), "0/forward").payload) < 11_000
 
 
 def test_a_deep_payload_grows_with_its_nodes_not_faster() -> None:
     def size(layers_count: int) -> int:
-        found, where = read(sessions.trained(layers_count), "0/forward")
-        return sent(found.payload) + sent(where)
+        return sent(read(sessions.trained(layers_count), "0/forward").payload)
 
     assert size(200) < 2.5 * size(100)
 
@@ -282,10 +234,6 @@ def test_a_circle_of_nodes_does_not_stop_it() -> None:
         Node("a", Role.OP, "aten.add.Tensor", ("b",)),
         Node("b", Role.OP, "aten.mul.Tensor", ("a",)),
     )
-    found, where = read(Session("f", sessions.ENVIRONMENT, False, (Graph("g", GraphKind.FORWARD, 0, nodes),)), "g")
-    assert len(finite(where["rects"], 4)) == 2
+    found = read(Session("f", sessions.ENVIRONMENT, False, (Graph("g", GraphKind.FORWARD, 0, nodes),)), "g")
+    assert len(found.boxes) == 2
     assert len(found.edges) == 2
-
-
-def test_layers_of_an_empty_scene() -> None:
-    assert layers(picture(sessions.session(), "x").scene).boxes == {}

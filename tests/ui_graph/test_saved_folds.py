@@ -35,9 +35,8 @@ const { whole, states } = JSON.parse(readFileSync(0, "utf8"));
 console.log(JSON.stringify(states.map((state) => {
     const tab = Object.assign(whole, state);
     unfold(tab);
-    const { kept, hulls, folds, ...found } = shown(tab);
-    const colours = heat(whole.colours ?? {}, { kept, number: 7 });
-    return { ...found, places: place({ ...found, kept, hulls, folds }), heat: colours };
+    const { kept, folds, ...found } = shown(tab);
+    return { ...found, heat: heat(whole.colours ?? {}, { kept, number: 7 }) };
 })));
 """
 DETAILS = {None: Detail.MODULES, True: Detail.OPS, False: Detail.NOTHING}
@@ -46,7 +45,7 @@ DETAILS = {None: Detail.MODULES, True: Detail.OPS, False: Detail.NOTHING}
 def bundle() -> str:
     return "\n".join(
         (static.FOLDER / f"{name}.js").read_text(encoding="utf-8").replace("export function", "function")
-        for name in ("folds", "rows")
+        for name in ("folds",)
     )
 
 
@@ -101,6 +100,9 @@ def test_the_page_shows_the_boxes_that_the_panel_would(tab: str) -> None:
         assert found["node_boxes"] == kernel.node_boxes
         assert {*zip(found["edges"][::2], found["edges"][1::2], strict=True)} == {*kernel.edges}
         assert sorted(found["group_pieces"]) == sorted(kernel.group_pieces)
+        held = [found["group_pieces"][group] if group >= 0 else None for group in found["box_groups"]]
+        assert held == [kernel.group_pieces[group] if group >= 0 else None for group in kernel.groups]
+        assert [graph["boxes"] for graph in found["graphs"]] == [graph["boxes"] for graph in kernel.payload["graphs"]]
         looks = [found["styles"]["light"]["boxes"][style]["look"] for style in found["box_styles"]]
         assert looks == kernel.looks
         assert found["box_shares"] == [number for (number,) in unpack("I", kernel.payload["box_shares"], 1)]
@@ -134,46 +136,6 @@ def test_the_page_colours_the_share_of_the_time_as_the_panel_would(tab: str) -> 
                 continue
             assert abs(page["steps"][box] - step) <= 1  # the page has three digits of the time
             assert (page["labels"][box], page["tooltips"][box]) == (kernel["labels"][box], kernel["tooltips"][box])
-
-
-@pytest.mark.parametrize("tab", ["0/forward", PARTITIONS])
-def test_boxes_of_the_page_do_not_overlap_and_hulls_hold_what_is_theirs(tab: str) -> None:
-    session = nested()
-    whole, _ = folded(session, tab, Outlines(session))
-    states = random_states(whole, 12)
-    for found in run(json.loads(json.dumps(whole)), states):
-        where = found["places"]
-        rects = [where["rects"][at : at + 4] for at in range(0, len(where["rects"]), 4)]
-        hulls = [where["groups"][at : at + 4] for at in range(0, len(where["groups"]), 4)]
-        assert len(rects) == len(found["box_styles"])
-        assert len(hulls) == len(found["group_pieces"])
-        wide, high = where["size"]
-        for place, (x, y, w, h) in enumerate(rects):
-            assert x >= 0
-            assert y >= 0
-            assert x + w <= wide + 1
-            assert y + h <= high + 1
-            for x1, y1, w1, h1 in rects[place + 1 :]:
-                assert x + w <= x1 or x1 + w1 <= x or y + h <= y1 or y1 + h1 <= y
-        for piece, (x, y, w, h) in zip(found["group_pieces"], hulls, strict=True):
-            inside = {
-                box for box, owner in zip(found["node_boxes"], found["node_pieces"], strict=True) if owner == piece
-            }
-            assert inside
-            for left, top, width, height in (rects[box] for box in inside):
-                assert x <= left
-                assert y <= top
-                assert left + width <= x + w + 0.01
-                assert top + height <= y + h + 0.01
-
-
-def test_what_is_shown_first_is_laid_out_in_the_kernel() -> None:
-    session = nested()
-    whole, now = folded(session, "0/forward", Outlines(session))
-    (found,) = run(json.loads(json.dumps(whole)), [{}])
-    assert len(whole["places"]["rects"]) == 4 * len(now.scene.boxes) == 4 * len(found["box_styles"])
-    assert len(whole["places"]["curve_ends"]) == len(found["edges"]) / 2
-    assert unpack("I", now.facts["edges"], 2) == [*zip(found["edges"][::2], found["edges"][1::2], strict=True)]
 
 
 def test_the_page_knows_the_turns_by_the_kernels_numbers() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from regional_explorer.page.view import Overlay, partition_heat
-from regional_explorer.picture.layout import arranged
 from regional_explorer.picture.records import picture
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -24,7 +23,7 @@ from tests.ui_graph.test_listing import session_of
 
 
 def view(count: int = 40, **options: Any) -> GraphView:
-    return GraphView(sessions.trained(count), **{"time_limit_s": 0, **options})
+    return GraphView(sessions.trained(count), **options)
 
 
 def titles(shown: GraphView) -> list[str]:
@@ -70,7 +69,7 @@ def test_the_crumbs_lead_back() -> None:
         found = Read(shown.payload)
         return str(found.opens[found.titles.index(title)])
 
-    shown = GraphView(sessions.session((sessions.layers(30),)), time_limit_s=0)
+    shown = GraphView(sessions.session((sessions.layers(30),)))
     before = titles(shown)
     assert crumbs() == [("", "forward")]
     press(shown, "open", opener("layers.0–29 × 30"))
@@ -242,7 +241,7 @@ def test_figures_can_be_read_on_their_ground() -> None:
 
 def test_lines_select_their_nodes_and_nodes_light_their_lines(tmp_path: Path) -> None:
     session = session_of(tmp_path / "model.py")
-    shown, source = GraphView(session, time_limit_s=0), SourceView(session)
+    shown, source = GraphView(session), SourceView(session)
     source.link(shown)
     press(source, "pick", "0")  # y = helper(x)
     assert shown.selection == ["0/forward:add"]
@@ -300,53 +299,6 @@ def test_selection_survives_as_far_as_nodes_do() -> None:
     assert shown.selection == ["0/forward:gelu0"]
 
 
-def test_better_places_come_for_the_picture_in_view() -> None:
-    shown = view(3, time_limit_s=30)
-    assert shown.wait_arranged(60)
-    assert shown.places["of"] == shown.payload["number"]
-    assert len(shown.places["rects"]) == len(shown.payload["places"]["rects"])
-    assert not shown.arranging
-
-
-def test_without_graphviz_the_first_places_stay() -> None:
-    shown = view(3, time_limit_s=30, arrange=lambda *_, **__: None)
-    assert shown.wait_arranged(60)
-    assert shown.places == {}
-    assert not shown.arranging
-
-
-def test_after_a_layout_that_failed_the_next_picture_is_arranged() -> None:
-    def broken_at_first(*given: Any, **more: Any) -> Any:
-        if shown.tab == "0/forward":
-            raise RuntimeError("no luck")
-        return arranged(*given, **more)
-
-    shown = GraphView(time_limit_s=30, arrange=broken_at_first)
-    shown.set_session(sessions.trained(3))
-    assert shown.wait_arranged(60)
-    assert not shown.arranging
-    assert shown.problem == "RuntimeError: no luck"
-    shown.tab = "0/backward"
-    assert shown.wait_arranged(60)
-    assert not shown.arranging
-    assert shown.places["of"] == shown.payload["number"]
-
-
-def test_only_the_newest_picture_is_arranged(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = view(3, time_limit_s=30)
-    for tab in ("0/backward", "partitions", "0/forward"):
-        shown.tab = tab
-    assert shown.wait_arranged(120)
-    assert shown.places["of"] == shown.payload["number"]
-
-
-def test_closing_gives_up_the_placement() -> None:
-    shown = view(3, time_limit_s=30, arrange=lambda *_, stop, **__: stop.wait(60) and None)
-    assert shown.arranging
-    shown.close()
-    assert shown.wait_arranged(0)
-
-
 def test_an_empty_view_and_an_empty_session() -> None:
     empty = GraphView()
     assert empty.payload == {}
@@ -359,7 +311,7 @@ def test_an_empty_view_and_an_empty_session() -> None:
 
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_sessions_are_shown(text: str) -> None:
-    shown = GraphView(sessions.hostile(text), time_limit_s=0)
+    shown = GraphView(sessions.hostile(text))
     assert len(Read(shown.payload).boxes) == 4
     assert shown.problem == ""
     assert len(SourceView(sessions.hostile(text)).tree[0][2:]) == 2  # its style, and a function
@@ -374,7 +326,7 @@ def test_a_session_without_lines_has_a_message() -> None:
 def test_what_is_picked_in_the_code_is_selected_in_the_order_it_runs() -> None:
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
     session = replace(sessions.trained(12), codes=(ArtifactCode("artifact-0/forward", "code", kernels=(kernel,)),))
-    graph, code = GraphView(session, time_limit_s=0), CodeView()
+    graph, code = GraphView(session), CodeView()
     code.link(graph)
     code.set_code(region_code(session, "mlp"))
     press(code, "pick", "k0.1")

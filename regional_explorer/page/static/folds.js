@@ -34,21 +34,24 @@ export function unfold({ folds, graphs, budget, chosen, all }) {
 const each = (folds, name) => folds.map((fold) => fold[name]);
 const offsets = (lists, end = 0) => lists.map(({ length }) => (end += length));
 
-// The payload of what is shown, as the kernel would send it, without places; `kept` are the folds shown as boxes.
+// The payload of what is shown, as the kernel would send it; `kept` are the folds shown as boxes.
 export function shown(tab) {
-  const { folds } = tab, kept = [], edges = {};
-  for (const fold of folds) {
+  const { folds } = tab, kept = [], hulls = [], edges = {}, graphs = tab.graphs.map((graph) => ({ ...graph, boxes: 0 }));
+  folds.forEach((fold, number) => {
     const outer = folds[fold.parent];
+    fold.group = fold.open && fold.hull ? hulls.push(fold) - 1 : (outer?.group ?? -1);
     fold.at = outer && !outer.open ? outer.at : fold.open ? -1 : kept.push(fold) - 1;
-  }
+    if (fold.at === kept.length - 1 && kept.at(-1) === fold) graphs.find(({ end }) => number < end).boxes += 1;
+  });
   for (const edge of tab.edges) {
     const [tail, head] = edge.map((end) => folds[end].at);
     if (tail !== head) edges[`${tail} ${head}`] = [tail, head];
   }
-  const hulls = folds.filter(({ open, hull }) => open && hull), tooltips = each(kept, "tooltip"), shares = each(kept, "shares");
+  const tooltips = each(kept, "tooltip"), shares = each(kept, "shares");
   return {
-    ...tab, kept, hulls, edges: Object.values(edges).flat(), node_boxes: tab.nodes.map((i) => folds[i].at),
-    group_pieces: each(hulls, "piece"), box_pieces: each(kept, "piece"), box_texts: each(kept, "texts").flat(), box_styles: each(kept, "style"),
+    ...tab, graphs, kept, edges: Object.values(edges).flat(), node_boxes: tab.nodes.map((i) => folds[i].at),
+    group_pieces: each(hulls, "piece"), box_groups: each(kept, "group"), box_pieces: each(kept, "piece"),
+    box_texts: each(kept, "texts").flat(), box_styles: each(kept, "style"),
     box_tooltips: tooltips.flat(), box_tooltip_ends: offsets(tooltips), box_shares: shares.flat(), box_share_ends: offsets(shares),
   };
 }

@@ -38,6 +38,7 @@ export class View extends ElementTree {
 
   constructor(model, host, signal) {
     super(model, host, signal);
+    Object.assign(this.root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
     this.camera = new Camera();
     this.bars = new Bars(this.root);
     const { stage, canvas, map } = this.bars;
@@ -52,7 +53,6 @@ export class View extends ElementTree {
     });
     follow(model, signal, {
       payload: () => this.load(),
-      places: () => this.improvePlaces(),
       heat: () => this.restyle(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
@@ -77,10 +77,11 @@ export class View extends ElementTree {
 
   load() {
     const payload = this.get("payload");
-    if (!payload?.places) return;
+    if (!payload?.graphs) return;
     const before = this.picture,
       focus = before?.ids[before.nodesIn(before.nearest(this.camera))[0]];
-    this.picture = this.camera.picture = new Picture(payload);
+    this.painter.letters.font(getComputedStyle(this.root).fontFamily);
+    this.picture = this.camera.picture = new Picture(payload, (text, size) => this.painter.letters.width(text, size));
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
     const sameTab = before?.tab === payload.tab;
     if (!sameTab) Object.assign(this, { anchor: -1, aim: "open" });
@@ -89,22 +90,7 @@ export class View extends ElementTree {
     if (this.aim) this.aimCamera();
     else this.morph(before, focus);
     this.restyle();
-    this.improvePlaces();
     this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
-  }
-
-  // Use the better layout of the same boxes when it arrives.
-  improvePlaces() {
-    const places = this.get("places"),
-      { picture } = this;
-    if (!picture || places.of !== picture.number || picture.placed) return;
-    picture.placed = true;
-    const box = picture.nearest(this.camera),
-      oldRect = box < 0 ? null : picture.rect(box);
-    picture.place(places);
-    if (this.aim) this.aimCamera();
-    else if (oldRect) this.moveAlong(oldRect, picture.rect(box));
-    this.restyle();
   }
 
   // Move the window along with a box that moved.

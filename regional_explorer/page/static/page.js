@@ -2,7 +2,6 @@
 
 import { heat, shown, unfold } from "./folds.js";
 import { View } from "./graph.js";
-import { place } from "./rows.js";
 import { ElementTree } from "./tree.js";
 
 const find = (selector) => document.querySelector(selector);
@@ -23,7 +22,7 @@ class Model {
   send({ do: action, of, ...keys }) { actions[action]?.(of, keys); }
 }
 
-const graph = new Model({ kind: "rxg", label: "Graph view", places: {}, selection: [], hover: [], search: "", height: 520 });
+const graph = new Model({ kind: "rxg", label: "Graph view", selection: [], hover: [], search: "", height: 520 });
 const source = new Model({ kind: "rxs", tree, lit: { rows: {}, say: "" } });
 const namesOf = (nodes) => nodes.map((node) => names[node]);
 
@@ -31,7 +30,7 @@ function draw(changes = {}) {
   Object.assign(tab, changes);
   unfold(tab);
   const payload = { ...shown(tab), number: ++number };
-  graph.set("payload", { ...payload, places: tab.touched ? place(payload) : tab.places });
+  graph.set("payload", payload);
   graph.set("tree", withCrumbs(tab.bars[overlay]));
   graph.set("heat", heat(heats[overlay], payload));
 }
@@ -50,8 +49,8 @@ function withCrumbs(bars) {
   return bars.map((bar) => (bar[1].class === "rxg-crumbs" ? [bar[0], bar[1], ...path.map(button)] : bar));
 }
 
-const toggle = (opened) => (key) => draw({ touched: true, chosen: { ...tab.chosen, [key]: opened }, focus: opened ? key : around(key).at(-2)?.key });
-const setAll = (all) => () => draw({ touched: all !== null, chosen: {}, all, focus: "" });
+const toggle = (opened) => (key) => draw({ chosen: { ...tab.chosen, [key]: opened }, focus: opened ? key : around(key).at(-2)?.key });
+const setAll = (all) => () => draw({ chosen: {}, all, focus: "" });
 
 function back(key) {
   if (!key) return setAll(null)();

@@ -1,5 +1,8 @@
 // The unpacked payload of a picture, with the queries on it: boxes, rectangles, nodes, pieces and texts by number.
 
+import { place } from "./layout.js";
+import { PLUS } from "./letters.js";
+
 const NODE_FACTS = 5,
   BOX_TEXTS = 5;
 
@@ -10,7 +13,6 @@ const toBuffer = (view) =>
     : new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
 const toUint32 = (view) => new Uint32Array(toBuffer(view));
 const toInt32 = (view) => new Int32Array(toBuffer(view));
-const toFloat32 = (view) => new Float32Array(toBuffer(view));
 
 // Return a function from an owner to its members, in order: they are one array with an offset per owner.
 function byOwner(owners, count) {
@@ -26,14 +28,11 @@ function byOwner(owners, count) {
 }
 
 export class Picture {
-  width = 1;
-  height = 1;
-  /** @type {number[][]} the positions of the titles of graphs */ titles = [];
-  placed = false;
   /** @type {string[]} the overlay's label of each box */ labels = [];
   /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
 
-  constructor(payload) {
+  // `measure(text, size)` is the width of a text.
+  constructor(payload, measure) {
     const { number, tab, graphs, regions, pieces, styles, texts } = payload;
     this.number = number;
     this.tab = tab;
@@ -54,6 +53,7 @@ export class Picture {
     this.nodeBoxes = toUint32(payload.node_boxes);
     this.nodePieces = toInt32(payload.node_pieces);
     this.groupPieces = toUint32(payload.group_pieces);
+    this.boxGroups = toInt32(payload.box_groups);
     this.edges = toUint32(payload.edges);
     this.boxes = this.boxPieces.length;
     this.nodes = this.nodeBoxes.length;
@@ -66,16 +66,31 @@ export class Picture {
     const boxes = Array.from(this.boxPieces.keys());
     this.shared = boxes.filter((box) => this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0));
     this.byId = new Map(this.ids.map((id, node) => [id, node]));
-    this.place(payload.places);
+    this.place(measure);
   }
 
-  place(places) {
+  place(measure) {
+    const sizes = Array.from(this.boxPieces, (_, box) => this.size(box, measure));
+    const names = Array.from(this.groupPieces, (piece) => measure(this.pieces[piece].words[0], 10));
+    const pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [...this.edges.subarray(2 * edge, 2 * edge + 2)]);
+    const places = place(this.graphs, sizes, [...this.boxGroups], names, pairs);
     [this.width, this.height] = places.size;
     this.titles = places.titles;
-    this.rects = toFloat32(places.rects);
-    this.groups = toFloat32(places.groups);
-    this.curves = toFloat32(places.curves);
-    this.curveEnds = toUint32(places.curve_ends);
+    this.rects = places.rects;
+    this.groups = places.groups;
+    this.curves = places.curves;
+    this.curveEnds = places.curveEnds;
+  }
+
+  // The room that a box takes: its texts, the sign of a fold, and the letter of its region.
+  size(box, measure) {
+    const { size, look } = this.styles.light.boxes[this.boxStyles[box]],
+      isView = look === "view",
+      detail = this.detail(box),
+      signs = this.signs(box);
+    const title = measure(this.title(box), size) + (signs ? measure(signs, 7.5) + 3 : 0);
+    const texts = Math.max(title, measure(detail, 8)) + (isView ? 8 : 12) + (this.opens(box) ? PLUS : 0);
+    return { w: Math.max(texts, 22) + (this.boxPieces[box] < 0 ? 0 : 14), h: detail ? 28 : isView ? 12 : 17 };
   }
 
   text(box, field) {

@@ -1,0 +1,204 @@
+// Places the boxes of a picture in rows: each below its inputs and near their middle. The boxes of a hull stay together,
+// and an edge over several rows has a lane of its own in each of them.
+
+const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_ROW = 1000, TALLEST = 900, ASPECT = 1.8, SWEEPS = 6;
+const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent around the boxes between
+
+const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
+const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
+
+// The row of each of `count` items, given in the order they run, and what each reads and feeds.
+function rowsOf(count, edges) {
+  const reads = Array.from({ length: count }, () => []), feeds = Array.from({ length: count }, () => []);
+  for (const [tail, head] of edges) {
+    reads[head].push(tail);
+    feeds[tail].push(head);
+  }
+  const missing = reads.map(({ length }) => length), level = Array(count).fill(-1), queue = [];
+  missing.forEach((reads, item) => { if (!reads) queue.push(item); });
+  for (let at = 0, first = 0; at < count; at += 1) {
+    if (at === queue.length) { // all that is left is in a circle, or behind one: the first to run begins
+      while (level[first] >= 0) first += 1;
+      queue.push(first);
+    }
+    const item = queue[at];
+    level[item] = most(reads[item].map((read) => level[read] + 1));
+    for (const feed of feeds[item]) if ((missing[feed] -= 1) === 0 && level[feed] < 0) queue.push(feed);
+  }
+  // What reads nothing is placed right above the first that reads it, not at the top.
+  const lowered = (item) => reads[item].length || !feeds[item].length ? level[item] : Math.max(0, least(feeds[item].map((feed) => level[feed])) - 1);
+  return { rows: level.map((_, item) => lowered(item)), reads, feeds };
+}
+
+// Place the items of a row as near to the middles they want as their widths allow.
+function settle(row, sizes, middle, wanted) {
+  row.sort((a, b) => wanted[a] - wanted[b] || a - b);
+  let left = -Infinity, push = 0;
+  for (const item of row) {
+    middle[item] = Math.max(left, wanted[item] - sizes[item].w / 2) + sizes[item].w / 2;
+    push += middle[item] - wanted[item];
+    left = middle[item] + sizes[item].w / 2 + GAP;
+  }
+  for (const item of row) middle[item] -= push / row.length; // boxes were pushed to the right by their neighbours
+}
+
+// A row, broken into lines that are not too wide.
+function broken(row, sizes) {
+  const lines = [];
+  let width = Infinity;
+  for (const item of row) {
+    if (width + sizes[item].w > WIDEST_ROW) {
+      lines.push([]);
+      width = 0;
+    }
+    lines.at(-1).push(item);
+    width += sizes[item].w + GAP;
+  }
+  return lines;
+}
+
+// The rectangles of items of these sizes, and for each edge, a pair of items, those of its lanes.
+function arrange(items, edges) {
+  const { rows: row, reads, feeds } = rowsOf(items.length, edges), sizes = [...items], lanes = edges.map(() => []);
+  const rows = Array.from({ length: most(row) + 1 }, () => []);
+  row.forEach((number, item) => rows[number].push(item));
+  const spans = edges.map(([tail, head]) => Math.max(0, row[head] - row[tail] - 1));
+  if (spans.reduce((sum, span) => sum + span, 0) <= MOST_LANES)
+    edges.forEach(([tail, head], edge) => {
+      let above = tail;
+      for (let at = row[tail] + 1; at < row[head]; at += 1) {
+        const lane = sizes.push(LANE) - 1;
+        rows[at].push(lane);
+        lanes[edge].push(lane);
+        feeds[above].splice(feeds[above].indexOf(head), 1, lane);
+        reads.push([above]);
+        feeds.push([head]);
+        above = lane;
+      }
+      if (above !== tail) reads[head].splice(reads[head].indexOf(tail), 1, above);
+    });
+  const lines = rows.flatMap((line) => broken(line, sizes)), middle = Array(sizes.length).fill(0), wanted = [...middle];
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
+    const near = sweep % 2 ? feeds : reads;
+    for (const line of sweep % 2 ? lines.toReversed() : lines) {
+      for (const item of line) {
+        const others = near[item];
+        wanted[item] = others.length ? others.reduce((sum, other) => sum + middle[other], 0) / others.length : middle[item];
+      }
+      settle(line, sizes, middle, wanted);
+    }
+  }
+  const left = least(middle.map((x, item) => x - sizes[item].w / 2)), rects = [];
+  let top = 0;
+  for (const line of lines) {
+    const high = most(line.map((item) => sizes[item].h));
+    for (const item of line) rects[item] = { ...sizes[item], x: middle[item] - sizes[item].w / 2 - left, y: top, ...(item >= items.length && { h: high }) };
+    top += high + LAYER;
+  }
+  return { rects, lanes: lanes.map((own) => own.map((lane) => rects[lane])), w: most(rects.map(({ x, w }) => x + w)), h: Math.max(0, top - LAYER) };
+}
+
+const moved = (rect, x, y) => ({ ...rect, x: rect.x + x, y: rect.y + y });
+
+// One graph: `homes` has the hull of each box, -1 for none, `titles` the width of each hull's title.
+function arrangeGraph(boxes, homes, titles, edges) {
+  const hulls = new Map(), units = [], unitOf = [], inside = [];
+  boxes.forEach((size, box) => {
+    const hull = homes[box];
+    if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: [], lanes: [] });
+    unitOf[box] = hull < 0 ? units.push(size) - 1 : hulls.get(hull).unit;
+    if (hull >= 0) inside[box] = hulls.get(hull).members.push(size) - 1;
+  });
+  const outer = [], outerOf = new Map(), lanesOf = edges.map(([tail, head]) => {
+    const hull = hulls.get(homes[tail]);
+    if (unitOf[tail] === unitOf[head]) {
+      const at = hull.edges.push([inside[tail], inside[head]]) - 1;
+      return () => hull.lanes[at];
+    }
+    const key = `${unitOf[tail]} ${unitOf[head]}`;
+    if (!outerOf.has(key)) outerOf.set(key, outer.push([unitOf[tail], unitOf[head]]) - 1);
+    return () => placed.lanes[outerOf.get(key)];
+  });
+  for (const [number, hull] of hulls) {
+    Object.assign(hull, arrange(hull.members, hull.edges));
+    units[hull.unit] = { w: Math.max(hull.w, titles[number]) + 2 * BORDER, h: hull.h + HEADER + BORDER };
+  }
+  const placed = arrange(units, outer);
+  for (const hull of hulls.values()) {
+    hull.rect = placed.rects[hull.unit];
+    const put = (rect) => moved(rect, hull.rect.x + (hull.rect.w - hull.w) / 2, hull.rect.y + HEADER);
+    hull.boxes = hull.rects.slice(0, hull.members.length).map(put);
+    hull.lanes = hull.lanes.map((own) => own.map(put));
+  }
+  return {
+    ...placed,
+    units: placed.rects.slice(0, units.length),
+    hulls: new Map([...hulls].map(([number, { rect }]) => [number, rect])),
+    boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hulls.get(homes[box]).boxes[inside[box]])),
+    lanes: lanesOf.map((lanes) => lanes()),
+  };
+}
+
+// The curve of an edge through its lanes: points of cubic Bézier curves. None, if it is drawn from box to box.
+function curve(tail, lanes, head) {
+  const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
+  const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER;
+  if (!lanes.length) {
+    // A long edge straight down would cross the boxes between: it is bent around them.
+    if (!long || Math.abs(x1 - x0) >= widest / 2) return [];
+    const around = widest * 0.7 + GAP, bend = (head.y - y0) / 2;
+    return [x0, y0, x0 + around, y0 + bend, x1 + around, head.y - bend, x1, head.y];
+  }
+  const go = (x, y) => {
+    const [fromX, fromY] = points.slice(-2), middle = (fromY + y) / 2;
+    points.push(fromX, middle, x, middle, x, y);
+  };
+  for (const { x, y, w, h } of lanes) {
+    go(x + w / 2, y);
+    if (h) go(x + w / 2, y + h);
+  }
+  go(x1, head.y);
+  return points;
+}
+
+// Where the columns of a tall graph begin: between two of its rows.
+function columnsOf({ units, w, h }) {
+  const tallest = h > TALLEST ? h / Math.round(Math.sqrt((ASPECT * h) / (w + 3 * GAP))) : h, tops = [0];
+  for (const y of units.map((unit) => unit.y).sort((a, b) => a - b)) if (y - tops.at(-1) > tallest) tops.push(y);
+  return tops;
+}
+
+// The places of a picture: graphs side by side, tall ones in columns. `boxes` are sizes, `homes` has the hull of each box,
+// `titles` the width of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
+export function place(graphs, boxes, homes, titles, edges) {
+  const rects = [], hulls = [], curves = edges.map(() => []), starts = [];
+  let left = 0, bottom = 0, first = 0;
+  for (const { boxes: count } of graphs) {
+    const end = first + count, inner = edges.flatMap(([tail], edge) => (tail >= first && tail < end ? [edge] : []));
+    const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), titles, inner.map((edge) => edges[edge].map((box) => box - first)));
+    const tops = columnsOf(graph), column = ({ y }) => tops.findLastIndex((top) => top <= y);
+    // A hull is not cut: what is in it moves with it.
+    const put = (rect, unit = rect) => moved(rect, left + column(unit) * (graph.w + 3 * GAP), 2 * GAP - tops[column(unit)]);
+    const unit = (box) => graph.hulls.get(homes[first + box]) ?? graph.boxes[box];
+    for (const [number, rect] of graph.hulls) hulls[number] = put(rect);
+    graph.boxes.forEach((rect, box) => rects.push(put(rect, unit(box))));
+    inner.forEach((edge, at) => {
+      const [tail, head] = edges[edge].map((box) => box - first), own = homes[first + tail] >= 0 && homes[first + tail] === homes[first + head];
+      // An edge from one column to another is drawn from box to box.
+      if (column(unit(tail)) === column(unit(head))) curves[edge] = curve(rects[first + tail], graph.lanes[at].map((lane) => put(lane, own ? unit(tail) : lane)), rects[first + head]);
+    });
+    starts.push([left, 0]);
+    left += tops.length * (graph.w + 3 * GAP) + 3 * GAP;
+    bottom = most([bottom, ...tops.map((top, i) => (tops[i + 1] ?? graph.h) - top)]);
+    first = end;
+  }
+  let points = 0;
+  return {
+    size: [Math.max(left - 6 * GAP, 1), bottom + 3 * GAP],
+    titles: starts,
+    rects: Float32Array.from(rects.flatMap(({ x, y, w, h }) => [x, y, w, h])),
+    groups: Float32Array.from(hulls.flatMap(({ x, y, w, h }) => [x, y, w, h])),
+    curves: Float32Array.from(curves.flat()),
+    curveEnds: Uint32Array.from(curves, ({ length }) => (points += length)),
+  };
+}
