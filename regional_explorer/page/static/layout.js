@@ -3,6 +3,7 @@
 
 const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_ROW = 1000, TALLEST = 900, ASPECT = 1.8, SWEEPS = 6;
 const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent around the boxes between
+const LANE_WEIGHT = 0.25; // how much a lane attracts, compared with a box
 
 const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
 const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
@@ -57,33 +58,50 @@ function broken(row, sizes) {
   return lines;
 }
 
-// The rectangles of items of these sizes, and for each edge, a pair of items, those of its lanes.
-function arrange(items, edges) {
-  const { rows: row, reads, feeds } = rowsOf(items.length, edges), sizes = [...items], lanes = edges.map(() => []);
-  const rows = Array.from({ length: most(row) + 1 }, () => []);
+// The rectangles of items of these sizes, and for each edge, a pair of items, those of its lanes. Items that edges from
+// outside end at have lanes from the top, `entries`; those that edges to outside begin at have lanes to the bottom, `exits`.
+function arrange(items, edges, entering = new Set(), leaving = new Set()) {
+  const { rows: row, reads, feeds } = rowsOf(items.length, edges), last = most(row), sizes = [...items];
+  const rows = Array.from({ length: last + 1 }, () => []);
   row.forEach((number, item) => rows[number].push(item));
-  const spans = edges.map(([tail, head]) => Math.max(0, row[head] - row[tail] - 1));
-  if (spans.reduce((sum, span) => sum + span, 0) <= MOST_LANES)
-    edges.forEach(([tail, head], edge) => {
-      let above = tail;
-      for (let at = row[tail] + 1; at < row[head]; at += 1) {
-        const lane = sizes.push(LANE) - 1;
-        rows[at].push(lane);
-        lanes[edge].push(lane);
-        feeds[above].splice(feeds[above].indexOf(head), 1, lane);
-        reads.push([above]);
-        feeds.push([head]);
-        above = lane;
-      }
-      if (above !== tail) reads[head].splice(reads[head].indexOf(tail), 1, above);
-    });
+  // Lanes in the rows between two of them, each read by the next; `tail` and `head` are the items at the ends, if any.
+  const chain = (above, below, tail, head) => {
+    const lanes = [];
+    for (let at = above + 1; at < below; at += 1) {
+      const lane = sizes.push(LANE) - 1, before = lanes.at(-1) ?? tail;
+      rows[at].push(lane);
+      reads.push(before === undefined ? [] : [before]);
+      feeds.push([]);
+      if (before !== undefined) feeds[before].push(lane);
+      lanes.push(lane);
+    }
+    if (lanes.length && head !== undefined) {
+      reads[head].push(lanes.at(-1));
+      feeds[lanes.at(-1)].push(head);
+    }
+    return lanes;
+  };
+  const spans = edges.map(([tail, head]) => Math.max(0, row[head] - row[tail] - 1)), fits = spans.reduce((sum, span) => sum + span, 0) <= MOST_LANES;
+  const lanes = edges.map(([tail, head], edge) => {
+    if (!fits || !spans[edge]) return [];
+    feeds[tail].splice(feeds[tail].indexOf(head), 1);
+    reads[head].splice(reads[head].indexOf(tail), 1);
+    return chain(row[tail], row[head], tail, head);
+  });
+  const entries = new Map([...entering].map((item) => [item, chain(-1, row[item], undefined, item)]));
+  const exits = new Map([...leaving].map((item) => [item, chain(row[item], last + 1, item)]));
   const lines = rows.flatMap((line) => broken(line, sizes)), middle = Array(sizes.length).fill(0), wanted = [...middle];
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const near = sweep % 2 ? feeds : reads;
     for (const line of sweep % 2 ? lines.toReversed() : lines) {
       for (const item of line) {
-        const others = near[item];
-        wanted[item] = others.length ? others.reduce((sum, other) => sum + middle[other], 0) / others.length : middle[item];
+        let sum = 0, weights = 0;
+        for (const other of near[item]) {
+          const weight = other < items.length ? 1 : LANE_WEIGHT;
+          sum += weight * middle[other];
+          weights += weight;
+        }
+        wanted[item] = weights ? sum / weights : middle[item];
       }
       settle(line, sizes, middle, wanted);
     }
@@ -92,49 +110,70 @@ function arrange(items, edges) {
   let top = 0;
   for (const line of lines) {
     const high = most(line.map((item) => sizes[item].h));
-    for (const item of line) rects[item] = { ...sizes[item], x: middle[item] - sizes[item].w / 2 - left, y: top, ...(item >= items.length && { h: high }) };
+    for (const item of line) rects[item] = { ...sizes[item], x: middle[item] - sizes[item].w / 2 - left, y: top, high };
     top += high + LAYER;
   }
-  return { rects, lanes: lanes.map((own) => own.map((lane) => rects[lane])), w: most(rects.map(({ x, w }) => x + w)), h: Math.max(0, top - LAYER) };
+  const rectsOf = (own) => own.map((lane) => ({ ...rects[lane], h: rects[lane].high }));
+  return {
+    rects: rects.slice(0, items.length),
+    lanes: lanes.map(rectsOf),
+    entries: new Map([...entries].map(([item, own]) => [item, rectsOf(own)])),
+    exits: new Map([...exits].map(([item, own]) => [item, rectsOf(own)])),
+    w: most(rects.map(({ x, w }) => x + w)),
+    h: Math.max(0, top - LAYER),
+  };
+}
+
+// The place of the last of these rising numbers that is no larger than `limit`.
+function lastUpTo(numbers, limit) {
+  let low = 0, high = numbers.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (numbers[middle] <= limit) low = middle;
+    else high = middle - 1;
+  }
+  return low;
 }
 
 const moved = (rect, x, y) => ({ ...rect, x: rect.x + x, y: rect.y + y });
 
 // One graph: `homes` has the hull of each box, -1 for none, `titles` the width of each hull's title.
 function arrangeGraph(boxes, homes, titles, edges) {
-  const hulls = new Map(), units = [], unitOf = [], inside = [];
+  const hulls = new Map(), units = [], unitOf = [], inside = [], outer = [], outerOf = new Map();
   boxes.forEach((size, box) => {
     const hull = homes[box];
-    if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: [], lanes: [] });
+    if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: [], entering: new Set(), leaving: new Set() });
     unitOf[box] = hull < 0 ? units.push(size) - 1 : hulls.get(hull).unit;
     if (hull >= 0) inside[box] = hulls.get(hull).members.push(size) - 1;
   });
-  const outer = [], outerOf = new Map(), lanesOf = edges.map(([tail, head]) => {
-    const hull = hulls.get(homes[tail]);
+  const hullOf = (box) => hulls.get(homes[box]);
+  // Where the lanes of each edge are found when all is arranged.
+  const lanesOf = edges.map(([tail, head]) => {
     if (unitOf[tail] === unitOf[head]) {
-      const at = hull.edges.push([inside[tail], inside[head]]) - 1;
-      return () => hull.lanes[at];
+      const at = hullOf(tail).edges.push([inside[tail], inside[head]]) - 1;
+      return () => hullOf(tail).lanes[at];
     }
+    hullOf(tail)?.leaving.add(inside[tail]);
+    hullOf(head)?.entering.add(inside[head]);
     const key = `${unitOf[tail]} ${unitOf[head]}`;
     if (!outerOf.has(key)) outerOf.set(key, outer.push([unitOf[tail], unitOf[head]]) - 1);
-    return () => placed.lanes[outerOf.get(key)];
+    return () => [...(hullOf(tail)?.exits.get(inside[tail]) ?? []), ...placed.lanes[outerOf.get(key)], ...(hullOf(head)?.entries.get(inside[head]) ?? [])];
   });
   for (const [number, hull] of hulls) {
-    Object.assign(hull, arrange(hull.members, hull.edges));
+    Object.assign(hull, arrange(hull.members, hull.edges, hull.entering, hull.leaving));
     units[hull.unit] = { w: Math.max(hull.w, titles[number]) + 2 * BORDER, h: hull.h + HEADER + BORDER };
   }
   const placed = arrange(units, outer);
   for (const hull of hulls.values()) {
     hull.rect = placed.rects[hull.unit];
-    const put = (rect) => moved(rect, hull.rect.x + (hull.rect.w - hull.w) / 2, hull.rect.y + HEADER);
-    hull.boxes = hull.rects.slice(0, hull.members.length).map(put);
-    hull.lanes = hull.lanes.map((own) => own.map(put));
+    const put = (rect) => ({ ...moved(rect, hull.rect.x + (hull.rect.w - hull.w) / 2, hull.rect.y + HEADER), unit: hull.rect });
+    const putAll = (lanes) => new Map([...lanes].map(([item, own]) => [item, own.map(put)]));
+    Object.assign(hull, { rects: hull.rects.map(put), lanes: hull.lanes.map((own) => own.map(put)), entries: putAll(hull.entries), exits: putAll(hull.exits) });
   }
   return {
     ...placed,
-    units: placed.rects.slice(0, units.length),
     hulls: new Map([...hulls].map(([number, { rect }]) => [number, rect])),
-    boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hulls.get(homes[box]).boxes[inside[box]])),
+    boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hullOf(box).rects[inside[box]])),
     lanes: lanesOf.map((lanes) => lanes()),
   };
 }
@@ -142,8 +181,8 @@ function arrangeGraph(boxes, homes, titles, edges) {
 // The curve of an edge through its lanes: points of cubic Bézier curves. None, if it is drawn from box to box.
 function curve(tail, lanes, head) {
   const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
-  const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER;
-  if (!lanes.length) {
+  const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
+  if (!lanes.length && !low) {
     // A long edge straight down would cross the boxes between: it is bent around them.
     if (!long || Math.abs(x1 - x0) >= widest / 2) return [];
     const around = widest * 0.7 + GAP, bend = (head.y - y0) / 2;
@@ -153,6 +192,8 @@ function curve(tail, lanes, head) {
     const [fromX, fromY] = points.slice(-2), middle = (fromY + y) / 2;
     points.push(fromX, middle, x, middle, x, y);
   };
+  // Past what is higher in the row of the first box, then along the lanes.
+  if (low) go(x0, tail.y + tail.high);
   for (const { x, y, w, h } of lanes) {
     go(x + w / 2, y);
     if (h) go(x + w / 2, y + h);
@@ -162,9 +203,9 @@ function curve(tail, lanes, head) {
 }
 
 // Where the columns of a tall graph begin: between two of its rows.
-function columnsOf({ units, w, h }) {
+function columnsOf({ rects, w, h }) {
   const tallest = h > TALLEST ? h / Math.round(Math.sqrt((ASPECT * h) / (w + 3 * GAP))) : h, tops = [0];
-  for (const y of units.map((unit) => unit.y).sort((a, b) => a - b)) if (y - tops.at(-1) > tallest) tops.push(y);
+  for (const y of rects.map((rect) => rect.y).sort((a, b) => a - b)) if (y - tops.at(-1) > tallest) tops.push(y);
   return tops;
 }
 
@@ -176,16 +217,16 @@ export function place(graphs, boxes, homes, titles, edges) {
   for (const { boxes: count } of graphs) {
     const end = first + count, inner = edges.flatMap(([tail], edge) => (tail >= first && tail < end ? [edge] : []));
     const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), titles, inner.map((edge) => edges[edge].map((box) => box - first)));
-    const tops = columnsOf(graph), column = ({ y }) => tops.findLastIndex((top) => top <= y);
-    // A hull is not cut: what is in it moves with it.
-    const put = (rect, unit = rect) => moved(rect, left + column(unit) * (graph.w + 3 * GAP), 2 * GAP - tops[column(unit)]);
-    const unit = (box) => graph.hulls.get(homes[first + box]) ?? graph.boxes[box];
+    const tops = columnsOf(graph);
+    // A hull, the `unit` of what is in it, is not cut.
+    const columnOf = ({ unit, y }) => lastUpTo(tops, unit ? unit.y : y);
+    const put = (rect) => moved(rect, left + columnOf(rect) * (graph.w + 3 * GAP), 2 * GAP - tops[columnOf(rect)]);
     for (const [number, rect] of graph.hulls) hulls[number] = put(rect);
-    graph.boxes.forEach((rect, box) => rects.push(put(rect, unit(box))));
+    for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
-      const [tail, head] = edges[edge].map((box) => box - first), own = homes[first + tail] >= 0 && homes[first + tail] === homes[first + head];
+      const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);
       // An edge from one column to another is drawn from box to box.
-      if (column(unit(tail)) === column(unit(head))) curves[edge] = curve(rects[first + tail], graph.lanes[at].map((lane) => put(lane, own ? unit(tail) : lane)), rects[first + head]);
+      if (columnOf(tail) === columnOf(head)) curves[edge] = curve(put(tail), graph.lanes[at].map(put), put(head));
     });
     starts.push([left, 0]);
     left += tops.length * (graph.w + 3 * GAP) + 3 * GAP;
