@@ -48,7 +48,11 @@ def places(*drawn: Drawn) -> list[dict[str, Any]]:
 
 def drawn_at_random(chance: random.Random) -> Drawn:
     """Return one or two graphs of boxes, some of them in hulls, with edges forward and a few back."""
-    graphs, sizes, homes, edges, hulls = [], [], [], [], 0
+    graphs: list[Any] = []
+    sizes: list[Any] = []
+    homes: list[int] = []
+    edges: list[Any] = []
+    hulls = 0
     for _ in range(chance.choice([1, 1, 2])):
         first, count, left = len(sizes), chance.randrange(1, 120), 0
         for box in range(first, first + count):

@@ -72,7 +72,9 @@ export class Picture {
   place(measure) {
     const sizes = Array.from(this.boxPieces, (_, box) => this.size(box, measure));
     const names = Array.from(this.groupPieces, (piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
-    const pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [...this.edges.subarray(2 * edge, 2 * edge + 2)]);
+    const pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [
+      ...this.edges.subarray(2 * edge, 2 * edge + 2),
+    ]);
     const places = place(this.graphs, sizes, [...this.boxGroups], names, pairs);
     [this.width, this.height] = places.size;
     this.titles = places.titles;
