@@ -28,6 +28,9 @@ function byOwner(owners, count) {
 }
 
 export class Picture {
+  width = 1;
+  height = 1;
+  /** @type {number[][]} the positions of the titles of graphs */ titles = [];
   /** @type {string[]} the overlay's label of each box */ labels = [];
   /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
 
