@@ -16,42 +16,44 @@ from regional_explorer.record.changes import SpeedChange, changes, differences, 
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import US_PER_S, VariantName
-from regional_explorer.tables import result_frames
-from regional_explorer.tables.code import kernel_times_frame
-from regional_explorer.tables.compile import caches_frame, compile_times_frame
+from regional_explorer.tables import results
+from regional_explorer.tables.code import kernel_times_table
+from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.frame import ShownFrame
-from regional_explorer.tables.profile import profile_frame
+from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.profile import op_times_table
+from regional_explorer.tables.table import Table
 
 if TYPE_CHECKING:
     import graphviz
     import pandas as pd
 
 
-def result_table(frame: Callable[[Session], pd.DataFrame]) -> property:
-    """Return a property with the ``frame`` of the session."""
+def result_table(table: Callable[[Session], Table[Any]]) -> property:
+    """Return a property with the DataFrame of a table of the session."""
 
-    def table(results: Results) -> pd.DataFrame:
-        return frame(results.session)
+    def frame(results: Results) -> pd.DataFrame:
+        return table(results.session).frame()
 
-    return property(table, doc=frame.__doc__)
+    return property(frame, doc=table.__doc__)
 
 
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
-    regions = result_table(result_frames.regions_frame)
-    partitions = result_table(result_frames.partitions_frame)
-    timings = result_table(result_frames.timings_frame)
-    region_timings = result_table(result_frames.region_timings_frame)
-    partition_timings = result_table(result_frames.partition_timings_frame)
-    reconciliation = result_table(result_frames.reconciliation_frame)
-    memory = result_table(result_frames.memory_frame)
-    numerics = result_table(result_frames.numerics_frame)
-    region_numerics = result_table(result_frames.region_numerics_frame)
-    compile_costs = result_table(result_frames.compiles_frame)
-    caches = result_table(caches_frame)
-    compile_times = result_table(compile_times_frame)
-    op_times = result_table(profile_frame)
+    regions = result_table(results.regions_table)
+    partitions = result_table(partitions_table)
+    timings = result_table(results.timings_table)
+    region_timings = result_table(results.region_timings_table)
+    partition_timings = result_table(results.partition_timings_table)
+    reconciliation = result_table(results.reconciliation_table)
+    memory = result_table(results.memory_table)
+    numerics = result_table(results.numerics_table)
+    region_numerics = result_table(results.region_numerics_table)
+    compile_costs = result_table(results.compile_costs_table)
+    caches = result_table(caches_table)
+    compile_times = result_table(compile_times_table)
+    op_times = result_table(op_times_table)
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")
@@ -85,7 +87,7 @@ class Results:
         Raises:
             UnknownRegionError: there is no such region.
         """
-        return kernel_times_frame(self.session, name)
+        return kernel_times_table(self.session, name).frame()
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""

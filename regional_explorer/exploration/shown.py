@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import InvalidArgumentError, NotCompiledError, check_argument, shown_value
 from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
-from regional_explorer.page.report import table_text
 from regional_explorer.page.stages import stages_html, stages_text
-from regional_explorer.record.artifact import ArtifactCode, CodeDiff, Kernel
-from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
+from regional_explorer.record.artifact import ArtifactCode, CodeDiff
+from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
@@ -26,13 +25,12 @@ from regional_explorer.record.roofline import (
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, check_followed, region_stages
-from regional_explorer.record.timing import US_PER_S
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import config_text, size
-from regional_explorer.tables.code import refusals
+from regional_explorer.tables.code import kernels_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
-from regional_explorer.tables.table import Table, table_nodes
+from regional_explorer.tables.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,23 +61,6 @@ class CodeDiffs:
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         return {"text/plain": str(self), "text/html": diff_html(self.region, self.partitions)}
-
-
-KERNEL_COLUMNS = (
-    "partition",
-    "number",
-    "kernel",
-    "kind",
-    "ops",
-    "bytes_read",
-    "bytes_written",
-    "operations",
-    "nodes",
-    "lines",
-    "not_fused_with",
-)
-GPU_COLUMNS = ("bound_us", "registers", "spilled_bytes", "shared_bytes", "occupancy", "launch")
-"""More columns where the code is for a GPU that is not there."""
 
 
 @dataclass(frozen=True)
@@ -147,30 +128,7 @@ class RegionCode:
 
         For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
         """
-        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
-
-        rows = [
-            (
-                part.partition.id,
-                linked.number,
-                linked.kernel.name,
-                str(linked.kernel.kind),
-                ", ".join(linked.kernel.ops),
-                linked.kernel.bytes_read,
-                linked.kernel.bytes_written,
-                linked.kernel.operations,
-                ", ".join(node.name for node in linked.nodes),
-                ", ".join(map(str, linked.lines)),
-                refusals(linked, part.code.refused),
-                *_gpu_figures(linked.kernel, part.code.target),
-            )
-            for part in self.partitions
-            for linked in part.kernels
-        ]
-        gpu_columns = GPU_COLUMNS if any(part.code.target for part in self.partitions) else ()
-        frame = ShownFrame(rows, columns=[*KERNEL_COLUMNS, *gpu_columns])
-        integers = ("bytes_read", "bytes_written", "operations", "registers", "spilled_bytes", "shared_bytes")
-        return ShownFrame(frame.astype({column: "Int64" for column in integers if column in frame}))
+        return kernels_table(self.partitions).frame()
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
@@ -181,15 +139,6 @@ class RegionCode:
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions, self.note)}
-
-
-def _gpu_figures(kernel: Kernel, target_name: str) -> tuple[Any, ...]:
-    target = GPU_TARGETS.get(target_name)
-    if target is None:
-        return ()
-    bound_s = target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype)
-    resources = (getattr(kernel.gpu, column, None) for column in GPU_COLUMNS[1:])
-    return (None if bound_s is None else bound_s * US_PER_S, *resources)
 
 
 def _gpu_note(target: GpuTarget | None) -> str:
@@ -358,23 +307,19 @@ class Roofline:
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        frame, rate = _records_frame(Border, self.borders), self.bandwidth.bytes_per_s if self.bandwidth else None
-        frame["at_most_us"] = [
-            None if rate is None else border.fused_bytes / rate * US_PER_S for border in self.borders
-        ]
-        return frame
+        return borders_table(self.borders, self.bandwidth).frame()
 
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return _records_frame(OpDifference, self.ops or ())
+        return ops_table(self.ops or (), self.roundings).frame()
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return _records_frame(RegionReach, self.regions)
+        return regions_table(self.regions).frame()
 
-    def _tables(self) -> Iterator[Table]:
+    def _tables(self) -> Iterator[Table[Any]]:
         yield reach_table(self.reach, self.launches, self.problems)
         yield regions_table(self.regions)
         if self.launches is not None:
@@ -385,18 +330,12 @@ class Roofline:
 
     def __str__(self) -> str:
         """Return the tables as text."""
-        return "\n\n".join(map(table_text, self._tables()))
+        return "\n\n".join(table.text() for table in self._tables())
 
     __repr__ = __str__
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
-        nodes = [node for table in self._tables() for node in table_nodes(table)]
+        nodes = [node for table in self._tables() for node in table.nodes()]
         html = f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
         return {"text/plain": str(self), "text/html": html}
-
-
-def _records_frame(kind: type[Any], rows: Sequence[Any]) -> pd.DataFrame:
-    from regional_explorer.tables.frame import ShownFrame  # which imports pandas
-
-    return ShownFrame(rows, columns=[field.name for field in fields(kind)])

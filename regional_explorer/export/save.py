@@ -15,7 +15,7 @@ from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.session import Session
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.tables.plan import measured_plans
-from regional_explorer.tables.result_frames import timings_frame
+from regional_explorer.tables.results import timings_table
 
 ENDINGS = (".json", ".html", ".svg", ".csv")
 
@@ -37,7 +37,7 @@ def save(session: Session, path: str | Path, runs: Sequence[Session] = ()) -> Pa
         case ".svg":
             text = session_svg(session)
         case ".csv":
-            text = table_csv(timings_frame(session))
+            text = table_csv(timings_table(session).frame())
         case other:
             raise SessionError(
                 f"Cannot save to {target.name!r}: the extension must be one of {', '.join(ENDINGS)}, not {other!r}."

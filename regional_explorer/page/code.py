@@ -9,7 +9,6 @@ from html import escape
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
-from regional_explorer.page.report import table_text
 from regional_explorer.page.source import LIVE_REGION
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
@@ -30,7 +29,6 @@ from regional_explorer.style.element import (
 )
 from regional_explorer.style.formats import NONE, size
 from regional_explorer.tables.code import bound_text, kernels_table, resource_changes, resource_texts
-from regional_explorer.tables.table import table_nodes
 
 LONG_KERNEL = 80
 """A kernel of more lines is folded."""
@@ -304,7 +302,7 @@ def _partition_texts(codes: Sequence[PartitionCode]) -> Iterator[str]:
         lines = dict.fromkeys(f"# from {line}: {clean(line.text)}" for code in (first, *equal) for line in code.source)
         equal_note = f"\n# {equal_code(equal)}" if equal else ""
         note = f"\n# {cut_note(first)}" if cut_note(first) else ""
-        heading = f"# {'=' * 100}\n{table_text(kernels_table(first))}{equal_note}"
+        heading = f"# {'=' * 100}\n{kernels_table([first]).text()}{equal_note}"
         yield "\n\n".join((heading, "\n".join(lines), f"{first.text[:MOST_TEXT]}{note}"))
 
 
@@ -331,9 +329,9 @@ def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> st
 def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
     """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
     for first, *equal in by_artifact(codes):
-        yield to_html(*table_nodes(kernels_table(first)))
+        yield to_html(*kernels_table([first]).nodes())
         if equal:
-            tables = "".join(to_html(*table_nodes(kernels_table(code))) for code in equal)
+            tables = "".join(to_html(*kernels_table([code]).nodes()) for code in equal)
             yield f"<details><summary>{markup(equal_code(equal))}</summary>{tables}</details>"
         yield partition_html(first, named)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.svg import picture_html
@@ -17,18 +17,19 @@ from regional_explorer.record.timing import NumericsVerdict, Timing, VariantName
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
 from regional_explorer.style.formats import MOST_ENTRIES, bounds, failed_numerics, speedup
-from regional_explorer.tables.compile import compile_tables
-from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table, regions_table
+from regional_explorer.tables.compile import caches_table, compile_times_table
+from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.results import (
-    compile_table,
+    compile_costs_table,
     memory_table,
     numerics_table,
     reconciliation_table,
-    region_times_table,
+    region_timings_table,
+    regions_table,
     timings_table,
 )
-from regional_explorer.tables.table import Table, folded_table, table_nodes
+from regional_explorer.tables.table import TEXT_WIDTH, Table
 
 MOST_REGIONS = 3
 
@@ -97,10 +98,10 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
     above = [node("h3", session.title), node("dl", *facts), *diagnostics_nodes(session.diagnostics)]
     below = [
-        *table_nodes(timings_table(session), regions=session),
+        *timings_table(session).nodes(),
         *region_times_nodes(session),
         *_reconciliation_nodes(session),
-        *table_nodes(regions_table(session), regions=session),
+        *regions_table(session).nodes(),
         *_detail_nodes(session),
     ]
     sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
@@ -110,8 +111,8 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
 
 def region_times_nodes(session: Session) -> list[Node]:
     """Return the run times of single regions; nothing before regions were measured."""
-    table = region_times_table(session)
-    return table_nodes(table, regions=session) if table.rows else []
+    table = region_timings_table(session)
+    return table.nodes() if table.shown_rows else []
 
 
 def results_nodes(session: Session) -> list[Node]:
@@ -127,60 +128,69 @@ def results_nodes(session: Session) -> list[Node]:
 
 def _run_time_nodes(session: Session) -> list[Node]:
     """Return the run times of the whole call, and those of forward and backward folded."""
-    table, whole_phase = timings_table(session), session.whole_phase
-    whole_call = replace(table, rows=tuple(row for row in table.rows if row[0].text == whole_phase))
-    single_phases = replace(table, rows=tuple(row for row in table.rows if row[0].text != whole_phase), note="")
-    if not single_phases.rows:
-        return table_nodes(table, regions=session)
+    table = timings_table(session)
+    whole_call = [timing for timing in table.shown_rows if timing.phase is session.whole_phase]
+    single_phases = [timing for timing in table.shown_rows if timing.phase is not session.whole_phase]
+    if not single_phases:
+        return table.nodes()
     return [
-        *table_nodes(whole_call, regions=session),
-        node("details", node("summary", "Forward and backward"), *table_nodes(single_phases, titled=False)),
+        *replace(table, shown=whole_call).nodes(),
+        *replace(
+            table, title="Forward and backward", shown=single_phases, notes=tuple, outdated=None, fold="closed"
+        ).nodes(),
     ]
 
 
 def _reconciliation_nodes(session: Session) -> list[Node]:
     # Totals without a note are among the run times already.
     has_parts = any(not row.total or row.note for row in session.reconciliation)
-    return folded_table(reconciliation_table(session), session) if has_parts else []
+    return reconciliation_table(session).nodes() if has_parts else []
 
 
 def _detail_nodes(session: Session) -> list[Node]:
-    return [
-        *(element for table in profile_tables(session) for element in folded_table(table, session)),
-        *folded_table(partitions_table(session), session),
-        *folded_table(numerics_table(session), session),
-        *(folded_table(compile_table(session), session) if session.compile_costs else []),
-        *(element for table in compile_tables(session) for element in folded_table(table, session)),
-        *(folded_table(memory_table(session), session) if session.memory else []),
-        *(table_nodes(breaks_table(session)) if session.breaks else []),
+    tables: list[Table[Any]] = [
+        *profile_tables(session),
+        partitions_table(session),
+        numerics_table(session),
+        *([compile_costs_table(session)] if session.compile_costs else []),
+        *_compile_tables(session),
+        *([memory_table(session)] if session.memory else []),
+        *([breaks_table(session)] if session.breaks else []),
     ]
+    return [element for table in tables for element in table.nodes()]
 
 
-TEXT_WIDTH = 100
-WIDEST_CELL = 34
-LONGEST_WORD = 24
-SESSION_TABLES: tuple[Callable[[Session], Table], ...] = (
+def _compile_tables(session: Session) -> list[Table[Any]]:
+    return [compile_times_table(session), caches_table(session)] if session.compiles else []
+
+
+SESSION_TABLES: tuple[Callable[[Session], Table[Any]], ...] = (
     regions_table,
     partitions_table,
     timings_table,
-    region_times_table,
+    region_timings_table,
     reconciliation_table,
     numerics_table,
-    compile_table,
+    compile_costs_table,
     memory_table,
     breaks_table,
 )
 """The tables of a session, in order."""
 
-OPTIONAL_TABLES = (region_times_table, reconciliation_table, memory_table)
+OPTIONAL_TABLES = (region_timings_table, reconciliation_table, memory_table)
 """The tables that are left out if nothing was measured."""
 
 
 def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     """Return all contents of ``session`` as text of about ``width`` columns."""
-    tables = [table(session) for table in SESSION_TABLES if table not in OPTIONAL_TABLES or table(session).rows]
-    tables += [*compile_tables(session), *profile_tables(session)]
-    texts = [summary_text(session), *(table_text(table, width=width) for table in tables)]
+    tables: list[Table[Any]] = [
+        table(session) for table in SESSION_TABLES if table not in OPTIONAL_TABLES or table(session).shown_rows
+    ]
+    tables += [
+        *_compile_tables(session),
+        *profile_tables(session),
+    ]
+    texts = [summary_text(session), *(table.text(width) for table in tables)]
     return "\n\n".join([*texts, diagnostics_text(session.diagnostics, width=width)]) + "\n"
 
 
@@ -200,67 +210,3 @@ def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = TEXT_WID
         text = f"{diagnostic.severity}: {clean(diagnostic, LONG_TEXT)}"
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="      ")
     return "\n".join(lines)
-
-
-def table_text(table: Table, *, width: int = TEXT_WIDTH) -> str:
-    """Return ``table`` with aligned columns; long cells are wrapped."""
-    notes = [line for note in table.note.splitlines() for line in _wrap(note, width - 2)]
-    if not table.rows:
-        return "\n".join(
-            f"  {line}" if n else line for n, line in enumerate([table.title, *_wrap(table.empty, width - 2)])
-        )
-    columns = [n for n in range(len(table.columns)) if any(row[n].text for row in table.rows)]
-    heads = [table.columns[n] for n in columns]
-    # Figures are not wrapped, so that they stay beside their units.
-    measures = [_text_width if head in table.figures else _longest_word for head in heads]
-    minimums = [
-        max(_text_width(head), *(measure(row[n].text) for row in table.rows))
-        for n, head, measure in zip(columns, heads, measures, strict=True)
-    ]
-    limits = [WIDEST_CELL] * len(heads)
-    while True:
-        rows = [[_wrap(row[n].text, limit) for n, limit in zip(columns, limits, strict=True)] for row in table.rows]
-        widths = [
-            max(_text_width(line) for line in (head, *(line for row in rows for line in row[column])))
-            for column, head in enumerate(heads)
-        ]
-        if sum(widths) + 2 * len(widths) <= width:
-            break
-        # The widest column is narrowed first; none becomes narrower than its head and its longest word.
-        shrinkable = {n: wide for n, wide in enumerate(widths) if wide > minimums[n] and limits[n] > minimums[n]}
-        if not shrinkable:
-            break
-        column = max(shrinkable, key=lambda n: shrinkable[n])
-        limits[column] = min(limits[column], widths[column]) - 1
-    right = [head in table.figures for head in heads]
-    lines = [table.title, _pad_cells(heads, widths, right), _pad_cells(["─" * wide for wide in widths], widths, right)]
-    for row in rows:
-        lines += [
-            _pad_cells([cell[index] if index < len(cell) else "" for cell in row], widths, right)
-            for index in range(max(map(len, row)))
-        ]
-    return "\n".join([*lines, *(f"  {note}" for note in notes)])
-
-
-def _pad_cells(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = []
-    for cell, column_width, is_right in zip(cells, widths, right, strict=True):
-        space = " " * (column_width - _text_width(cell))
-        padded.append(space + cell if is_right else cell + space)
-    return ("  " + "  ".join(padded)).rstrip()
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
-
-
-def _longest_word(text: str) -> int:
-    return max((min(_text_width(word), LONGEST_WORD) for word in text.split()), default=0)
-
-
-def _text_width(text: str) -> int:
-    """Return how many columns of a terminal ``text`` takes: wide characters take two, marks none."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )

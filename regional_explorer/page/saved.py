@@ -26,8 +26,8 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.css import page_css, saved_css
 from regional_explorer.style.element import Node, markup, node, to_html
-from regional_explorer.tables.plan import Extra, diagnostics_nodes, regions_table
-from regional_explorer.tables.table import table_nodes
+from regional_explorer.tables.plan import Extra, diagnostics_nodes
+from regional_explorer.tables.results import regions_table
 
 SOURCE_HEIGHT = 10_000
 """More than any list of lines needs: the pane around it scrolls, not the list."""
@@ -47,7 +47,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     headlines = 1 if headline(session) else 0
     above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]
     below = [
-        *table_nodes(regions_table(session), regions=session),
+        *regions_table(session).nodes(),
         *region_times_nodes(session),
         *([node("div", *plans, class_="rxt")] if plans else []),
         *results[headlines:],

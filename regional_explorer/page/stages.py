@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import count, listing
-from regional_explorer.page.report import table_text
 from regional_explorer.picture.compose import Detail, Opening, SectionBuilder, scene_of, shown
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
 from regional_explorer.picture.layout import place
@@ -19,8 +18,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, clean, markup, to_html
-from regional_explorer.style.formats import NONE
-from regional_explorer.tables.table import Cell, Table, table_nodes
+from regional_explorer.tables.table import Column, Number, Table
 
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
@@ -65,32 +63,33 @@ PICTURE_LIMIT_S = 2.0
 
 def stages_text(region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
     """Return the stages of a region as text: one table per distinct partition."""
-    tables = [table_text(stages_table(partition, followed)) for partition in partitions]
+    tables = [stages_table(partition, followed).text() for partition in partitions]
     return "\n\n".join(filter(None, [note, *tables])) or f"Region {region!r} has no partition."
 
 
-def stages_table(partition: PartitionStages, followed: Sequence[str] = ()) -> Table:
+def stages_table(partition: PartitionStages, followed: Sequence[str] = ()) -> Table[Stage]:
     """Return the stages of a partition, one per row."""
-    followed_ops = partition.followed(followed)
-    columns = ("stage", "ops", "views", "what it changed")
-    rows = []
-    for stage in partition.stages:
-        cells = (
-            Cell(stage.title),
-            Cell(str(stage.computing)),
-            Cell(str(len(stage.ops) - stage.computing)),
-            Cell(NONE if stage.change is None else str(stage.change)),
-        )
-        rows.append((*cells, *([Cell(listing(sorted(followed_ops[stage.kind]), 8) or "none")] if followed else [])))
-    notes = [stage.note for stage in partition.stages if stage.note]
-    equal_note = f"The same holds for {', '.join(partition.equal)}." if partition.equal else ""
+    followed_ops, followed_head = partition.followed(followed), ", ".join(followed)
+
+    def notes() -> Iterator[str]:
+        if partition.equal:
+            yield f"The same holds for {', '.join(partition.equal)}."
+        yield from (stage.note for stage in partition.stages)
+        yield partition.problem or ""
+
     return Table(
-        title=f"Stages of {partition.partition.id}",
-        columns=(*columns, *([", ".join(followed)] if followed else [])),
-        rows=tuple(rows),
-        empty=partition.problem or "Nothing is known.",
-        note="\n".join(filter(None, [equal_note, *notes, partition.problem or ""])),
-        figures=frozenset({"ops", "views"}),
+        f"Stages of {partition.partition.id}",
+        (
+            Column("stage", lambda stage: stage.title),
+            Number("ops", lambda stage: stage.computing),
+            Number("views", lambda stage: len(stage.ops) - stage.computing),
+            Column("in_words", lambda stage: stage.change, "what it changed"),
+            Column("followed", lambda stage: listing(sorted(followed_ops[stage.kind]), 8) or "none", followed_head),
+        ),
+        partition.stages,
+        partition.problem or "Nothing is known.",
+        notes,
+        heads=("stage", "ops", "views", "what it changed", *([followed_head] if followed else [])),
     )
 
 
@@ -106,7 +105,7 @@ def stages_html(
 
 def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
     for partition in partitions:
-        yield to_html(*table_nodes(stages_table(partition, followed)))
+        yield to_html(*stages_table(partition, followed).nodes())
         followed_ops = partition.followed(followed)
         for stage in partition.stages:
             svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed), time_limit_s=PICTURE_LIMIT_S)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
-from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
+from regional_explorer.record.regions import RegionTiming
+from regional_explorer.record.timing import US_PER_S, NumericsVerdict, PartitionTiming, Timing, Verdict
 from regional_explorer.style.element import SHORT, clean
 
 NONE = "–"
@@ -67,6 +69,23 @@ def size(number: int) -> str:
     return f"{significant(number / 1024)} KiB"
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of the numbers of a DataFrame's column: the end of its name, what a second or byte is multiplied by."""
+
+    ending: str
+    factor: float
+    text: Callable[[Any], str]
+
+
+UNITS = (Unit("_us", US_PER_S, duration), Unit("_s", 1, duration), Unit("_bytes", 1, lambda number: size(int(number))))
+
+
+def unit_of(column: str) -> Unit | None:
+    """Return the unit at the end of a column's name, None without one."""
+    return next((unit for unit in UNITS if column.endswith(unit.ending)), None)
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Return ``value`` with ``digits`` significant digits and no exponent where it is readable without one."""
     if value == 0 or not isfinite(value):
@@ -81,7 +100,11 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:.{leading_zeros + digits}f}"
 
 
-def speedup(timing: Timing) -> str:
+Compared = Timing | RegionTiming | PartitionTiming
+"""What has a speedup over eager, with its CI, and the verdict of a numerics check."""
+
+
+def speedup(timing: Compared) -> str:
     """Return ``1.24×``, or a dash where a speedup must not be shown."""
     return ratio(timing.speedup, timing.numerics)
 
@@ -97,7 +120,7 @@ def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
     )
 
 
-def interval(timing: Timing) -> str:
+def interval(timing: Compared) -> str:
     """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
     ci = bounds(timing.speedup_low, timing.speedup_high)
     is_shown = ci and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
@@ -109,8 +132,8 @@ def bounds(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
 
 
-def failed_numerics(timing: Timing) -> bool:
-    """Return whether the numerics check of this variant failed: then no speedup is shown."""
+def failed_numerics(timing: Compared) -> bool:
+    """Return whether the numerics check failed: then no speedup is shown."""
     return timing.numerics is NumericsVerdict.FAILED
 
 

@@ -1,21 +1,19 @@
-"""Charts inside tables: a speedup with its confidence interval on a line, and the parts of a total as a bar."""
+"""Charts inside tables: a speedup with its confidence interval on a line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
 from regional_explorer.record.timing import Timing
-from regional_explorer.style.css import LIGHT, TONES, paint
+from regional_explorer.style.css import LIGHT, TONES
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import failed_numerics, interval, percent, speedup
+from regional_explorer.style.formats import failed_numerics, interval, speedup
 
 CHART_WIDTH = 130
 CHART_HEIGHT = 14
 CHART_MARGIN = 4
-BAR_WIDTH = 200
-BAR_HEIGHT = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,12 @@ class Scale:
         return CHART_MARGIN + log(ratio / self.low) / log(self.high / self.low) * (CHART_WIDTH - 2 * CHART_MARGIN)
 
 
+def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
+    """Return the function that draws one of ``timings``, all on the same scale."""
+    scale = Scale.of(timings)
+    return lambda timing: whisker(timing, scale)
+
+
 def whisker(timing: Timing, scale: Scale) -> Node | None:
     """Return the chart of one timing as SVG; None if no speedup may be shown."""
     middle, low, high = timing.speedup, timing.speedup_low, timing.speedup_high
@@ -62,19 +66,3 @@ def whisker(timing: Timing, scale: Scale) -> Node | None:
         role="img",
         aria_label=f"{speedup(timing)}, CI {interval(timing)}",
     )
-
-
-def bar(segments: Sequence[tuple[str, float]]) -> Node:
-    """Return a bar of ``segments``, each a name and a length, where 1 is the full width."""
-    paths, left = [], 0.0
-    for number, (_, length) in enumerate(segments):
-        width = length * BAR_WIDTH
-        if length > 0:
-            paths.append(
-                node("path", d=f"M{left:.1f} 0h{width:.1f}v{BAR_HEIGHT}H{left:.1f}z", fill=paint(number).light.stroke)
-            )
-        left += width
-    total = sum(length for _, length in segments)
-    label = ", ".join(f"{name} {percent(length / total)}" for name, length in segments if length > 0)
-    size = {"width": str(BAR_WIDTH), "height": str(BAR_HEIGHT), "viewBox": f"0 0 {BAR_WIDTH} {BAR_HEIGHT}"}
-    return node("span", node("svg", *paths, class_="rx-chart", role="img", aria_label=label, **size), title=label)

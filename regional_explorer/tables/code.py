@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
@@ -13,19 +14,16 @@ from regional_explorer.record.artifact import (
     GpuResources,
     Kernel,
     KernelPair,
+    KernelTime,
     RefusedFusion,
 )
-from regional_explorer.record.gpu_targets import GPU_TARGETS, GpuTarget
+from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, region_code
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, region_code, total_coverage
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import US_PER_S
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, significant, size
-from regional_explorer.tables.table import Cell, Table
-
-if TYPE_CHECKING:
-    import pandas as pd
+from regional_explorer.tables.table import Column, Number, Table
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
@@ -79,43 +77,36 @@ def _bounds_s(code: ArtifactCode) -> float | None:
     return None if None in bounds else sum(bound for bound in bounds if bound is not None)
 
 
-KERNEL_COLUMNS = ("", "kernel", "kind", "ops", "reads", "writes", "operations", "nodes", "lines")
-GPU_COLUMNS = ("bound", "registers", "spilled", "shared", "occupancy", "launch")
-
-KEPT_APART = "not fused with"
 MOST_REFUSALS = 3
 
 
-def kernels_table(code: PartitionCode) -> Table:
-    """Return one row per kernel, in the order they run."""
-    target = GPU_TARGETS.get(code.code.target)
-    note = f"{code.coverage}." if code.kernels else ""
-    gpu_columns = GPU_COLUMNS if target else ()
-    refused = code.code.refused
-    if refused:
-        note += f"\nInductor refused to fuse {count(len(refused), 'pair')} of loops that touch the same data."
-    return Table(
-        title=f"Kernels of {code.partition.id}" + (f" for {target.title}, not run" if target else ""),
-        columns=(*KERNEL_COLUMNS[:7], *gpu_columns, *KERNEL_COLUMNS[7:], *([KEPT_APART] if refused else ())),
-        rows=tuple(
-            (*_kernel_row(linked, target), *([Cell(refusals(linked, refused) or NONE)] if refused else ()))
-            for linked in code.kernels
-        ),
-        empty=code.code.problem or "No kernel: nothing is left to compute.",
-        note=note,
-        figures=frozenset({"", "reads", "writes", "operations", *GPU_COLUMNS[:5]}),
-    )
+class LinkedRow(NamedTuple):
+    """A kernel linked to nodes and lines, with the code that it belongs to."""
 
+    code: PartitionCode
+    linked: LinkedKernel
 
-def refusals(linked: LinkedKernel, refused: Sequence[RefusedFusion]) -> str:
-    """Return which kernels Inductor would not fuse a kernel with, why, and how many bytes they share."""
-    index = linked.number - 1
-    own_pairs = sorted((pair for pair in refused if index in (pair.first, pair.second)), key=lambda p: -p.shared_bytes)
-    by_reason = grouped((clean(pair.reason, LONG_TEXT), pair) for pair in own_pairs)
-    return "; ".join(
-        f"{', '.join(dict.fromkeys(_partner(pair, index) for pair in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
-        for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]
-    )
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel alone."""
+        return self.linked.kernel
+
+    @property
+    def bound_s(self) -> float | None:
+        """Seconds that it takes at least, by the data sheet of the GPU that the code is for."""
+        kernel, target = self.kernel, GPU_TARGETS.get(self.code.code.target)
+        return target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) if target else None
+
+    @property
+    def refusals(self) -> str:
+        """Which kernels Inductor would not fuse it with, why, and how many bytes they share."""
+        index = self.linked.number - 1
+        own = [pair for pair in self.code.code.refused if index in (pair.first, pair.second)]
+        by_reason = grouped((clean(p.reason, LONG_TEXT), p) for p in sorted(own, key=lambda p: -p.shared_bytes))
+        return "; ".join(
+            f"{', '.join(dict.fromkeys(_partner(p, index) for p in pairs))}: {reason} ({size(pairs[0].shared_bytes)})"
+            for reason, pairs in list(by_reason.items())[:MOST_REFUSALS]
+        )
 
 
 def _partner(pair: RefusedFusion, index: int) -> str:
@@ -124,42 +115,64 @@ def _partner(pair: RefusedFusion, index: int) -> str:
     return str((pair.second if index == pair.first else pair.first) + 1)
 
 
-def _kernel_row(linked: LinkedKernel, target: GpuTarget | None) -> tuple[Cell, ...]:
-    kernel = linked.kernel
-    return (
-        Cell(str(linked.number)),
-        Cell(kernel.name),
-        Cell(str(kernel.kind)),
-        Cell(listing(kernel.ops, 6) or NONE),
-        Cell(_bytes_text(kernel.bytes_read)),
-        Cell(_bytes_text(kernel.bytes_written)),
-        Cell(_operations_text(kernel)),
-        *(_gpu_cells(kernel, target) if target else ()),
-        Cell(listing([node.name for node in linked.nodes], 4) or NONE),
-        Cell(listing([str(line) for line in linked.lines], 2) or NONE),
+def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
+    """One row per kernel, in the order they run: its ops, bytes and operations, and its nodes and source lines.
+
+    For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
+    """
+    target = next((GPU_TARGETS[code.code.target] for code in codes if code.code.target), None)
+    rows = [LinkedRow(code, linked) for code in codes for linked in code.kernels]
+    refused = sum(len(code.code.refused) for code in codes)
+
+    def notes() -> Iterator[str]:
+        if rows:
+            yield f"{total_coverage([code.coverage for code in codes])}."
+        if refused:
+            yield f"Inductor refused to fuse {count(refused, 'pair')} of loops that touch the same data."
+
+    return Table(
+        f"Kernels of {', '.join(code.partition.id for code in codes)}"
+        + (f" for {target.title}, not run" if target else ""),
+        (
+            Column("partition", lambda row: row.code.partition.id),
+            Number("number", lambda row: row.linked.number, ""),
+            Column("kernel", lambda row: row.kernel.name),
+            Column("kind", lambda row: row.kernel.kind),
+            Column("ops", lambda row: ", ".join(row.kernel.ops), text=lambda row: listing(row.kernel.ops, 6) or NONE),
+            _bytes("bytes_read", "reads", lambda row: row.kernel.bytes_read),
+            _bytes("bytes_written", "writes", lambda row: row.kernel.bytes_written),
+            Number("operations", lambda row: row.kernel.operations, text=_operations_text, dtype="Int64"),
+            Column(
+                "nodes",
+                lambda row: ", ".join(found.name for found in row.linked.nodes),
+                text=lambda row: listing([found.name for found in row.linked.nodes], 4) or NONE,
+            ),
+            Column(
+                "lines",
+                lambda row: ", ".join(map(str, row.linked.lines)),
+                text=lambda row: listing(map(str, row.linked.lines), 2) or NONE,
+            ),
+            Column("not_fused_with", lambda row: row.refusals, text=lambda row: row.refusals or NONE),
+            *(GPU_COLUMNS if target else ()),
+        ),
+        rows,
+        next((code.code.problem for code in codes if code.code.problem), "No kernel: nothing is left to compute."),
+        notes,
+        heads=(
+            *("", "kernel", "kind", "ops", "reads", "writes", "operations"),
+            *(column.title for column in GPU_COLUMNS if target),
+            *("nodes", "lines"),
+            *(["not fused with"] if refused else []),
+        ),
     )
 
 
-def _gpu_cells(kernel: Kernel, target: GpuTarget) -> tuple[Cell, ...]:
-    """Return the cells about registers, occupancy and bound on a GPU; ``≥`` marks the bound, which is not measured."""
-    bound = bound_text(target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype))
-    resources = kernel.gpu
-    if resources is None:
-        return (Cell(bound), *(Cell(NONE) for _ in GPU_COLUMNS[1:]))
-    texts = resource_texts(resources)
-    spill_tone = "warn" if resources.spilled_bytes else ""
-    return (
-        Cell(bound),
-        *(Cell(texts[title], tone=spill_tone if title == "spilled" else "") for title in GPU_COLUMNS[1:]),
-    )
+def _bytes(name: str, head: str, value: Callable[[LinkedRow], int | None]) -> Column[LinkedRow]:
+    return Number(name, value, head, text=lambda row: NONE if (n := value(row)) is None else size(n), dtype="Int64")
 
 
-def _bytes_text(number: int | None) -> str:
-    return NONE if number is None else size(number)
-
-
-def _operations_text(kernel: Kernel) -> str:
-    number = kernel.operations
+def _operations_text(row: LinkedRow) -> str:
+    number = row.kernel.operations
     if number is None:
         return NONE
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -168,22 +181,30 @@ def _operations_text(kernel: Kernel) -> str:
     return str(number)
 
 
-KERNEL_TIME_COLUMNS = (
-    "partition",
-    "runs",
-    "number",
-    "kernel",
-    "kind",
-    "time_us",
-    "iqr_us",
-    "share",
-    "bound_us",
-    "bound_by",
-    "times_bound",
-    "wasted_us",
-    "lines",
-    "problem",
+def _resource(name: str, title: str, dtype: str = "") -> Column[LinkedRow]:
+    """Return a column of what kernels take of a GPU."""
+    return Number(
+        name,
+        lambda row: getattr(row.kernel.gpu, name, None),
+        text=lambda row: resource_texts(row.kernel.gpu)[title] if row.kernel.gpu else NONE,
+        dtype=dtype,
+    )
+
+
+GPU_COLUMNS: tuple[Column[LinkedRow], ...] = (
+    Number("bound_us", lambda row: row.bound_s, text=lambda row: bound_text(row.bound_s)),
+    _resource("registers", "registers", "Int64"),
+    replace(
+        _resource("spilled_bytes", "spilled", "Int64"),
+        tone=lambda row: "warn" if row.kernel.gpu and row.kernel.gpu.spilled_bytes else "",
+    ),
+    _resource("shared_bytes", "shared", "Int64"),
+    _resource("occupancy", "occupancy"),
+    replace(_resource("launch", "launch"), right=False),
 )
+"""More columns where the code is for a GPU that is not there."""
+
+
 BETWEEN_KERNELS = "between kernels"
 """The row with the time of the generated code outside its kernels; it has no bound."""
 AROUND_CODE = "around the generated code"
@@ -192,48 +213,67 @@ UNACCOUNTED = "not accounted for"
 """The row with the difference between a call without clocks and the sum of the other rows."""
 
 
-def kernel_times_frame(session: Session, region: str) -> pd.DataFrame:
-    """Return one row per kernel of each distinct partition of a region, most wasted time first.
+class TimedRow(NamedTuple):
+    """A kernel of the partitions ``equal``, which ``times`` are of, or what runs outside of all kernels.
+
+    ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside_s``.
+    """
+
+    equal: Sequence[PartitionCode]
+    times: ArtifactKernelTimes
+    name: str | None = None
+    linked: LinkedKernel | None = None
+    time: KernelTime | None = None
+    outside_s: float | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it takes."""
+        return self.time.median_s if self.time else self.outside_s
+
+
+def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
+    """One row per kernel of each distinct partition of a region, most wasted time first.
 
     ``runs`` counts the partitions that run this code. ``share`` is the share of the partition's time, measured without
     clocks. If the kernels, the time between and that around them differ from it by more than a tenth, a row says how
     much is ``not accounted for``. Without a known bound, no time counts as wasted.
     """
-    from regional_explorer.tables.frame import ShownFrame  # which imports pandas
-
     parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
     times = {kernel_times.artifact: kernel_times for kernel_times in session.kernel_times}
-    rows = [row for key, equal in parts.items() if key in times for row in _partition_rows(equal, times[key])]
-    rows.sort(key=lambda row: -(row["wasted_us"] or 0.0))
-    frame = ShownFrame(rows, columns=list(KERNEL_TIME_COLUMNS))
-    return ShownFrame(frame.astype({"number": "Int64"}))
+    rows = [row for key, equal in parts.items() if key in times for row in _timed_rows(equal, times[key])]
+    return Table(
+        f"Times of the kernels of {region}",
+        (
+            Column("partition", lambda row: row.equal[0].partition.id),
+            Number("runs", lambda row: len(row.equal)),
+            Number("number", lambda row: row.linked and row.linked.number, dtype="Int64"),
+            Column("kernel", lambda row: row.name),
+            Column("kind", lambda row: row.linked and row.linked.kernel.kind),
+            Number("time_us", lambda row: row.seconds),
+            Number("iqr_us", lambda row: row.time and row.time.iqr_s),
+            Number("share", lambda row: None if row.seconds is None else row.seconds / row.times.whole_s),
+            Number("bound_us", lambda row: row.time and row.time.bound_s),
+            Column("bound_by", lambda row: row.time and row.time.bound_by),
+            Number(
+                "times_bound",
+                lambda row: row.time.median_s / row.time.bound_s if row.time and row.time.bound_s else None,
+            ),
+            Number("wasted_us", lambda row: row.time and row.time.wasted_s),
+            Column("lines", lambda row: row.linked and ", ".join(map(str, row.linked.lines))),
+            Column("problem", lambda row: row.times.problem),
+        ),
+        sorted(rows, key=lambda row: -((row.time and row.time.wasted_s) or 0.0)),
+    )
 
 
-def _partition_rows(equal_parts: list[PartitionCode], times: ArtifactKernelTimes) -> Iterator[dict[str, Any]]:
-    part = equal_parts[0]
-    common = {"partition": part.partition.id, "runs": len(equal_parts), "problem": times.problem}
+def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> Iterator[TimedRow]:
     if times.problem is not None:
-        yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common
+        yield TimedRow(equal, times)
         return
-    for linked, time in zip(part.kernels, times.kernels, strict=True):
-        row = dict.fromkeys(KERNEL_TIME_COLUMNS) | common
-        row |= {"number": linked.number, "kernel": linked.kernel.name, "kind": str(linked.kernel.kind)}
-        row["lines"] = ", ".join(map(str, linked.lines))
-        if time is not None:
-            bound, wasted = time.bound_s, time.wasted_s
-            row |= {
-                "time_us": time.median_s * US_PER_S,
-                "iqr_us": time.iqr_s * US_PER_S,
-                "share": time.median_s / times.whole_s,
-                "bound_us": None if bound is None else bound * US_PER_S,
-                "bound_by": None if time.bound_by is None else str(time.bound_by),
-                "times_bound": time.median_s / bound if bound else None,
-                "wasted_us": None if wasted is None else wasted * US_PER_S,
-            }
-        yield row
-    outside_s = {BETWEEN_KERNELS: times.between_s, AROUND_CODE: times.around_s}
+    for linked, time in zip(equal[0].kernels, times.kernels, strict=True):
+        yield TimedRow(equal, times, linked.kernel.name, linked, time)
+    yield TimedRow(equal, times, BETWEEN_KERNELS, outside_s=times.between_s)
+    yield TimedRow(equal, times, AROUND_CODE, outside_s=times.around_s)
     if not times.adds_up:
-        outside_s[UNACCOUNTED] = times.unaccounted_s
-    for name, seconds in outside_s.items():
-        figures = {"kernel": name, "time_us": seconds * US_PER_S, "share": seconds / times.whole_s}
-        yield dict.fromkeys(KERNEL_TIME_COLUMNS) | common | figures
+        yield TimedRow(equal, times, UNACCOUNTED, outside_s=times.unaccounted_s)

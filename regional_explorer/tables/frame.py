@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import MissingPackageError
-from regional_explorer.record.timing import US_PER_S
 from regional_explorer.style.element import LONG_TEXT, clean, markup
-from regional_explorer.style.formats import NONE, config_text, duration, significant, size
+from regional_explorer.style.formats import NONE, Unit, config_text, significant, unit_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +38,7 @@ class ShownFrame(pd.DataFrame):
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        units = [_unit_format(str(name)) for name in self.columns]
+        units = [unit_of(str(name)) for name in self.columns]
         head = "".join(_cell("th", str(name), number=unit is not None) for name, unit in zip(self, units, strict=True))
         rows = self.iloc[:MOST_FRAME_ROWS]
         body = "".join(
@@ -51,21 +50,12 @@ class ShownFrame(pd.DataFrame):
         return _SCROLLING_BOX.format(table) + more
 
 
-def _unit_format(column: str) -> Callable[[float], str] | None:
-    """Return the function that formats a column by the unit at the end of its name, None without a unit."""
-    if column.endswith("_us"):
-        return lambda value: duration(value / US_PER_S)
-    if column.endswith("_s"):
-        return duration
-    return (lambda value: size(int(value))) if column.endswith("_bytes") else None
-
-
-def _value_cell(value: Any, unit: Callable[[float], str] | None) -> str:
+def _value_cell(value: Any, unit: Unit | None) -> str:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return _cell("td", _value_text(value, unit), number=number or unit is not None)
 
 
-def _value_text(value: Any, unit: Callable[[float], str] | None) -> str:
+def _value_text(value: Any, unit: Unit | None) -> str:
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return NONE
     if isinstance(value, Mapping):
@@ -73,7 +63,7 @@ def _value_text(value: Any, unit: Callable[[float], str] | None) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return clean(value, LONG_TEXT)
     if unit is not None and abs(value) != float("inf"):
-        return unit(value)
+        return unit.text(value / unit.factor)
     return f"{value:,}" if isinstance(value, int) else significant(value)
 
 

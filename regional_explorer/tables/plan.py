@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, listing, number_ranges
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.graph import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.regions import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Timing, VariantName
 from regional_explorer.style.css import TONES, TRENDS, toned
@@ -21,39 +21,83 @@ from regional_explorer.style.formats import (
     config_text,
     duration,
     interval,
-    region_config_text,
     speedup,
 )
-from regional_explorer.tables.frame import ShownFrame
-from regional_explorer.tables.table import Cell, Table
+from regional_explorer.tables.table import Column, Number, Table
 
 MOST_BREAKS = 20
 
 
-def breaks_table(session: Session) -> Table:
-    """Return one row per graph break."""
-    rows = tuple(
-        (
-            Cell(clean(graph_break.source or "unknown line")),
-            Cell(clean(graph_break.source.text if graph_break.source else "")),
-            Cell(clean(graph_break.reason)),
-        )
-        for graph_break in session.breaks[:MOST_BREAKS]
-    )
-    note = f"{more} more are in the saved session." if (more := len(session.breaks) - len(rows)) else ""
-    return Table("Graph breaks", ("where", "code", "reason"), rows, "No graph break: the call is one graph.", note)
-
-
-def regions_table(session: Session) -> Table:
-    """Return one row per region: its selectors, requested config and state."""
-    summaries = region_summaries(session)
+def breaks_table(session: Session) -> Table[GraphBreak]:
+    """One row per graph break."""
+    more = len(session.breaks) - MOST_BREAKS
     return Table(
-        "Regions",
-        ("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
-        tuple(_region_state_row(entry, grad=session.grad) for entry in summaries),
-        'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
-        "\n".join(f"{clean(entry.region.name, SHORT)}: {entry.note}" for entry in summaries if entry.note),
-        figures=frozenset({"ops forward", "ops backward", "partitions"}),
+        "Graph breaks",
+        (
+            Column("where", lambda found: found.source or "unknown line"),
+            Column("code", lambda found: found.source.text if found.source else ""),
+            Column("reason", lambda found: found.reason),
+        ),
+        session.breaks,
+        "No graph break: the call is one graph.",
+        lambda: [f"{more} more are in the saved session."] if more > 0 else [],
+        shown=session.breaks[:MOST_BREAKS],
+    )
+
+
+Equal = tuple[Partition, ...]
+"""Partitions that share a row of texts and pages: equal ones of a region. In the DataFrame each has its own."""
+
+
+def partitions_table(session: Session) -> Table[Equal]:
+    """One row per partition, with requested and applied config."""
+    groups = grouped((_equality_key(part), part) for part in session.partitions)
+    region_numbers = session.plan.numbers
+
+    def notes() -> Iterator[str]:
+        if len(groups) < len(session.partitions):
+            yield "Equal partitions share a row."
+        for first, *_ in groups.values():
+            if first.error:
+                yield f"{clean(first.region)} in {clean(first.graph)}: {clean(first.error, LONG_TEXT)}"
+
+    return Table(
+        "Partitions",
+        (
+            Column("partition", lambda parts: parts[0].id),
+            Column("region", lambda parts: parts[0].region, region=lambda parts: region_numbers.get(parts[0].region)),
+            Column("graph", lambda parts: parts[0].graph),
+            Column("", lambda parts: number_ranges([part.instance for part in parts]), "instances"),
+            Number("ops", lambda parts: len(parts[0].nodes), text=_ops_text),
+            Column("state", lambda parts: parts[0].state, tone=lambda parts: TONES.get(parts[0].state, "")),
+            Column(
+                "config_requested",
+                lambda parts: parts[0].config_requested,
+                "requested",
+                text=lambda parts: config_text(parts[0].config_requested) or "default",
+            ),
+            Column(
+                "config_applied",
+                lambda parts: parts[0].config_applied,
+                "applied",
+                text=lambda parts: _applied_config(parts[0])[0],
+                tone=lambda parts: _applied_config(parts[0])[1],
+            ),
+            Column("artifact", lambda parts: parts[0].artifact),
+            Number("", lambda parts: len({part.artifact for part in parts} - {None}) or NONE, "artifacts"),
+            Column("shared_with", lambda parts: parts[0].shared_with),
+            Number("compile_s", lambda parts: parts[0].compile_s, text=_compile_text),
+            Column("cache", lambda parts: parts[0].cache),
+            Column("error", lambda parts: parts[0].error),
+        ),
+        [(part,) for part in session.partitions],
+        "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
+        if session.plan.regions
+        else "No region, so nothing is cut.",
+        notes,
+        heads=("region", "graph", "instances", "ops", "state", "requested", "applied", "artifacts", "compile"),
+        shown=[tuple(parts) for parts in groups.values()],
+        fold="long",
     )
 
 
@@ -62,64 +106,14 @@ def _equality_key(partition: Partition) -> Hashable:
     return partition.region, partition.graph, len(partition.nodes), partition.state, partition.error, configs
 
 
-def partitions_table(session: Session) -> Table:
-    """Return one row per group of equal partitions of a region."""
-    groups = grouped((_equality_key(partition), partition) for partition in session.partitions)
-    region_numbers = session.plan.numbers
-    empty = (
-        "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
-        if session.plan.regions
-        else "No region, so nothing is cut."
-    )
-    return Table(
-        "Partitions",
-        ("region", "graph", "instances", "ops", "state", "requested", "applied", "artifacts", "compile"),
-        tuple(_partition_row(group, region_numbers) for group in groups.values()),
-        empty,
-        "\n".join(_partition_notes(session, groups.values())),
-        figures=frozenset({"ops", "artifacts", "compile"}),
-    )
+def _ops_text(parts: Equal) -> str:
+    return f"{len(parts[0].nodes)} ×{len(parts)}" if len(parts) > 1 else str(len(parts[0].nodes))
 
 
-def _region_state_row(entry: RegionSummary, *, grad: bool) -> tuple[Cell, ...]:
-    region = entry.region
-    return (
-        Cell(clean(region.name), region=entry.number),
-        Cell(clean(region.selection)),
-        Cell(region_config_text(region) or "default", "" if any(config for _, config in region.configs) else "quiet"),
-        Cell(str(entry.ops_forward)),
-        Cell(str(entry.ops_backward) if grad else NONE),
-        Cell(str(len(entry.partitions))),
-        Cell(entry.state, TONES.get(entry.state, "")),
-    )
-
-
-def _partition_row(group: Sequence[Partition], region_numbers: Mapping[str, int]) -> tuple[Cell, ...]:
-    first = group[0]
-    applied, tone = _applied_config(first)
-    seconds = [partition.compile_s for partition in group if partition.compile_s is not None]
-    artifacts = {partition.artifact for partition in group if partition.artifact}
-    caches = sorted({partition.cache for partition in group if partition.cache})
-    cost = f"{duration(sum(seconds))} {'/'.join(clean(cache, SHORT) for cache in caches)}".rstrip() if seconds else NONE
-    return (
-        Cell(clean(first.region), region=region_numbers.get(first.region)),
-        Cell(clean(first.graph, SHORT)),
-        Cell(number_ranges([partition.instance for partition in group])),
-        Cell(str(len(first.nodes)) + (f" ×{len(group)}" if len(group) > 1 else "")),
-        Cell(first.state, TONES.get(first.state, "")),
-        Cell(config_text(first.config_requested) or "default"),
-        Cell(applied, tone),
-        Cell(str(len(artifacts)) if artifacts else NONE),
-        Cell(cost),
-    )
-
-
-def _partition_notes(session: Session, groups: Collection[Sequence[Partition]]) -> Iterator[str]:
-    if len(groups) < len(session.partitions):
-        yield "Equal partitions share a row."
-    for first, *_ in groups:
-        if first.error:
-            yield f"{clean(first.region, SHORT)} in {clean(first.graph, SHORT)}: {clean(first.error, LONG_TEXT)}"
+def _compile_text(parts: Equal) -> str:
+    seconds = [part.compile_s for part in parts if part.compile_s is not None]
+    caches = sorted({clean(part.cache) for part in parts if part.cache})
+    return f"{duration(sum(seconds))} {'/'.join(caches)}".rstrip() if seconds else NONE
 
 
 def _applied_config(partition: Partition) -> tuple[str, str]:
@@ -240,7 +234,19 @@ def diagnostic_item(diagnostic: Diagnostic, extra: Node | None = None, *, short:
     return node("li", head, " ", node("code", diagnostic.code), " ", node("span", diagnostic.message), extra, *details)
 
 
-DIAGNOSTIC_COLUMNS = ("severity", "code", "message", "where", "what to do")
+def diagnostics_table(diagnostics: Sequence[Diagnostic]) -> Table[Diagnostic]:
+    """One row per diagnostic."""
+    return Table(
+        "Diagnostics",
+        (
+            Column("severity", lambda found: found.severity),
+            Column("code", lambda found: found.code),
+            Column("message", lambda found: found.message),
+            Column("where", lambda found: ", ".join(map(str, found.where[:MOST_PLACES]))),
+            Column("what to do", lambda found: found.remedy),
+        ),
+        diagnostics,
+    )
 
 
 class DiagnosticList(list[Diagnostic]):
@@ -252,8 +258,4 @@ class DiagnosticList(list[Diagnostic]):
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
-        rows = [
-            (str(entry.severity), str(entry.code), entry.message, ", ".join(map(str, entry.where[:3])), entry.remedy)
-            for entry in self
-        ]
-        return ShownFrame(rows, columns=list(DIAGNOSTIC_COLUMNS))._repr_html_() if rows else "<p>No diagnostics.</p>"
+        return diagnostics_table(self).frame()._repr_html_() if self else "<p>No diagnostics.</p>"

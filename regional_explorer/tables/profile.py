@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from math import nan
-from typing import TYPE_CHECKING
 
 from regional_explorer.errors import count
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import US_PER_S
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, percent, size
-from regional_explorer.tables.frame import ShownFrame
-from regional_explorer.tables.table import Cell, Table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from regional_explorer.tables.table import Column, Number, Table
 
 MOST_PROFILE_ROWS = 12
 """How many rows of each kind are shown at most; ``ex.op_times`` has all."""
@@ -31,37 +26,77 @@ _KIND_TITLES = {
 }
 
 
-def profile_tables(session: Session) -> list[Table]:
+def profile_tables(session: Session) -> list[Table[ProfileRow]]:
     """Return a table for each kind of row; none if nothing was profiled."""
-    return [] if session.profile is None else [_profile_table(session.profile, kind) for kind in ProfileKind]
+    return [] if session.profile is None else [_kind_table(session, session.profile, kind) for kind in ProfileKind]
 
 
-def _profile_table(profile: Profile, kind: ProfileKind) -> Table:
-    rows = profile.by(kind)
-    notes = {ProfileKind.MODULE: [_profile_conditions(profile)], ProfileKind.AROUND: [AROUND_THE_GRAPHS]}.get(kind, [])
-    if len(rows) > MOST_PROFILE_ROWS:
-        notes.append(f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all.")
+def op_times_table(session: Session) -> Table[ProfileRow]:
+    """One row per module (including those inside it), source line and op (``by``), the longest of each first.
+
+    Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
+    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
+    part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``. Filled by
+    ``ex.profile()``; the bounds are NaN if it had fewer than 20 rounds.
+    """
+    has_intervals = session.profile is not None and session.profile.has_intervals
     return Table(
-        _KIND_TITLES[kind],
-        (str(kind), "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
-        tuple(_profile_row(row, has_interval=profile.has_intervals) for row in rows[:MOST_PROFILE_ROWS]),
+        "Where the time goes",
+        (
+            Column("by", lambda row: row.kind),
+            Column("name", lambda row: row.name),
+            Number("eager_us", lambda row: row.seconds),
+            Number("low_us", lambda row: row.low_s if has_intervals else nan),
+            Number("high_us", lambda row: row.high_s if has_intervals else nan),
+            Number(
+                "",
+                lambda row: f"{duration(row.low_s)} to {duration(row.high_s)}" if has_intervals else NONE,
+                "CI",
+                tone="quiet",
+            ),
+            Number("share", lambda row: row.share, text=lambda row: percent(row.share)),
+            Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
+            Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
+            Number("ops", lambda row: row.ops, text=lambda row: f"{row.ops:,}" if row.ops else NONE),
+            Number(
+                "moved_bytes",
+                lambda row: row.moved_bytes,
+                "moves",
+                text=lambda row: size(row.moved_bytes) if row.moved_bytes else NONE,
+            ),
+            Number(
+                "copy_us",
+                lambda row: row.copy_s,
+                "copying that takes",
+                text=lambda row: duration(row.copy_s) if row.moved_bytes else NONE,
+                tone="quiet",
+            ),
+        ),
+        session.profile.rows if session.profile else (),
         "Not profiled yet. ex.profile() measures every op.",
-        "\n".join(notes),
-        figures=frozenset({"share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"}),
+        fold="long",
     )
 
 
-def _profile_row(row: ProfileRow, *, has_interval: bool) -> tuple[Cell, ...]:
-    return (
-        Cell(clean(row.name)),
-        Cell(percent(row.share)),
-        Cell(duration(row.seconds)),
-        Cell(f"{duration(row.low_s)} to {duration(row.high_s)}" if has_interval else NONE, "quiet"),
-        Cell(duration(row.forward_s) if row.forward_s else NONE),
-        Cell(duration(row.backward_s) if row.backward_s else NONE),
-        Cell(f"{row.ops:,}" if row.ops else NONE),
-        Cell(size(row.moved_bytes) if row.moved_bytes else NONE),
-        Cell(duration(row.copy_s) if row.moved_bytes else NONE, "quiet"),
+def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[ProfileRow]:
+    rows = profile.by(kind)
+
+    def notes() -> Iterator[str]:
+        if kind is ProfileKind.MODULE:
+            yield _profile_conditions(profile)
+        if kind is ProfileKind.AROUND:
+            yield AROUND_THE_GRAPHS
+        if len(rows) > MOST_PROFILE_ROWS:
+            yield f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all."
+
+    table = op_times_table(session)
+    return replace(
+        table,
+        title=_KIND_TITLES[kind],
+        columns=tuple(replace(column, head=kind) if column.name == "name" else column for column in table.columns),
+        heads=(kind, "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
+        shown=rows[:MOST_PROFILE_ROWS],
+        notes=notes,
     )
 
 
@@ -86,46 +121,3 @@ def _profile_conditions(profile: Profile) -> str:
         "A module's row includes the modules inside it.",
     ]
     return " ".join(filter(None, facts))
-
-
-PROFILE_COLUMNS = (
-    "by",
-    "name",
-    "eager_us",
-    "low_us",
-    "high_us",
-    "share",
-    "forward_us",
-    "backward_us",
-    "ops",
-    "moved_bytes",
-    "copy_us",
-)
-
-
-def profile_frame(session: Session) -> pd.DataFrame:
-    """Return one row per module (including those inside it), source line and op (``by``), the longest of each first.
-
-    Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
-    the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
-    part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``. Filled by
-    ``ex.profile()``; the bounds are NaN if it had fewer than 20 rounds.
-    """
-    has_intervals = session.profile is not None and session.profile.has_intervals
-    rows = [
-        {
-            "by": str(row.kind),
-            "name": row.name,
-            "eager_us": row.seconds * US_PER_S,
-            "low_us": row.low_s * US_PER_S if has_intervals else nan,
-            "high_us": row.high_s * US_PER_S if has_intervals else nan,
-            "share": row.share,
-            "forward_us": row.forward_s * US_PER_S,
-            "backward_us": row.backward_s * US_PER_S,
-            "ops": row.ops,
-            "moved_bytes": row.moved_bytes,
-            "copy_us": row.copy_s * US_PER_S,
-        }
-        for row in (session.profile.rows if session.profile else ())
-    ]
-    return ShownFrame(rows, columns=list(PROFILE_COLUMNS))

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isinf
+from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.regions import RegionTiming, region_summaries
+from regional_explorer.record.regions import (
+    RegionSummary,
+    RegionTiming,
+    region_summaries,
+    region_timings,
+)
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import (
     LEAST_SAMPLES,
+    CompileCost,
     MemoryPeak,
     Numerics,
     NumericsVerdict,
+    PartitionTiming,
     Phase,
     Reconciled,
     Timing,
 )
 from regional_explorer.style.css import TONES
-from regional_explorer.style.element import SHORT, clean
+from regional_explorer.style.element import clean
 from regional_explorer.style.formats import (
     NONE,
-    bounds,
+    Compared,
     duration,
     failed_numerics,
     interval,
     percent,
-    ratio,
+    region_config_text,
     signed,
     significant,
     size,
     speedup,
 )
-from regional_explorer.tables.table import Cell, Table, of_measured_plan
+from regional_explorer.tables.chart import whiskers
+from regional_explorer.tables.table import Column, Number, Table
 
 MOST_FAILED = 8
 """How many failed tensors of one variant are shown at most."""
@@ -44,90 +53,88 @@ MOST_NAMES = 4
 _DIGITS = re.compile(r"\d+")
 
 
-def timings_table(session: Session) -> Table:
-    """Return one row per phase and variant; without a speedup if the numerics failed."""
-    timings = sorted(session.timings, key=lambda timing: list(Phase).index(timing.phase))
-    notes = [conditions(session)]
-    if any(failed_numerics(timing) for timing in timings):
-        notes.append("A variant whose numerics failed gets no speedup.")
-    if any(0 < len(timing.samples_s) < LEAST_SAMPLES for timing in timings):
-        notes.append(f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread.")
-    notes += warning_lines([(timing.variant, timing.warnings) for timing in timings])
-    table = Table(
+def _verdict_text(timing: Compared) -> str:
+    if failed_numerics(timing):
+        return "numerics failed"
+    return "runs eagerly" if isinstance(timing, RegionTiming) and timing.compiled_s is None else timing.verdict
+
+
+def _numerics_tone(timing: Compared) -> str:
+    return "bad" if failed_numerics(timing) else "quiet"
+
+
+COMPARED: tuple[Column[Any], ...] = (
+    Number("speedup", lambda t: t.speedup, text=speedup),
+    Number("speedup_low", lambda t: t.speedup_low),
+    Number("speedup_high", lambda t: t.speedup_high),
+    Number("", interval, "CI", tone="quiet"),
+    Column(
+        "verdict",
+        lambda t: t.verdict,
+        text=_verdict_text,
+        tone=lambda t: "bad" if failed_numerics(t) else TONES.get(t.verdict, "quiet"),
+    ),
+    Column("numerics", lambda t: t.numerics or "", tone=_numerics_tone),
+)
+"""How something compares with eager."""
+
+
+def timings_table(session: Session) -> Table[Timing]:
+    """One row per variant and phase; without speedup if the numerics check failed.
+
+    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan.
+    """
+    rows = sorted(session.timings, key=lambda t: list(Phase).index(t.phase))
+
+    def notes() -> Iterator[str]:
+        yield conditions(session)
+        if any(failed_numerics(t) for t in rows):
+            yield "A variant whose numerics failed gets no speedup."
+        if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows):
+            yield f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
+        yield from warning_lines((t.variant, t.warnings) for t in rows)
+
+    return Table(
         "Run time",
-        ("phase", "variant", "median", "IQR", "speedup", "CI", "against eager", "verdict", "numerics", "samples"),
-        tuple(map(_timing_row, timings)),
+        (
+            Column("variant", lambda t: t.variant),
+            Column("phase", lambda t: t.phase),
+            Number("median_us", lambda t: t.median_s),
+            Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
+            *COMPARED,
+            Column("", lambda _: "", "against eager", drawn=whiskers),
+            Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
+            Number("calls_per_sample", lambda t: t.calls_per_sample),
+            Column("warnings", lambda t: "; ".join(t.warnings)),
+        ),
+        session.timings,
         "Nothing measured yet. ex.benchmark(), or Compile & measure in the panel, compares eager, aot_eager, regional "
         "and full.",
-        "\n".join(filter(None, notes)),
-        figures=frozenset({"median", "IQR", "speedup", "CI", "samples"}),
+        notes,
+        heads=(
+            *("phase", "variant", "median", "IQR", "speedup", "CI", "against eager"),
+            *("verdict", "numerics", "samples"),
+        ),
+        shown=rows,
+        outdated=session.is_outdated,
     )
-    return of_measured_plan(session, table)
 
 
-def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
-    """Return each kind of warning once, as the text of the first, with the names of all that have it."""
+def _samples_text(timing: Timing) -> str:
+    calls = f" × {timing.calls_per_sample:,} calls" if timing.calls_per_sample > 1 else ""
+    return f"{len(timing.samples_s)}{calls}"
+
+
+def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Yield each kind of warning once, as the text of the first, with the names of all that have it."""
     kinds: dict[str, tuple[str, dict[str, None]]] = {}
     for name, warnings in warned:
         for warning in warnings:
             kind = _DIGITS.sub("", warning.partition(":")[0])
             _, names = kinds.setdefault(kind, (warning, {}))
-            names[clean(name, SHORT)] = None
-    return [f"{listing(list(names), MOST_NAMES)}: {clean(text)}" for text, names in kinds.values()]
-
-
-def compile_table(session: Session) -> Table:
-    """Return one row per compile; its cost is not part of any run time."""
-    rows = tuple(
-        (Cell(clean(cost.what, SHORT)), Cell(duration(cost.seconds)), Cell(clean(cost.cache, SHORT)))
-        for cost in session.compile_costs
-    )
-    return Table("Compile time", ("what", "time", "cache"), rows, "Nothing compiled yet.", figures=frozenset({"time"}))
-
-
-def numerics_table(session: Session) -> Table:
-    """Return the tensors that failed, and for each variant without failures the tensor closest to failing."""
-    by_variant = grouped((check.variant, check) for check in session.numerics)
-    shown_checks = [
-        check
-        for checks in by_variant.values()
-        for check in (
-            [t for t in checks if t.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
-            or [max(checks, key=lambda t: t.share)]
-        )
-    ]
-    note = ""
-    if len(shown_checks) < len(session.numerics):
-        checked = ", ".join(f"{clean(name, SHORT)} {count(len(t), 'tensor')}" for name, t in by_variant.items())
-        note = f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
-    opaque = dict.fromkeys(
-        clean(f"{t.tensor} ({t.note})")
-        for t in session.numerics
-        if t.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
-    )
-    if opaque:
-        note = f"{note} Not compared: {listing(list(opaque), MOST_NAMES)}.".strip()
-    table = Table(
-        "Numerics",
-        (
-            "variant",
-            "tensor",
-            "dtype",
-            "bitwise",
-            "− eager",
-            "largest",
-            "eager − f64",
-            "variant − f64",
-            "allowed",
-            "verdict",
-            "note",
-        ),
-        tuple(map(_numerics_row, shown_checks)),
-        "Not checked yet. ex.benchmark() checks every output and gradient first.",
-        note,
-        figures=frozenset({"− eager", "largest", "eager − f64", "variant − f64", "allowed"}),
-    )
-    return of_measured_plan(session, table)
+            names[clean(name)] = None
+    for text, names in kinds.values():
+        yield f"{listing(list(names), MOST_NAMES)}: {clean(text)}"
 
 
 def conditions(session: Session) -> str:
@@ -139,11 +146,9 @@ def conditions(session: Session) -> str:
         clean(benchmark.device),
         clean(benchmark.gpu),
         count(benchmark.threads, "thread"),
-        f"torch {clean(benchmark.torch, SHORT)}",
+        f"torch {clean(benchmark.torch)}",
         count(benchmark.rounds, "round"),
-        f"{benchmark.confidence:.4g} confidence"
-        if benchmark.confidence > 1
-        else f"{benchmark.confidence:.4%} confidence".replace(".0000%", "%"),
+        f"{100 * benchmark.confidence:.4g}% confidence",
         f"budget {duration(benchmark.budget_s)}",
         f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",
         f"differences below {percent(benchmark.smallest_difference)} cannot be detected here"
@@ -153,141 +158,290 @@ def conditions(session: Session) -> str:
     return " · ".join(filter(None, facts))
 
 
-def _timing_row(timing: Timing) -> tuple[Cell, ...]:
-    failed = failed_numerics(timing)
-    calls = f" × {timing.calls_per_sample:,} calls" if timing.calls_per_sample > 1 else ""
-    return (
-        Cell(timing.phase),
-        Cell(clean(timing.variant, SHORT)),
-        Cell(duration(timing.median_s)),
-        Cell(duration(timing.iqr_s), "quiet"),
-        Cell(speedup(timing)),
-        Cell(interval(timing), "quiet"),
-        Cell("", timing=timing),
-        Cell("numerics failed" if failed else timing.verdict, "bad" if failed else TONES.get(timing.verdict, "quiet")),
-        Cell(timing.numerics, "bad" if failed else "quiet"),
-        Cell(f"{len(timing.samples_s)}{calls}", "quiet"),
+def regions_table(session: Session) -> Table[RegionSummary]:
+    """One row per region; its times are per call (forward + backward if gradients are taken).
+
+    The times are NaN before ``ex.benchmark(regions=True)``, and again once the region has been changed.
+    """
+    summaries = region_summaries(session)
+    return Table(
+        "Regions",
+        (
+            Column("region", lambda s: s.region.name, region=lambda s: s.number),
+            Column("selector", lambda s: s.region.selection),
+            Column("enabled", lambda s: s.region.enabled),
+            Column("state", lambda s: s.state, tone=lambda s: TONES.get(s.state, "")),
+            Number("ops_forward", lambda s: s.ops_forward),
+            Number(
+                "ops_backward", lambda s: s.ops_backward, text=lambda s: str(s.ops_backward) if session.grad else NONE
+            ),
+            Number("partitions", lambda s: len(s.partitions)),
+            Number("compile_s", lambda s: s.compile_s),
+            Column(
+                "config",
+                lambda s: s.region.config,
+                text=lambda s: region_config_text(s.region) or "default",
+                tone=lambda s: "" if any(config for _, config in s.region.configs) else "quiet",
+            ),
+            Column("backward_config", lambda s: s.region.backward_config),
+            Number("eager_us", lambda s: s.timing and s.timing.eager_s),
+            Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
+            Number("speedup", lambda s: s.timing and s.timing.speedup),
+            Number("speedup_low", lambda s: s.timing and s.timing.speedup_low),
+            Number("speedup_high", lambda s: s.timing and s.timing.speedup_high),
+            Column("numerics", lambda s: s.timing and (s.numerics or "")),
+            Number("pays_off_after_calls", lambda s: s.timing and s.timing.pays_off_after_calls),
+        ),
+        summaries,
+        'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',
+        lambda: [f"{clean(s.region.name)}: {s.note}" for s in summaries if s.note],
+        heads=("region", "selector", "config", "ops forward", "ops backward", "partitions", "state"),
     )
 
 
-def _numerics_row(check: Numerics) -> tuple[Cell, ...]:
-    errors = (check.error, check.max_error, check.eager_error, check.variant_error, check.tolerance)
-    return (
-        Cell(clean(check.variant, SHORT)),
-        Cell(clean(check.tensor)),
-        Cell(clean(check.dtype, SHORT)),
-        Cell("equal" if check.bitwise else "no"),
-        *(Cell(NONE if error is None else significant(error, 2)) for error in errors),
-        Cell(check.verdict, TONES.get(check.verdict, "")),
-        Cell(clean(check.note), "quiet"),
-    )
+def region_timings_table(session: Session) -> Table[RegionTiming]:
+    """One row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
 
+    ``compile_s`` is the compile time of its own artifacts (``compile_cold_s`` plus ``compile_warm_s``), and
+    ``pays_off_after_calls`` the number of calls that save as much: inf if no number does, NaN if unknown.
+    ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was. Filled
+    by ``ex.benchmark()``.
+    """
+    rows, region_numbers = region_timings(session), session.plan.numbers
+    whole = [t for t in rows if t.phase is session.whole_phase]
 
-def region_times_table(session: Session) -> Table:
-    """Return one row per region that was measured alone, for the whole call; the largest gain comes first."""
-    measured = [(summary.timing, summary.number) for summary in region_summaries(session) if summary.timing]
-    rows = sorted(measured, key=lambda row: -(row[0].gain_s or 0.0))
-    phases = "forward + backward" if session.grad else "forward"
-    note = f"{phases.capitalize()}, all partitions of a region together; ex.region_timings has each phase."
-    if any(timing.measured < timing.partitions for timing, _ in rows):
-        note += " Equal partitions were measured once."
-    if any(timing.partitions > 1 for timing, _ in rows):
-        note += (
+    def notes() -> Iterator[str]:
+        phases = "Forward + backward" if session.grad else "Forward"
+        equal = " Equal partitions were measured once." if any(t.measured < t.partitions for t in whole) else ""
+        several = (
             " The bounds of a region with several partitions take all of them at their bounds at once: they are wider "
             "than a CI of the sum."
         )
+        yield (
+            f"{phases}, all partitions of a region together; ex.region_timings has each phase.{equal}"
+            f"{several if any(t.partitions > 1 for t in whole) else ''}"
+        )
+        yield from warning_lines((t.partition, t.warnings) for t in session.partition_timings)
+
     return Table(
         "Regions alone",
         (
-            "region",
-            "eager",
-            "compiled",
-            "gain per call",
-            "speedup",
-            "CI",
-            "verdict",
-            "numerics",
-            "worst",
-            "compile",
-            "paid for after",
+            Column("region", lambda t: t.region, region=lambda t: region_numbers[t.region]),
+            Column("phase", lambda t: t.phase),
+            Number("eager_us", lambda t: t.eager_s),
+            Number("compiled_us", lambda t: t.compiled_s),
+            Number("", lambda t: signed(t.gain_s), "gain per call"),
+            *COMPARED,
+            Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
+            Number(
+                "compile_s",
+                lambda t: t.compile_s,
+                text=lambda t: f"{duration(t.compile_s)} {t.cache}" if t.compile_s else NONE,
+            ),
+            Number("compile_cold_s", lambda t: t.compile_cold_s),
+            Number("compile_warm_s", lambda t: t.compile_warm_s),
+            Column("cache", lambda t: t.cache),
+            Number("pays_off_after_calls", lambda t: t.pays_off_after_calls, "paid for after", text=paid_after),
+            Number("partitions", lambda t: t.partitions),
+            Number("measured", lambda t: t.measured),
         ),
-        tuple(_region_timing_row(timing, number) for timing, number in rows),
+        rows,
         "Not measured yet. ex.benchmark() measures each region alone.",
-        "\n".join(
-            [note, *warning_lines([(timing.partition, timing.warnings) for timing in session.partition_timings])]
+        notes,
+        heads=(
+            *("region", "eager", "compiled", "gain per call", "speedup", "CI", "verdict", "numerics", "worst"),
+            *("compile", "paid for after"),
         ),
-        figures=frozenset({"eager", "compiled", "gain per call", "speedup", "CI", "compile", "paid for after"}),
-    )
-
-
-def reconciliation_table(session: Session) -> Table:
-    """Return how the gains of regions and the rest add up from eager to regional and full, for the whole call."""
-    region_numbers = session.plan.numbers
-    table = Table(
-        "How it adds up",
-        ("part", "time", "CI", "what it is"),
-        tuple(_gain_row(row, region_numbers) for row in session.reconciliation if row.phase is session.whole_phase),
-        "Not measured yet. ex.benchmark() measures each region alone.",
-        figures=frozenset({"time", "CI"}),
-    )
-    return of_measured_plan(session, table)
-
-
-def memory_table(session: Session) -> Table:
-    """Return the memory peak of each variant."""
-    table = Table(
-        "Memory",
-        ("variant", "peak of one call", "read from"),
-        tuple(_memory_row(peak) for peak in session.memory),
-        "Not read yet. ex.benchmark() reads the peak of each variant.",
-        "Memory above what was in use before the call: outputs, gradients and intermediates.",
-        figures=frozenset({"peak of one call"}),
-    )
-    return of_measured_plan(session, table)
-
-
-def _region_timing_row(timing: RegionTiming, number: int) -> tuple[Cell, ...]:
-    failed = timing.numerics is NumericsVerdict.FAILED
-    has_speedup = timing.speedup is not None and not failed
-    interval = bounds(timing.speedup_low, timing.speedup_high) if has_speedup else ""
-    cost = f"{duration(timing.compile_s)} {clean(timing.cache, SHORT)}" if timing.compile_s else NONE
-    verdict = "numerics failed" if failed else "runs eagerly" if timing.compiled_s is None else timing.verdict
-    return (
-        Cell(clean(timing.region), region=number),
-        Cell(duration(timing.eager_s)),
-        Cell(duration(timing.compiled_s)),
-        Cell(signed(timing.gain_s) if has_speedup else NONE),
-        Cell(ratio(timing.speedup, timing.numerics)),
-        Cell(f"{interval}×" if interval else NONE, "quiet"),
-        Cell(verdict, "bad" if failed else TONES.get(timing.verdict, "quiet")),
-        Cell(timing.numerics or "", "bad" if failed else "quiet"),
-        Cell(clean(timing.worst_tensor, SHORT), "quiet"),
-        Cell(cost),
-        Cell(paid_after(timing)),
+        shown=sorted(whole, key=lambda t: -(t.gain_s or 0.0)),
     )
 
 
 def paid_after(timing: RegionTiming) -> str:
     """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
-    if calls is None or timing.numerics is NumericsVerdict.FAILED:
+    if calls is None or failed_numerics(timing):
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 
 
-def _gain_row(row: Reconciled, region_numbers: Mapping[str, int]) -> tuple[Cell, ...]:
-    interval = NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
-    return (
-        Cell(f"= {clean(row.part)}" if row.total else clean(row.part), region=region_numbers.get(row.region or "")),
-        Cell(duration(row.seconds) if row.total else signed(row.seconds)),
-        Cell(interval, "quiet"),
-        Cell(clean(row.note), "quiet"),
+def partition_timings_table(session: Session) -> Table[PartitionTiming]:
+    """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
+    return Table(
+        "Partitions alone",
+        (
+            Column("partition", lambda t: t.partition),
+            Column("region", lambda t: t.region),
+            Column("phase", lambda t: t.phase),
+            Number("eager_us", lambda t: t.eager_s),
+            Number("eager_iqr_us", lambda t: t.eager_iqr_s),
+            Number("compiled_us", lambda t: t.compiled_s),
+            Number("compiled_iqr_us", lambda t: t.compiled_iqr_s),
+            *COMPARED[:-1],
+            Number("runs", lambda t: t.runs),
+            Number("samples", lambda t: t.samples),
+            Column("measured_as", lambda t: t.measured_as),
+            COMPARED[-1],
+            Column("bitwise", lambda t: t.bitwise),
+            Column("worst_tensor", lambda t: t.worst_tensor),
+            Column("warnings", lambda t: "; ".join(t.warnings)),
+        ),
+        session.partition_timings,
     )
 
 
-def _memory_row(peak: MemoryPeak) -> tuple[Cell, ...]:
-    return (
-        Cell(clean(peak.variant, SHORT)),
-        Cell(f"below {size(peak.least_bytes)}" if peak.peak_bytes < peak.least_bytes else size(peak.peak_bytes)),
-        Cell(clean(peak.how), "quiet"),
+def reconciliation_table(session: Session) -> Table[Reconciled]:
+    """How the regions and the rest add up to the whole call, from one variant (``total``) to the next."""
+    region_numbers = session.plan.numbers
+    return Table(
+        "How it adds up",
+        (
+            Column("phase", lambda row: row.phase),
+            Column(
+                "part",
+                lambda row: row.part,
+                text=lambda row: f"= {clean(row.part)}" if row.total else clean(row.part),
+                region=lambda row: region_numbers.get(row.region or ""),
+            ),
+            Column("total", lambda row: row.total),
+            Number(
+                "time_us",
+                lambda row: row.seconds,
+                text=lambda row: duration(row.seconds) if row.total else signed(row.seconds),
+            ),
+            Number("low_us", lambda row: row.low_s),
+            Number("high_us", lambda row: row.high_s),
+            Number("", _difference_interval, "CI", tone="quiet"),
+            Column("note", lambda row: row.note, "what it is", tone="quiet"),
+        ),
+        session.reconciliation,
+        "Not measured yet. ex.benchmark() measures each region alone.",
+        heads=("part", "time", "CI", "what it is"),
+        shown=[row for row in session.reconciliation if row.phase is session.whole_phase],
+        outdated=session.is_outdated,
+        fold="long",
+    )
+
+
+def _difference_interval(row: Reconciled) -> str:
+    return NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
+
+
+def memory_table(session: Session) -> Table[MemoryPeak]:
+    """One row per variant: the peak memory of one call above what was allocated before, and how it was measured.
+
+    A peak below ``least_bytes`` is noise.
+    """
+    return Table(
+        "Memory",
+        (
+            Column("variant", lambda peak: peak.variant),
+            Number("peak_bytes", lambda peak: peak.peak_bytes, "peak of one call", text=_peak_text),
+            Number("least_bytes", lambda peak: peak.least_bytes),
+            Column("how", lambda peak: peak.how, "read from", tone="quiet"),
+        ),
+        session.memory,
+        "Not read yet. ex.benchmark() reads the peak of each variant.",
+        lambda: ["Memory above what was in use before the call: outputs, gradients and intermediates."],
+        heads=("variant", "peak of one call", "read from"),
+        outdated=session.is_outdated,
+        fold="long",
+    )
+
+
+def _peak_text(peak: MemoryPeak) -> str:
+    return f"below {size(peak.least_bytes)}" if peak.peak_bytes < peak.least_bytes else size(peak.peak_bytes)
+
+
+def _error(name: str, value: Callable[[Numerics], float | None], head: str) -> Column[Numerics]:
+    """Return a column of errors, which are shown with two digits."""
+    return Number(name, value, head, text=lambda c: NONE if (found := value(c)) is None else significant(found, 2))
+
+
+CHECKS: tuple[Column[Numerics], ...] = (
+    Column("variant", lambda c: c.variant),
+    Column("tensor", lambda c: c.tensor),
+    Column("dtype", lambda c: c.dtype),
+    Column("verdict", lambda c: c.verdict, tone=lambda c: TONES.get(c.verdict, "")),
+    Column("bitwise", lambda c: c.bitwise, text=lambda c: "equal" if c.bitwise else "no"),
+    _error("rms_error", lambda c: c.error, "− eager"),
+    _error("max_error", lambda c: c.max_error, "largest"),
+    _error("eager_rms_error_f64", lambda c: c.eager_error, "eager − f64"),
+    _error("variant_rms_error_f64", lambda c: c.variant_error, "variant − f64"),
+    _error("tolerance", lambda c: c.tolerance, "allowed"),
+    Number("element_share", lambda c: c.element_share),
+    Column("note", lambda c: c.note, tone="quiet"),
+)
+
+
+def numerics_table(session: Session) -> Table[Numerics]:
+    """One row per variant and tensor; errors are root mean squares in the tensor's own unit."""
+    by_variant = grouped((check.variant, check) for check in session.numerics)
+    shown = [
+        check
+        for checks in by_variant.values()
+        for check in (
+            [c for c in checks if c.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
+            or [max(checks, key=lambda c: c.share)]
+        )
+    ]
+
+    def notes() -> Iterator[str]:
+        sentences = []
+        if len(shown) < len(session.numerics):
+            checked = ", ".join(f"{clean(name)} {count(len(checks), 'tensor')}" for name, checks in by_variant.items())
+            sentences.append(
+                f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every "
+                "one."
+            )
+        opaque = dict.fromkeys(
+            clean(f"{c.tensor} ({c.note})")
+            for c in session.numerics
+            if c.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
+        )
+        if opaque:
+            sentences.append(f"Not compared: {listing(list(opaque), MOST_NAMES)}.")
+        yield " ".join(sentences)
+
+    return Table(
+        "Numerics",
+        CHECKS,
+        session.numerics,
+        "Not checked yet. ex.benchmark() checks every output and gradient first.",
+        notes,
+        heads=(
+            *("variant", "tensor", "dtype", "bitwise", "− eager", "largest", "eager − f64", "variant − f64", "allowed"),
+            *("verdict", "note"),
+        ),
+        shown=shown,
+        outdated=session.is_outdated,
+        fold="long",
+    )
+
+
+def region_numerics_table(session: Session) -> Table[Numerics]:
+    """One row per output of each partition that was checked alone, on recorded inputs."""
+    regions = {part.id: part.region for part in session.partitions}
+    return Table(
+        "Numerics of partitions alone",
+        (
+            Column("region", lambda c: regions.get(c.partition)),
+            *CHECKS,
+            Column("partition", lambda c: c.partition),
+        ),
+        session.partition_numerics,
+    )
+
+
+def compile_costs_table(session: Session) -> Table[CompileCost]:
+    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
+    return Table(
+        "Compile time",
+        (
+            Column("what", lambda cost: cost.what),
+            Number("compile_s", lambda cost: cost.seconds, "time"),
+            Column("cache", lambda cost: cost.cache),
+        ),
+        session.compile_costs,
+        "Nothing compiled yet.",
+        fold="long",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from regional_explorer.errors import count
 from regional_explorer.record.profile import Bandwidth
@@ -16,29 +16,25 @@ from regional_explorer.record.roofline import (
     Roundings,
 )
 from regional_explorer.style.formats import NONE, config_text, duration, significant, size
-from regional_explorer.tables.table import Cell, Table
+from regional_explorer.tables.table import Column, Number, Table
 
 MOST_BORDERS = 20
 
 
-def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table:
-    """Return how much of full's gain the plan reaches, by phase."""
+def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table[Reach]:
+    """How much of full's gain the plan reaches, by phase."""
     return Table(
-        title="How much of full Inductor's gain the plan reaches",
-        columns=("phase", "eager", "this plan", "full", "full's gain reached"),
-        rows=tuple(
-            (
-                Cell(str(row.phase)),
-                Cell(duration(row.eager_s)),
-                Cell(duration(row.regional_s)),
-                Cell(duration(row.full_s)),
-                Cell(_gain_reached(row)),
-            )
-            for row in reach
+        "How much of full Inductor's gain the plan reaches",
+        (
+            Column("phase", lambda row: row.phase),
+            Number("eager_us", lambda row: row.eager_s),
+            Number("regional_us", lambda row: row.regional_s, "this plan"),
+            Number("full_us", lambda row: row.full_s),
+            Number("share", lambda row: row.share, "full's gain reached", text=_gain_reached),
         ),
-        empty="Nothing was measured.",
-        note="\n".join([*([] if launches is None else [_launched(launches)]), *problems]),
-        figures=frozenset({"eager", "this plan", "full", "full's gain reached"}),
+        reach,
+        "Nothing was measured.",
+        lambda: [*([] if launches is None else [_launched(launches)]), *problems],
     )
 
 
@@ -50,58 +46,71 @@ def _launched(launches: Launches) -> str:
     )
 
 
-def regions_table(regions: Sequence[RegionReach]) -> Table:
-    """Return the gain of each region as a share of full's gain."""
+def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
+    """One row per region: its gain, and its share of the gain of full."""
     return Table(
-        title="What each region brings, measured alone",
-        columns=("region", "gain over eager", "of full's gain"),
-        rows=tuple(
-            (
-                Cell(row.region),
-                Cell(NONE if row.gain_s is None else duration(row.gain_s)),
-                Cell(NONE if row.share is None else _share_text(row.share)),
-            )
-            for row in regions
+        "What each region brings, measured alone",
+        (
+            Column("region", lambda row: row.region),
+            Number("gain_s", lambda row: row.gain_s, "gain over eager"),
+            Number("share", lambda row: row.share, "of full's gain", text=lambda row: _share_text(row.share)),
         ),
-        empty="No region was measured alone: ex.benchmark(regions=True).",
-        note="How long a region's ops take inside full cannot be measured: there they share kernels with others.",
-        figures=frozenset({"gain over eager", "of full's gain"}),
+        regions,
+        "No region was measured alone: ex.benchmark(regions=True).",
+        lambda: ["How long a region's ops take inside full cannot be measured: there they share kernels with others."],
     )
 
 
-def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Table:
-    """Return the tensors that cross each border, and which of them full would fuse away."""
-    return Table(
-        title="What crosses borders",
-        columns=("from", "to", "tensors", "bytes moved", "fused in full", "worth at most"),
-        rows=tuple(
-            (
-                Cell(row.source),
-                Cell(row.reader),
-                Cell(str(row.tensors)),
-                Cell(size(row.moved_bytes)),
-                Cell(f"{size(row.fused_bytes)} ({row.fused} of {row.tensors})"),
-                Cell(NONE if bandwidth is None else f"≤ {duration(row.fused_bytes / bandwidth.bytes_per_s)}"),
-            )
-            for row in borders[:MOST_BORDERS]
-        ),
-        empty="Nothing crosses a border.",
-        note=(
+def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Table[Border]:
+    """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
+
+    def at_most_s(row: Border) -> float | None:
+        return None if bandwidth is None else row.fused_bytes / bandwidth.bytes_per_s
+
+    def notes() -> Iterator[str]:
+        read = (
             "Read from the code that Inductor generates for each captured graph as a whole; plain torch.compile splits "
-            "forward from backward differently. "
-            + (
-                f"What a border is worth at most is its bytes at {bandwidth.bytes_per_s / 1e9:.1f} GB/s ("
-                f"{bandwidth.how}); what launching and calling cost comes on top."
-                if bandwidth is not None
-                else ""
+            "forward from backward differently."
+        )
+        if bandwidth is None:
+            yield read
+        else:
+            yield (
+                f"{read} What a border is worth at most is its bytes at {bandwidth.bytes_per_s / 1e9:.1f} GB/s "
+                f"({bandwidth.how}); what launching and calling cost comes on top."
             )
+
+    return Table(
+        "What crosses borders",
+        (
+            Column("source", lambda row: row.source, "from"),
+            Column("reader", lambda row: row.reader, "to"),
+            Number("tensors", lambda row: row.tensors),
+            Number("moved_bytes", lambda row: row.moved_bytes, "bytes moved"),
+            Number("fused", lambda row: row.fused),
+            Number(
+                "fused_bytes",
+                lambda row: row.fused_bytes,
+                "fused in full",
+                text=lambda row: f"{size(row.fused_bytes)} ({row.fused} of {row.tensors})",
+            ),
+            Number(
+                "at_most_us",
+                at_most_s,
+                "worth at most",
+                text=lambda row: NONE if bandwidth is None else f"≤ {duration(at_most_s(row))}",
+            ),
         ),
-        figures=frozenset({"tensors", "bytes moved", "fused in full", "worth at most"}),
+        borders,
+        "Nothing crosses a border.",
+        notes,
+        heads=("from", "to", "tensors", "bytes moved", "fused in full", "worth at most"),
+        shown=borders[:MOST_BORDERS],
     )
 
 
-def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table:
-    """Return how the results of Inductor's decompositions differ from eager's, op by op."""
+def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table[OpDifference]:
+    """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
     rounded = (
         f"Of {roundings.results} results of two bytes, full Inductor rounds {roundings.results - roundings.elided}: "
         f"the other {roundings.elided} stay in float32 inside a kernel. emulate_precision_casts=True rounds them too."
@@ -109,49 +118,53 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table:
         else ""
     )
     return Table(
-        title="Ops that full Inductor computes differently",
-        columns=(
-            "op",
-            "times",
-            "bitwise the same",
-            "largest difference",
-            "eager vs float64",
-            "decomposed vs float64",
+        "Ops that full Inductor computes differently",
+        (
+            Column("op", lambda row: row.op),
+            Number("nodes", lambda row: row.nodes, "times"),
+            Number("bitwise", lambda row: row.bitwise, "bitwise the same"),
+            Number("max_difference", lambda row: row.max_difference, "largest difference", text=_difference_text),
+            _error("eager_error", "eager vs float64", lambda row: row.eager_error),
+            _error("decomposed_error", "decomposed vs float64", lambda row: row.decomposed_error),
         ),
-        rows=tuple(
-            (
-                Cell(row.op),
-                Cell(str(row.nodes)),
-                Cell(str(row.bitwise)),
-                Cell(significant(row.max_difference) if row.max_difference else "0"),
-                Cell(NONE if row.eager_error is None else significant(row.eager_error)),
-                Cell(NONE if row.decomposed_error is None else significant(row.decomposed_error)),
-            )
-            for row in ops
-        ),
-        empty="None: Inductor decomposes no op of these graphs.",
-        note="\n".join(filter(None, ["Both were run on the values of the call, the decomposition op by op.", rounded])),
-        figures=frozenset({"times", "bitwise the same", "largest difference"}),
+        ops,
+        "None: Inductor decomposes no op of these graphs.",
+        lambda: ["Both were run on the values of the call, the decomposition op by op.", rounded],
     )
 
 
-def trials_table(trials: Sequence[BitwiseTrial]) -> Table:
-    """Return under which configs full Inductor is bitwise equal to eager."""
+def _error(name: str, head: str, value: Callable[[OpDifference], float | None]) -> Column[OpDifference]:
+    return Column(name, value, head, text=lambda row: NONE if (found := value(row)) is None else significant(found))
+
+
+def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
+    """Under which configs full Inductor is bitwise equal to eager."""
     return Table(
-        title="Full Inductor against eager, bit by bit",
-        columns=("config", "results", "bitwise equal to eager", "largest difference"),
-        rows=tuple(
-            (
-                Cell(config_text(row.config) or "unchanged"),
-                Cell(str(row.tensors)),
-                Cell(row.problem or str(row.bitwise), tone="good" if row.equal else "warn"),
-                Cell(NONE if row.problem else significant(row.max_difference) if row.max_difference else "0"),
-            )
-            for row in trials
+        "Full Inductor against eager, bit by bit",
+        (
+            Column("config", lambda row: row.config, text=lambda row: config_text(row.config) or "unchanged"),
+            Number("results", lambda row: row.tensors),
+            Number(
+                "bitwise",
+                lambda row: row.bitwise,
+                "bitwise equal to eager",
+                text=lambda row: row.problem or str(row.bitwise),
+                tone=lambda row: "good" if row.equal else "warn",
+            ),
+            Number(
+                "max_difference",
+                lambda row: row.max_difference,
+                "largest difference",
+                text=lambda row: NONE if row.problem else _difference_text(row),
+            ),
         ),
-        empty="Not tried: ex.roofline(bitwise=True).",
-        figures=frozenset({"results", "bitwise equal to eager", "largest difference"}),
+        trials,
+        "Not tried: ex.roofline(bitwise=True).",
     )
+
+
+def _difference_text(row: OpDifference | BitwiseTrial) -> str:
+    return significant(row.max_difference) if row.max_difference else "0"
 
 
 def _gain_reached(row: Reach) -> str:
@@ -161,5 +174,5 @@ def _gain_reached(row: Reach) -> str:
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 
-def _share_text(share: float) -> str:
-    return f"{100 * share:.0f} %"
+def _share_text(share: float | None) -> str:
+    return NONE if share is None else f"{100 * share:.0f} %"

@@ -1,96 +1,260 @@
-"""A table as text and as elements."""
+"""Tables: columns declared once, and rows that are records; as DataFrame, text and elements."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from regional_explorer.record.partition import State
-from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Timing
 from regional_explorer.style.css import paint, toned
-from regional_explorer.style.element import Node, node
-from regional_explorer.tables.chart import Scale, bar, whisker
+from regional_explorer.style.element import Node, clean, node
+from regional_explorer.style.formats import NONE, unit_of
 
+if TYPE_CHECKING:
+    from regional_explorer.tables.frame import ShownFrame
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One cell: ``tone`` is good, bad, warn or quiet, ``region`` the index of the region it names.
+R = TypeVar("R")
 
-    ``bar`` has the names and lengths of the parts of a bar; 1 is its full width.
-    """
-
-    text: str
-    tone: str = ""
-    region: int | None = None
-    timing: Timing | None = None
-    bar: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A titled table. ``figures`` are the right-aligned columns; ``empty`` is shown if there are no rows.
-
-    ``outdated`` is True if its figures are those of another plan; its title then says so.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    empty: str
-    note: str = ""
-    figures: frozenset[str] = frozenset()
-    outdated: bool = False
-
-
-def of_measured_plan(session: Session, table: Table) -> Table:
-    """Return ``table``, a result of the last benchmark; marked as outdated if that measured another plan."""
-    if not session.is_outdated or not table.rows:
-        return table
-    return replace(table, title=f"{table.title} of another plan", outdated=True)
-
-
+TEXT_WIDTH = 100
+WIDEST_CELL = 34
+LONGEST_WORD = 24
 FEW_ROWS = 5
 """A table with more rows is folded, unless it has a bad cell or a warning."""
 
 
-def table_nodes(table: Table, *, regions: Session | None = None, titled: bool = True) -> list[Node]:
-    """Return title, rows and notes of ``table``; ``regions`` is the session whose regions are named in it."""
-    title = [node("h4", table.title)] if titled else []
-    if not table.rows:
-        return [*title, node("p", table.empty, class_="rx-empty")]
-    scale = Scale.of(cell.timing for row in table.rows for cell in row if cell.timing)
-    region_count = len(regions.plan.regions) if regions else 0
-    classes = ["rx-figure" if column in table.figures else None for column in table.columns]
-    head = (node("th", column, class_=class_) for column, class_ in zip(table.columns, classes, strict=True))
-    rows = (
-        node("tr", *(_cell_node(cell, class_, scale, region_count) for cell, class_ in zip(row, classes, strict=True)))
-        for row in table.rows
+@dataclass(frozen=True, slots=True)
+class Column(Generic[R]):
+    """A column of a table: what it takes from a record, and how texts and pages show it.
+
+    ``name`` is its name in the DataFrame, with the unit of the numbers there at its end: ``eager_us``, ``compile_s``,
+    ``peak_bytes``; without a name it is not in the DataFrame. ``value`` is exact, in seconds or bytes. ``head`` is the
+    title in texts and pages, by default the name without unit; ``text`` writes the value there, by default by the unit.
+    ``tone`` is good, bad, warn or quiet. ``region`` is the number of the region whose letter stands before the text.
+    ``drawn`` makes, of all rows that are shown, the function that draws one of them in place of the text.
+    ``right`` columns are aligned to the right and never wrapped. ``dtype`` is that of the DataFrame, if pandas would
+    not find it.
+    """
+
+    name: str
+    value: Callable[[R], Any]
+    head: str | None = None
+    text: Callable[[R], str] | None = None
+    tone: str | Callable[[R], str] = ""
+    region: Callable[[R], int | None] | None = None
+    drawn: Callable[[Sequence[R]], Callable[[R], Node | None]] | None = None
+    right: bool = False
+    dtype: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its title in texts and pages."""
+        if self.head is not None:
+            return self.head
+        unit = unit_of(self.name)
+        return self.name.removesuffix(unit.ending if unit else "").replace("_", " ")
+
+    def exact(self, row: R) -> Any:
+        """Return the value of a row for the DataFrame, in the unit that the name says."""
+        value, unit = self.value(row), unit_of(self.name)
+        if isinstance(value, StrEnum):
+            return str(value)
+        if isinstance(value, Mapping):
+            return dict(value)
+        return value if value is None or unit is None else value * unit.factor
+
+    def shown(self, row: R) -> str:
+        """Return the value of a row for people; a state stays one, so that its sign can be shown."""
+        if self.text is not None:
+            return self.text(row)
+        value, unit = self.value(row), unit_of(self.name)
+        if value is None:
+            return NONE
+        return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Column[R]):
+    """A column of numbers."""
+
+    right: bool = True
+
+
+class Cell(NamedTuple):
+    """What a page shows of one value."""
+
+    text: str
+    tone: str
+    region: int | None
+    drawing: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[R]):
+    """A titled table with one row per record.
+
+    ``heads`` are the titles of the columns that texts and pages show, in their order: all columns if empty. ``shown``
+    are the records that they show: all if None. ``empty`` is said if there are none, ``notes`` makes the lines below.
+    ``outdated`` is None if the figures are always those of the plan; otherwise the DataFrame says of which plan they
+    are, and so does the title if it is another. ``fold`` says whether the rows are in a fold: never, in one that is
+    closed if they are many and neither bad nor a warning, or in one that is closed.
+    """
+
+    title: str
+    columns: tuple[Column[R], ...]
+    rows: Sequence[R]
+    empty: str = ""
+    notes: Callable[[], Iterable[str]] = tuple
+    heads: tuple[str, ...] = ()
+    shown: Sequence[R] | None = None
+    outdated: bool | None = None
+    fold: Literal["", "long", "closed"] = ""
+
+    def frame(self) -> ShownFrame:
+        """Return all rows with exact values."""
+        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
+
+        columns = [column for column in self.columns if column.name]
+        frame = ShownFrame(
+            [[column.exact(row) for column in columns] for row in self.rows],
+            columns=[column.name for column in columns],
+        )
+        if self.outdated is not None:
+            frame["plan"] = "another" if self.outdated else "current"
+        # Without a number in it, pandas does not know that a column has numbers.
+        unknown = {column.name for column in columns if column.right and frame[column.name].dtype == object}
+        dtypes = {
+            column.name: column.dtype or "float64" for column in columns if column.dtype or column.name in unknown
+        }
+        return ShownFrame(frame.astype(dtypes))
+
+    @property
+    def shown_rows(self) -> Sequence[R]:
+        """The records that texts and pages show."""
+        return self.rows if self.shown is None else self.shown
+
+    @property
+    def shown_columns(self) -> Sequence[Column[R]]:
+        """The columns that texts and pages show, in their order."""
+        by_title = {column.title: column for column in self.columns}
+        return [by_title[head] for head in self.heads] if self.heads else self.columns
+
+    @property
+    def full_title(self) -> str:
+        """The title, which says so if the rows are of another plan."""
+        return f"{self.title} of another plan" if self.outdated and self.shown_rows else self.title
+
+    def text(self, width: int = TEXT_WIDTH) -> str:
+        """Return the table with aligned columns, about ``width`` wide; long cells are wrapped."""
+        if not self.shown_rows:
+            return "\n  ".join([self.full_title, *_wrap(self.empty, width - 2)])
+        texts = [[column.shown(row) for row in self.shown_rows] for column in self.shown_columns]
+        filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
+        notes = [line for note in self.notes() if note for line in _wrap(note, width - 2)]
+        return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
+
+    def nodes(self, *, titled: bool = True) -> list[Node]:
+        """Return title, rows and notes as elements, in a fold where the table has one."""
+        if not self.shown_rows:
+            return [*self._title_nodes(titled), node("p", self.empty, class_="rx-empty")]
+        cells = self._cells()
+        columns, notes = self.shown_columns, (node("p", line, class_="rx-note") for line in self.notes() if line)
+        classes = ["rx-figure" if column.right else None for column in columns]
+        head = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+        rows = (node("tr", *map(_cell_node, row, classes)) for row in cells)
+        drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
+        inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
+        if not self.fold:
+            return [*self._title_nodes(titled), *inside]
+        bad = any(cell.tone in {"bad", "warn"} for row in cells for cell in row)
+        is_open = self.fold == "long" and (bad or len(cells) <= FEW_ROWS)
+        return [node("details", node("summary", self.full_title), *inside, open=is_open)]
+
+    def _title_nodes(self, titled: bool) -> list[Node]:  # noqa: FBT001 - it is passed on
+        return [node("h4", self.full_title)] if titled else []
+
+    def _cells(self) -> list[list[Cell]]:
+        rows = self.shown_rows
+        drawings = [column.drawn(rows) if column.drawn else None for column in self.shown_columns]
+        return [
+            [
+                Cell(
+                    column.shown(row),
+                    column.tone if isinstance(column.tone, str) else column.tone(row),
+                    column.region(row) if column.region else None,
+                    drawing(row) if drawing else None,
+                )
+                for column, drawing in zip(self.shown_columns, drawings, strict=True)
+            ]
+            for row in rows
+        ]
+
+
+def _cell_node(cell: Cell, class_: str | None) -> Node:
+    if cell.drawing is not None:
+        return node("td", cell.drawing, class_=class_)
+    text = toned(cell.text, cell.tone) if cell.tone or isinstance(cell.text, State) else cell.text
+    letter = () if cell.region is None else (chip(cell.region), " ")
+    return node("td", *letter, text, class_=class_)
+
+
+def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:
+    """Yield the lines of columns, each given with its texts."""
+    heads = [column.title for column, _ in columns]
+    # Numbers are not wrapped, so that they stay beside their units.
+    minimums = [
+        max(map(_text_width, [column.title, *texts]))
+        if column.right
+        else max(_text_width(column.title), *map(_longest_word, texts))
+        for column, texts in columns
+    ]
+    limits = [WIDEST_CELL] * len(columns)
+    while True:
+        cells = [[_wrap(text, limit) for text in texts] for (_, texts), limit in zip(columns, limits, strict=True)]
+        widths = [
+            max(map(_text_width, [head, *(line for lines in column for line in lines)]))
+            for head, column in zip(heads, cells, strict=True)
+        ]
+        # The widest column is narrowed first; none becomes narrower than its head and its longest word.
+        shrinkable = [n for n, wide in enumerate(widths) if min(wide, limits[n]) > minimums[n]]
+        if sum(widths) + 2 * len(widths) <= width or not shrinkable:
+            break
+        widest = max(shrinkable, key=lambda n: widths[n])
+        limits[widest] = min(limits[widest], widths[widest]) - 1
+    row_lines = (zip_longest(*row, fillvalue="") for row in zip(*cells, strict=True))
+    for line in [heads, ["─" * wide for wide in widths], *chain.from_iterable(row_lines)]:
+        padded = (
+            _padded(text, wide, right=column.right)
+            for text, wide, (column, _) in zip(line, widths, columns, strict=True)
+        )
+        yield f"  {'  '.join(padded)}".rstrip()
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    space = " " * (width - _text_width(text))
+    return space + text if right else text + space
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+
+
+def _longest_word(text: str) -> int:
+    return max((min(_text_width(word), LONGEST_WORD) for word in text.split()), default=0)
+
+
+def _text_width(text: str) -> int:
+    """Return how many columns of a terminal ``text`` takes: wide characters take two, marks none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
     )
-    drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
-    notes = (node("p", line, class_="rx-note") for line in table.note.splitlines())
-    return [*title, node("div", drawn, class_="rx-wide rx-outdated" if table.outdated else "rx-wide"), *notes]
-
-
-def folded_table(table: Table, regions: Session) -> list[Node]:
-    """Return ``table`` in a fold, which is open if the table is short, or has a bad cell or a warning."""
-    if not table.rows:
-        return table_nodes(table, regions=regions)
-    bad = any(cell.tone in {"bad", "warn"} for row in table.rows for cell in row)
-    inside = table_nodes(table, regions=regions, titled=False)
-    return [node("details", node("summary", table.title), *inside, open=bad or len(table.rows) <= FEW_ROWS)]
 
 
 def chip(region: int, **attributes: object) -> Node:
     """Return the letter of a region on its colour."""
     return node("span", paint(region).letter, class_=f"rx-chip rx-r{region}", **attributes)
-
-
-def _cell_node(cell: Cell, class_: str | None, scale: Scale, region_count: int) -> Node:
-    if cell.timing:
-        return node("td", whisker(cell.timing, scale), class_=class_)
-    if cell.bar:
-        return node("td", bar(cell.bar), class_=class_)
-    text = toned(cell.text, cell.tone) if cell.tone or isinstance(cell.text, State) else cell.text
-    if cell.region is not None and cell.region < region_count:
-        return node("td", chip(cell.region), " ", text, class_=class_)
-    return node("td", text, class_=class_)

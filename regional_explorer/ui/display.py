@@ -18,13 +18,13 @@ from ipywidgets.widgets.widget import _instances
 import regional_explorer
 from regional_explorer.compiler.run import Run, StreamProgress, Throttle
 from regional_explorer.exploration.viewer import is_last, remember_last
-from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text, table_text
+from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import checked_variants
 from regional_explorer.style.element import markup
-from regional_explorer.tables.plan import partitions_table, regions_table
-from regional_explorer.tables.results import numerics_table, timings_table
+from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.results import numerics_table, regions_table, timings_table
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import DELAY_S, Latest
 from regional_explorer.ui.state import IMPORT_RX, PanelState
@@ -47,7 +47,7 @@ class TerminalDisplay:
     def begin(self) -> None:
         """Show what was captured."""
         session = self._exploration.session
-        print(summary_text(session), table_text(regions_table(session)), sep="\n\n")  # noqa: T201 - a terminal's way to show
+        print(summary_text(session), regions_table(session).text(), sep="\n\n")  # noqa: T201 - a terminal's way to show
 
     @contextmanager
     def working(self, name: str) -> Iterator[Run]:  # noqa: ARG002 - the notebook shows the name
@@ -66,7 +66,7 @@ class TerminalDisplay:
         sections = [diagnostics_text(session.diagnostics)]
         if self._measured:
             tables = partitions_table(session), timings_table(session), numerics_table(session)
-            sections = [*map(table_text, tables), *sections]
+            sections = [*(table.text() for table in tables), *sections]
         print("", *sections, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
 
 

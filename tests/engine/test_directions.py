@@ -14,8 +14,9 @@ from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
-from regional_explorer.tables.plan import regions_table
+from regional_explorer.tables.results import regions_table
 from tests.engine import programs
+from tests.render.parsing import cells
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 
@@ -181,7 +182,7 @@ def test_tables_show_both(ex):
     ex.configure("up", FEW, direction="backward")
     row = ex.regions.iloc[0]
     assert (row.config, row.backward_config) == ({}, FEW)
-    shown = regions_table(ex.session).rows[0][2].text
+    shown = cells(regions_table(ex.session))[0][2]
     assert shown == "forward default; backward max_fusion_size=1"
 
 

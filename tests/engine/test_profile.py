@@ -23,7 +23,7 @@ from regional_explorer.measure.rates import COPIED_BYTES, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
 from regional_explorer.record.statistics import MiddleRounds
-from regional_explorer.tables.profile import profile_frame
+from regional_explorer.tables.profile import op_times_table
 from tests.engine import programs
 from tests.measure.fakes import plant_op_times
 
@@ -63,7 +63,7 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploratio
     layer = next(row for row in found.by(ProfileKind.MODULE) if row.name == "layers.0")
     assert layer.share == modules.share["layers.0"]
     # A busy machine may have had time for fewer rounds.
-    frame = profile_frame(replace(stack.session, profile=replace(found, rounds=LEAST_ROUNDS)))
+    frame = op_times_table(replace(stack.session, profile=replace(found, rounds=LEAST_ROUNDS))).frame()
     assert (frame.low_us <= frame.eager_us).all()
     assert (frame.eager_us <= frame.high_us).all()
 
@@ -257,8 +257,8 @@ def test_few_rounds_give_no_interval(stack: rx.Exploration) -> None:
     profile = stack.session.profile
     assert profile is not None
     few = replace(stack.session, profile=replace(profile, rounds=19))
-    assert profile_frame(few)["low_us"].isna().all()
-    assert not profile_frame(replace(few, profile=replace(profile, rounds=20)))["low_us"].isna().any()
+    assert op_times_table(few).frame()["low_us"].isna().all()
+    assert not op_times_table(replace(few, profile=replace(profile, rounds=20))).frame()["low_us"].isna().any()
 
 
 def test_a_single_round_is_its_own_middle() -> None:

@@ -24,7 +24,6 @@ from regional_explorer.insight.roofline import (
     reached,
     region_reaches,
 )
-from regional_explorer.page.report import table_text
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.roofline import (
@@ -150,7 +149,7 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.M
         other[position] = value
         found = difference(other)
         assert (found.bitwise, found.max_difference, found.decomposed_error) == (0, math.inf, math.inf)
-    assert "inf" in table_text(ops_table([found], Roundings(0, 0)))
+    assert "inf" in ops_table([found], Roundings(0, 0)).text()
 
 
 @pytest.mark.compiles

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from regional_explorer.exploration.results import Results
 from regional_explorer.record.json_file import dump_session, from_json
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.tables.result_frames import partition_timings_frame, region_timings_frame, regions_frame
 from tests.render import sessions
 
 
@@ -110,14 +110,14 @@ def test_a_figure_falls_with_the_artifact_it_was_taken_of() -> None:
 
 
 def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
-    frame = region_timings_frame(measured())
+    frame = Results(measured()).region_timings
     assert list(frame["phase"]) == ["forward", "backward", "step"]
     assert frame["eager_us"].tolist() == pytest.approx([200.0, 400.0, 600.0])
-    regions = regions_frame(measured())
+    regions = Results(measured()).regions
     assert regions.loc[0, "compiled_us"] == pytest.approx(300.0)
     assert regions.loc[0, "pays_off_after_calls"] == 10_000
-    assert regions_frame(sessions.trained(2))["speedup"].isna().all()
-    assert len(partition_timings_frame(measured())) == 4
+    assert Results(sessions.trained(2)).regions["speedup"].isna().all()
+    assert len(Results(measured()).partition_timings) == 4
 
 
 def test_a_session_with_partition_timings_survives_json() -> None:

@@ -8,63 +8,34 @@ import pytest
 
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
-from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Phase, Reconciled, Verdict
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.style.formats import signed, size
-from regional_explorer.tables.results import memory_table, reconciliation_table, region_times_table
-from regional_explorer.tables.table import Table
+from regional_explorer.tables.results import memory_table, region_timings_table
 from tests.measure.test_region_timing import measured
 from tests.render import sessions
-
-
-def texts(table: Table) -> list[list[str]]:
-    return [[cell.text for cell in row] for row in table.rows]
-
-
-def test_one_row_tells_gain_price_and_verdict() -> None:
-    table = region_times_table(measured())
-    assert texts(table) == [
-        [
-            *("mlp", "600 µs", "300 µs", "+300 µs", "2.00×", "1.80–2.20×", "faster", "ok", ""),
-            *("3.00 s cold", "10,000 calls"),
-        ]
-    ]
-    assert "Forward + backward" in table.note
-    assert "Equal partitions were measured once." in table.note
+from tests.render.parsing import cells, note
 
 
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
     session = measured(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
-    (row,) = texts(region_times_table(session))
+    (row,) = cells(region_timings_table(session))
     assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
     assert row[-1] == "–"
 
 
 def test_what_gains_nothing_is_never_paid_for() -> None:
-    (row,) = texts(region_times_table(measured(verdict=Verdict.SLOWER, speedup=0.5)))
+    (row,) = cells(region_timings_table(measured(verdict=Verdict.SLOWER, speedup=0.5)))
     assert row[3] == "−600 µs"
     assert row[-1] == "never"
 
 
 def test_warnings_are_told_once() -> None:
-    note = region_times_table(measured(warnings=("busy machine: very",))).note
-    assert note.count("busy machine") == 1
-
-
-def test_the_sum_is_that_of_the_whole_call_and_totals_look_different() -> None:
-    rows = (
-        Reconciled(Phase.STEP, "eager", 1e-3, total=True),
-        Reconciled(Phase.STEP, "mlp", -3e-4, -4e-4, -2e-4, region="mlp", note="alone"),
-        Reconciled(Phase.FORWARD, "eager", 1e-4, total=True),
-    )
-    assert texts(reconciliation_table(replace(measured(), reconciliation=rows))) == [
-        ["= eager", "1.00 ms", "–", ""],
-        ["mlp", "−300 µs", "−400 µs to −200 µs", "alone"],
-    ]
+    assert note(region_timings_table(measured(warnings=("busy machine: very",)))).count("busy machine") == 1
 
 
 def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
     peaks = (MemoryPeak("eager", 25_200_000, "resident set", 1 << 20), MemoryPeak("full", 100, "resident set", 1 << 20))
-    assert texts(memory_table(replace(measured(), memory=peaks))) == [
+    assert cells(memory_table(replace(measured(), memory=peaks))) == [
         ["eager", "24.0 MiB", "resident set"],
         ["full", "below 1.00 MiB", "resident set"],
     ]
@@ -87,13 +58,13 @@ def test_a_region_of_which_a_part_was_measured_has_no_row_and_no_table() -> None
 
 def test_the_note_says_what_the_bounds_of_a_sum_assume() -> None:
     said = "bounds of a region with several partitions take all of them at their bounds at once"
-    assert said in region_times_table(measured()).note
+    assert said in note(region_timings_table(measured()))
     session = measured()
     first = session.partitions[0]
     alone = tuple(timing for timing in session.partition_timings if timing.partition == first.id)
     single = replace(session, grad=False, partitions=(first,), partition_timings=alone)
-    assert len(region_times_table(single).rows) == 1
-    assert said not in region_times_table(single).note
+    assert len(region_timings_table(single).shown_rows) == 1
+    assert said not in note(region_timings_table(single))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ from regional_explorer.page.report import headline
 from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import State
+from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.chart import Scale, whisker
-from regional_explorer.tables.plan import diagnostics_nodes, partitions_table, regions_table
-from regional_explorer.tables.results import numerics_table, timings_table
+from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
+from regional_explorer.tables.results import numerics_table, regions_table, timings_table
 from tests.render import sessions
+from tests.render.parsing import cells, note
 
 TAGS = {
     *("html", "head", "meta", "title", "body", "div", "style", "h3", "h4", "dl", "dt", "dd", "p", "ul", "li", "code"),
@@ -69,51 +71,15 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def cells(table_text: str, start: str) -> list[str]:
-    line = next(line for line in table_text.splitlines() if line.strip().startswith(start))
-    return re.split(r"\s{2,}", line.strip())
-
-
-def test_text_tells_run_times_with_their_honesty() -> None:
-    said = report.table_text(timings_table(sessions.measured()), width=120)
-    assert cells(said, "forward  regional")[2:] == [
-        "320 µs",
-        "6.40 µs",
-        "1.24×",
-        "1.21–1.27×",
-        "faster",
-        "ok",
-        "40",
-    ]
-    assert cells(said, "forward  full")[2:] == [
-        "2.40 ms",
-        "48.0 µs",
-        "1.01×",
-        "0.98–1.04×",
-        "no difference",
-        "ok",
-        "40",
-    ]
-    assert "cpu · 2 threads · torch 2.13.0 · 40 rounds · 95% confidence" in said
-    assert "stopped: every CI is narrow enough" in said
-
-
 def test_no_speedup_stands_beside_failed_numerics() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
-    said = report.table_text(timings_table(session), width=120)
-    assert cells(said, "forward  regional")[2:] == ["320 µs", "6.40 µs", "–", "–", "numerics failed", "failed", "40"]
+    said = timings_table(session).text(width=120)
+    regional = cells(timings_table(session))[2]
+    assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "numerics failed", "failed", "40"]
     assert "1.24" not in report.session_text(session)
     assert "1.24" not in report.session_html(session)
     assert "faster" not in said
     assert whisker(session.timings[2], Scale.of(session.timings)) is None
-
-
-def test_warnings_of_timings_are_told() -> None:
-    base = sessions.measured()
-    loud = tuple(replace(found, warnings=("the clock is coarse",)) for found in base.timings)
-    assert "eager, aot_eager, regional, full: the clock is coarse" in report.table_text(
-        timings_table(replace(base, timings=loud))
-    )
 
 
 def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> None:
@@ -122,11 +88,13 @@ def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> No
         replace(found, warnings=(f"the machine got quicker meanwhile, by {20 + n}%: look",))
         for n, found in enumerate(base.timings)
     )
-    assert report.table_text(timings_table(replace(base, timings=loud))).count("got quicker") == 1
+    said = timings_table(replace(base, timings=loud)).text()
+    assert "eager, aot_eager, regional, full: the machine got quicker" in said
+    assert said.count("got quicker") == 1
 
 
 def test_a_figure_stays_beside_its_unit() -> None:
-    said = report.table_text(timings_table(sessions.measured()), width=60)
+    said = timings_table(sessions.measured()).text(width=60)
     assert "320 µs" in said
     assert "µs" not in said.split("\n")
 
@@ -141,45 +109,30 @@ def test_an_empty_session_says_what_to_do() -> None:
     assert "Nothing measured yet." in page.words
 
 
-def test_region_table_counts_ops_of_both_directions() -> None:
-    rows = regions_table(sessions.trained(4)).rows
-    assert [[cell.text for cell in row] for row in rows] == [
-        ["mlp", "modules:layers.*.mlp", "max_autotune=True", "12", "12", "8", "compiled"],
-    ]
-
-
 def test_the_table_of_regions_says_why_one_runs_eagerly() -> None:
+    def state_and_note(session: Session) -> tuple[str, str]:
+        return cells(regions_table(session))[0][-1], note(regions_table(session))
+
     base = sessions.session((sessions.layers(1),), (sessions.region("attn"),))
-    assert (regions_table(base).rows[0][-1].text, regions_table(base).note) == ("empty", "")
+    assert state_and_note(base) == ("empty", "")
     off = sessions.trained(2, state=State.EAGER)
-    off = replace(off, plan=off.plan.changed("mlp", enabled=False))
-    assert (regions_table(off).rows[0][-1].text, regions_table(off).note) == ("eager", "mlp: disabled")
+    assert state_and_note(replace(off, plan=off.plan.changed("mlp", enabled=False))) == ("eager", "mlp: disabled")
     whole = replace(sessions.trained(2), partitions=())
-    note = "mlp: none of its ops could be cut out"
-    assert (regions_table(whole).rows[0][-1].text, regions_table(whole).note) == ("eager", note)
+    assert state_and_note(whole) == ("eager", "mlp: none of its ops could be cut out")
     half = sessions.trained(2)
     half = replace(half, partitions=(replace(half.partitions[0], state=State.FAILED), *half.partitions[1:]))
-    assert (regions_table(half).rows[0][-1].text, regions_table(half).note) == ("failed", "mlp: 1 failed, 3 compiled")
-
-
-def test_equal_partitions_share_a_row() -> None:
-    table = partitions_table(sessions.trained(4))
-    assert [[cell.text for cell in row] for row in table.rows] == [
-        ["mlp", f"0/{way}", "0–3", "3 ×4", "compiled", "max_autotune=True", "same", "1", "1.50 s cold"]
-        for way in ("forward", "backward")
-    ]
+    assert state_and_note(half) == ("failed", "mlp: 1 failed, 3 compiled")
 
 
 def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None:
     base = sessions.trained(1, max_autotune=True, epilogue_fusion=False, shape_padding=True)
     done = {"max_autotune": True, "epilogue_fusion": True, "cpp_wrapper": True}
     session = replace(base, partitions=(replace(base.partitions[0], config_applied=done),))
-    applied = partitions_table(session).rows[0][6]
-    assert applied.text == (
+    assert cells(partitions_table(session))[0][6] == (
         "max_autotune=True, epilogue_fusion=True (differs), shape_padding missing, cpp_wrapper=True (not requested)"
     )
-    assert applied.tone == "warn"
-    assert "differs" in report.table_text(partitions_table(session))
+    assert "rx-warn" in to_html(*partitions_table(session).nodes())
+    assert "differs" in partitions_table(session).text()
 
 
 def test_a_failed_partition_shows_its_error() -> None:
@@ -187,27 +140,15 @@ def test_a_failed_partition_shows_its_error() -> None:
     page = Page(to_html(*report.results_nodes(session)))
     assert page.cells[4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
-    assert "mlp in 0/forward: CppCompileError: no compiler" in report.table_text(partitions_table(session))
+    assert "mlp in 0/forward: CppCompileError: no compiler" in partitions_table(session).text()
 
 
 def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
-    assert [row[1].text for row in numerics_table(sessions.measured()).rows] == ["output 0"]
-    assert [row[1].text for row in numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).rows] == [
+    assert [row[1] for row in cells(numerics_table(sessions.measured()))] == ["output 0"]
+    assert [row[1] for row in cells(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)))] == [
         "output 0",
         "gradient of layers.0.w",
     ]
-
-
-def test_breaks_and_diagnostics_are_told_with_line_and_remedy() -> None:
-    said = report.session_text(sessions.troubled())
-    assert "model.py:12 in forward" in said
-    assert "call to print" in said
-    paragraph = " ".join(said[said.index("Diagnostics (2)") :].split())
-    assert "warning: [region-split] Region 'mlp' is cut into two pieces. (model.py:5 in forward)" in paragraph
-    assert "What to do: Mark the op between them too." in paragraph
-    words = Page(report.session_html(sessions.troubled())).words
-    assert "What to do: Mark the op between them too." in words
-    assert "print(x.sum())" in words
 
 
 def test_what_is_merely_to_be_known_is_folded() -> None:
@@ -254,7 +195,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
 
 
 def test_narrow_columns_break_between_words_only() -> None:
-    said = report.table_text(numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)), width=80)
+    said = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
     assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
 
 
@@ -262,7 +203,7 @@ def test_text_aligns_wide_characters() -> None:
     session = replace(
         sessions.measured(), timings=(sessions.timing("日本", 1e-3, 1.0), sessions.timing("ab", 1e-3, 1.0))
     )
-    lines = [line for line in report.table_text(timings_table(session)).splitlines() if "ms" in line]
+    lines = [line for line in timings_table(session).text().splitlines() if "ms" in line]
     assert lines[0].index("1.00 ms") == lines[1].index("1.00 ms") - 2
 
 
@@ -282,22 +223,6 @@ def test_hostile_names_neither_break_lines_nor_steer_the_terminal(hostile: str) 
     said = report.session_text(sessions.hostile(hostile))
     assert not re.search("[\u200f\u202e\u2066\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]", said)
     assert said.encode()
-
-
-def test_fragment_has_tables_whose_cells_hold_the_facts() -> None:
-    found = Page(to_html(*report.results_nodes(sessions.measured()))).cells
-    assert found[20:30] == [
-        "forward",
-        "regional",
-        "320 µs",
-        "6.40 µs",
-        "1.24×",
-        "1.21–1.27×",
-        "",
-        "✓ faster",
-        "ok",
-        "40",
-    ]
 
 
 def test_styles_are_scoped_under_one_class() -> None:
@@ -333,11 +258,11 @@ def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
 def test_a_table_says_how_many_samples_a_ratio_needs() -> None:
     base = sessions.measured()
     few = tuple(replace(one, samples_s=one.samples_s[:7], iqr_s=None, speedup=None) for one in base.timings)
-    assert "fewer than 8 samples" in timings_table(replace(base, timings=few)).note
-    assert "fewer than 8 samples" not in timings_table(base).note
+    assert "fewer than 8 samples" in note(timings_table(replace(base, timings=few)))
+    assert "fewer than 8 samples" not in note(timings_table(base))
 
 
 def test_phases_come_in_their_order() -> None:
     base = sessions.measured()
     swapped = replace(base, timings=tuple(reversed(base.timings)))
-    assert [row[1].text for row in timings_table(swapped).rows] == ["full", "regional", "aot_eager", "eager"]
+    assert [row[1] for row in cells(timings_table(swapped))] == ["full", "regional", "aot_eager", "eager"]

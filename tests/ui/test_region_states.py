@@ -20,7 +20,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.style.element import words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
-from regional_explorer.tables.result_frames import regions_frame
+from regional_explorer.tables.results import regions_table
 from regional_explorer.ui.tables import region_table
 from tests.render import sessions
 
@@ -85,7 +85,7 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
 
 def in_frame(session: Session) -> Shown:
     """Return what ``ex.regions`` says, with its figures as the others write them."""
-    row = regions_frame(session).iloc[0]
+    row = regions_table(session).frame().iloc[0]
 
     def figure(name: str, unit: float = 1.0) -> str | None:
         return None if pd.isna(row[name]) else duration(row[name] * unit)
