@@ -241,18 +241,33 @@ def check_value(key: str, value: Any) -> Any:
     )
 
 
-def parse_value(key: str, text: str) -> Any:
-    """Parse a value that a person typed as a Python literal, or as text if it is none, and check it.
+def parse_value(key: str, typed: str | bool) -> Any:  # noqa: FBT001 - the value of a checkbox
+    """Return the value that a person typed: a choice by its text, else a Python literal, else the text.
+
+    A literal of another type is taken as text if the key accepts text.
 
     Raises:
         InvalidConfigValueError, UnknownConfigKeyError, InvalidConfigKeyError: as ``check_value``.
     """
-    literal = {"true": "True", "false": "False", "none": "None"}.get(text.strip().lower(), text.strip())
+    entry = check_key(key)
+    if isinstance(typed, bool):
+        return check_value(key, typed)
+    text = typed.strip()
+    choices = [choice for choice in entry.choices if str(choice) == text]
+    if choices:
+        return check_value(key, choices[0])
+    literal = {"true": "True", "false": "False", "none": "None"}.get(text.lower(), text)
     try:
         value = ast.literal_eval(literal)
     except (ValueError, SyntaxError, RecursionError, MemoryError):  # what literal_eval raises if it is not a literal
-        value = text.strip()
-    return check_value(key, value)
+        return check_value(key, text)
+    try:
+        return check_value(key, value)
+    except InvalidConfigValueError as error:
+        try:
+            return check_value(key, text)
+        except InvalidConfigValueError:
+            raise error from None
 
 
 def inert_reason(key: str, device_type: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any
 
 from regional_explorer.compiler.config import COMMON, ConfigKey, catalogue, check_key, inert_reason
@@ -12,7 +12,7 @@ from regional_explorer.record.plan import PRESETS, Direction, Region, config_of
 from regional_explorer.style.css import toned
 from regional_explorer.style.element import SHORT, Node, clean, clean_page, node, verbatim
 from regional_explorer.ui.parts import alert, button, choice, copy_python_button, field
-from regional_explorer.ui.state import InvalidInput, Setting
+from regional_explorer.ui.state import CONFIG, InvalidInput, Shown
 
 MAX_KEYS = 40
 _NO_DOC = "Not documented in torch"
@@ -108,45 +108,31 @@ DIRECTION_OPTIONS = (
 )
 
 
-def config_editor(
-    *,
-    region: Region | None,
-    direction: Direction | None = None,
-    invalid: Mapping[Setting, InvalidInput] | None = None,
-    query: str = "",
-    device: str = "",
-    grad: bool = False,
-    busy: bool = False,
-) -> list[Node]:
-    """Return the fields of a region's config, and the list of keys to add.
-
-    Args:
-        region: the region.
-        direction: whose config is shown; None if one config applies to forward and backward.
-        invalid: invalid texts of fields, with their errors.
-        query: which keys to list.
-        device: type of the device.
-        grad: whether there is a backward graph.
-        busy: whether a job is running.
-    """
-    if region is None:
+def config_editor(shown: Shown) -> list[Node]:
+    """Return the fields of the open region's config, and the list of keys to add."""
+    state, region = shown.state, shown.opened
+    if state.pane != CONFIG or region is None:
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
+    direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
     config = config_of(region, direction or Direction.FORWARD)
     fields = [
-        _key_field(key, value, (invalid or {}).get((region.name, direction, key)), device=device, busy=busy)
+        _key_field(key, value, state.invalid_inputs.get((region.name, direction, key)), device=device, busy=busy)
         for key, value in config.items()
     ]
     config_elements = [
         node("h4", f"Config of {clean(region.name)}"),
-        *([choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)] if grad else []),
+        *([_direction_field(direction, busy=busy)] if shown.session.grad else []),
         *(fields or [node("span", "No keys set: Inductor's defaults apply.", class_="rx-quiet")]),
         choice("Apply a preset", "preset", (("", ""), *((name, name) for name in PRESETS)), "", disabled=busy),
         *_python_code(region),
     ]
-    search = field(
-        "Add a key", "key query", query, placeholder="search name, type or text", data_live=True, class_="rx-key-search"
-    )
+    hint, query = "search name, type or text", state.key_query
+    search = field("Add a key", "key query", query, placeholder=hint, data_live=True, class_="rx-key-search")
     return [node("div", *config_elements), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
+
+
+def _direction_field(direction: Direction | None, *, busy: bool) -> Node:
+    return choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
 
 
 def first_value(entry: ConfigKey) -> Any:

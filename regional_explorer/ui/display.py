@@ -26,7 +26,7 @@ from regional_explorer.style.element import markup
 from regional_explorer.tables.plan import partitions_table
 from regional_explorer.tables.results import numerics_table, regions_table, timings_table
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.jobs import DELAY_S, Latest
+from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.state import IMPORT_RX, PanelState
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class NotebookDisplay:
         self._static_copy: DisplayHandle | None = None
         self._drawn_session: Session | None = None
         self._drawing_lock = threading.Lock()
-        self._static_copies = Latest(DELAY_S)
+        self._static_copies = Latest()
         self._panel: Panel | None = None
         self._shown_owner = ""
         self._picture_inputs: Any = None

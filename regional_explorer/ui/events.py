@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.config import catalogue, check_key
+from regional_explorer.compiler.config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
-from regional_explorer.errors import RegionalExplorerError, sendable
+from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
 from regional_explorer.exploration.edits import Draft, edit_of_plan
-from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.json_file import plan_line
-from regional_explorer.record.plan import PRESETS, Direction, config_of
+from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, Plan, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
-from regional_explorer.record.session import SHAPES, Session
+from regional_explorer.record.session import SHAPES
 from regional_explorer.record.timing import VariantName
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
-from regional_explorer.ui.marking import PATTERN_HINTS, proposed_name
-from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected
-from regional_explorer.ui.state import CODE, PANES, TIME, NameForm, PanelState, Setting
+from regional_explorer.ui.marking import PATTERN_HINTS, name_of_mark, proposed_name, selector_of
+from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected, run_key
+from regional_explorer.ui.state import (
+    CODE,
+    CONFIG,
+    PANES,
+    SOURCE,
+    TIME,
+    InvalidInput,
+    NameForm,
+    PanelState,
+    Setting,
+    Sort,
+)
 from regional_explorer.ui.tables import REGION_COLUMNS, ordered, time_share
+
+if TYPE_CHECKING:
+    from regional_explorer.exploration.exploration import Exploration
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +55,6 @@ class Event:
     def text(self) -> str:
         """The text of an input; empty for a checkbox or a button."""
         return self.value if isinstance(self.value, str) else ""
-
-
-Handler = Callable[[Control, Event], Sequence[str] | None]
-"""Changes the state or the plan of the control, or starts a job; may return nodes, which the panel then shows."""
 
 
 def as_sent(_control: Control, of: str) -> str:
@@ -95,228 +102,22 @@ class EventKind:
     event with what ``about`` returned as its ``of``.
     """
 
-    handle: Handler
+    handle: Callable[[Control, Event], None]
     about: Callable[[Control, str], str | None] = as_sent
     value: Callable[[object], bool] = anything
     when: Callable[[Control], bool] = always
 
 
-def run_key(run: Session) -> str:
-    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
-    return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
+def handle(control: Control, event: Event) -> None:
+    """Handle ``event``, unless its kind does not accept it."""
+    with control.lock:
+        kind = EVENTS.get(event.do)
+        about = kind.about(control, event.of) if kind is not None else None
+        if kind is not None and about is not None and kind.value(event.value) and kind.when(control):
+            kind.handle(control, replace(event, of=about))
 
 
-def _opened_config(state: PanelState) -> tuple[str, Direction | None]:
-    """Return the region whose config is shown, and the direction.
-
-    Raises:
-        RegionalExplorerError: none is shown any more.
-    """
-    if state.opened is None:
-        raise RegionalExplorerError("No config is open.")
-    return state.opened, state.direction_of(state.plan[state.opened])
-
-
-def _event_setting(control: Control, event: Event) -> Setting:
-    return (*_opened_config(control.state), event.of)
-
-
-def _set_value(control: Control, event: Event) -> None:
-    control.set_config(_event_setting(control, event), event.value if isinstance(event.value, bool) else event.text)
-
-
-def _choose_direction(control: Control, event: Event) -> None:
-    """Show the config of the chosen direction; choosing both copies the forward's config to the backward."""
-    name, _ = _opened_config(control.state)
-    direction = None if event.text == BOTH_WAYS else Direction(event.text)
-    region = control.state.plan[name]
-    control.update(lambda state: replace(state, direction=direction))
-    if direction is None and region.backward_config is not None:
-        config = config_of(region, Direction.FORWARD)
-        control.edit(lambda ex: ex.reset(name).configure(name, config))
-
-
-def _apply_preset(control: Control, event: Event) -> None:
-    _configure_opened(control, PRESETS[event.text])
-
-
-def _add_key(control: Control, event: Event) -> None:
-    entry = check_key(event.of)
-    _configure_opened(control, {entry.key: first_value(entry)})
-
-
-def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
-    """Merge ``values`` into the config shown, or reset it to Inductor's defaults if empty."""
-    name, direction = _opened_config(control.state)
-    control.edit(
-        lambda ex: ex.configure(name, values, direction=direction) if values else ex.reset(name, direction=direction)
-    )
-
-
-def _known_key(_control: Control, of: str) -> str | None:
-    return of if of in catalogue() else None
-
-
-CONFIG_EVENTS: Mapping[str, EventKind] = {
-    "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS])),
-    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_switch(value)),
-    "unset": EventKind(lambda control, event: control.remove_config(_event_setting(control, event)), _known_key),
-    "preset": EventKind(_apply_preset, value=is_choice(PRESETS)),
-    "key query": EventKind(
-        lambda control, event: control.update(lambda state: replace(state, key_query=event.text)), value=is_text
-    ),
-    "add": EventKind(_add_key),  # an unknown key is told with those that resemble it
-}
-"""Events of the config editor."""
-
-
-# ---------------------------------------------------------------------------------------------------------------- rows
-
-
-def _switch_region(control: Control, event: Event) -> None:
-    control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of))
-
-
-def _pick_row(control: Control, event: Event) -> None:
-    state, name = control.state, event.of
-    if event.shift:
-        row_names = [summary.region.name for summary in ordered(control.summaries, state.sort)]
-        control.update(lambda state: state.with_range_selected(name, row_names))
-    elif event.ctrl:
-        control.update(lambda state: state.with_row_toggled(name))
-    else:
-        control.update(lambda state: state.with_rows_selected([name]))
-    if state.pane == CODE:
-        control.read_code()
-
-
-# -------------------------------------------------------------------------------------------------------------- editing
-
-
-def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
-    """Apply ``change``; an error is shown beside the buttons, and the name stays."""
-    try:
-        control.edit(change)
-    except RegionalExplorerError as error:
-        message = str(error)
-        control.update(lambda state: replace(state, rename=replace(state.rename, error=message)))
-        return
-    control.update(lambda state: replace(state, rename=NameForm()))
-
-
-def _rename_region(control: Control, _event: Event) -> None:
-    (name,), new_name = control.state.picked, control.state.rename.name.strip()
-    if not new_name:
-        control.update(lambda state: replace(state, rename=NameForm(error="Type the new name first.")))
-        return
-    _edit_picked(control, lambda ex: ex.rename(name, new_name))
-
-
-def _merge_regions(control: Control, _event: Event) -> None:
-    plan, names, new_name = control.state.plan, control.state.picked, control.state.rename.name.strip()
-    _edit_picked(control, lambda ex: ex.merge(*names, name=new_name or None, config=plan[names[0]].config))
-
-
-def _split_region(control: Control, _event: Event) -> None:
-    (name,) = control.state.picked
-    nodes = partly_selected(control.session, control.state.selection).get(name, [])
-    _edit_picked(control, lambda ex: ex.split(name, nodes[0] if nodes else None))
-
-
-def _carve_nodes(control: Control, _event: Event) -> None:
-    nodes_by_region = partly_selected(control.session, control.state.selection)
-
-    def carve_all(draft: Draft) -> Draft:
-        for name, nodes in nodes_by_region.items():
-            draft.carve(name, nodes=nodes)
-        return draft
-
-    _edit_picked(control, edit_of_plan(carve_all))  # in one step: if one is invalid, none is carved
-
-
-def _uncarve_region(control: Control, _event: Event) -> None:
-    (name,) = control.state.picked
-    _edit_picked(control, lambda ex: ex.uncarve(name))
-
-
-# -------------------------------------------------------------------------------------------------------------- marking
-
-
-def _mark_region(control: Control, _event: Event) -> None:
-    if not control.state.selector:
-        hint = PATTERN_HINTS[control.state.mark.kind]
-        control.update(lambda state: replace(state, mark=replace(state.mark, error=f"Enter a pattern: {hint}.")))
-        return
-    control.mark()
-
-
-def _mark_time_row(control: Control, event: Event) -> None:
-    share = time_share(control.session, event.of)
-    if share is not None and (selector := share[1].selector) is not None:
-        patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
-        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
-        control.edit(lambda ex: ex.mark(name, **patterns))
-        control.update(lambda state: state.with_rows_selected([name]))
-
-
-def _region(control: Control, of: str) -> str | None:
-    """Return the name of the region whose row sent ``of``."""
-    return next((region.name for region in control.state.plan.regions if sendable(region.name) == of), None)
-
-
-def time_row(control: Control, of: str) -> str | None:
-    """Return the key of a row of the time table, None if there is no such row."""
-    return None if time_share(control.session, of) is None else of
-
-
-def _edit(do: str, handle: Handler) -> EventKind:
-    """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
-
-    def applies(control: Control) -> bool:
-        state = control.state
-        regions = [state.plan[name] for name in state.picked if name in state.plan]
-        return EDITS[do].applies(regions, partly_selected(control.session, state.selection))
-
-    return EventKind(handle, when=applies)
-
-
-ROW_EVENTS: Mapping[str, EventKind] = {
-    "switch": EventKind(_switch_region, _region, is_switch),
-    "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), _region),
-    "open": EventKind(
-        lambda control, event: control.update(lambda state: state.with_config_toggled(event.of)), _region
-    ),
-    "pick": EventKind(_pick_row, _region),
-}
-"""Events of a row of the region table."""
-
-REGION_EVENTS: Mapping[str, EventKind] = {
-    "sort": EventKind(
-        lambda control, event: control.update(lambda state: state.sorted_by(event.of)),
-        among([column.key for column in REGION_COLUMNS]),
-    ),
-    "new name": EventKind(
-        lambda control, event: control.update(lambda state: replace(state, rename=NameForm(event.text))), value=is_text
-    ),
-    "rename": _edit("rename", _rename_region),
-    "merge": _edit("merge", _merge_regions),
-    "split": _edit("split", _split_region),
-    "carve": _edit("carve", _carve_nodes),
-    "uncarve": _edit("uncarve", _uncarve_region),
-    "kind": EventKind(
-        lambda control, event: control.update(lambda state: state.with_mark(kind=event.text, pattern="")),
-        value=is_choice(PATTERN_HINTS),
-    ),
-    "pattern": EventKind(
-        lambda control, event: control.update(lambda state: state.with_mark(pattern=event.text)), value=is_text
-    ),
-    "name": EventKind(
-        lambda control, event: control.update(lambda state: state.with_mark(name=event.text)), value=is_text
-    ),
-    "mark": EventKind(_mark_region),
-    "mark time": EventKind(_mark_time_row, time_row),
-}
-"""Events of the buttons and forms that edit and mark regions."""
+# ---------------------------------------------------------------------------------------------------------------- jobs
 
 
 def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
@@ -353,16 +154,15 @@ def _set_budget(control: Control, event: Event) -> None:
     except ValueError:  # the page shows the old one again
         return
     if seconds > 0:
-        control.update(lambda state: replace(state, budget_s=min(seconds, MAX_BUDGET_S)))
+        control.set(budget_s=min(seconds, MAX_BUDGET_S))
 
 
 def _toggle_variant(control: Control, event: Event) -> None:
     chosen = {str(name) for name in control.state.variants} - {event.of} | ({event.of} if event.value else set())
-    variants = tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER)
-    control.update(lambda state: replace(state, variants=variants))
+    control.set(variants=tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER))
 
 
-def retrace(control: Control, shapes: str) -> None:
+def _trace_again(control: Control, shapes: str) -> None:
     """Start a job that traces the call again with these ``shapes``, unless it was traced with them."""
     if shapes == control.session.shapes:
         return
@@ -374,39 +174,37 @@ def retrace(control: Control, shapes: str) -> None:
 
 
 def _choose_target(control: Control, event: Event) -> None:
-    control.update(lambda state: replace(state, target=event.text))
+    control.set(target=event.text)
     control.read_code()
 
 
-JOB_EVENTS: Mapping[str, EventKind] = {
-    **dict.fromkeys(JOBS, EventKind(_start_job)),
-    "code": EventKind(lambda control, _: control.read_code()),
-    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
-    "budget": EventKind(_set_budget, value=is_text),
-    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
-    "shapes": EventKind(lambda control, event: retrace(control, event.text), value=is_choice(SHAPES)),
-    "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
-}
-"""Events that start or cancel jobs, or set their options."""
+# ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def handle(control: Control, event: Event) -> Sequence[str]:
-    """Handle ``event``, unless its kind does not accept it; return the nodes that the panel is to show."""
-    kind = EVENTS.get(event.do)
-    about = kind.about(control, event.of) if kind is not None else None
-    if kind is None or about is None or not kind.value(event.value) or not kind.when(control):
-        return ()
-    return kind.handle(control, replace(event, of=about)) or ()
+def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> None:
+    """Undo or redo the last change of the plan."""
+    _set_plan(control, step(control.state).plan, lambda state, _plan: step(state))
+
+
+def _set_plan(control: Control, plan: Plan, then: Callable[[PanelState, Plan], PanelState] = PanelState.edited) -> None:
+    control.edit(lambda ex: setattr(ex, "plan", plan), then)
+
+
+def _use_measured_plan(control: Control, event: Event) -> None:
+    run = next(run for run in control.runs if run_key(run) == event.of)
+    _set_plan(control, run.plan)
+    _trace_again(control, run.shapes)
 
 
 def _save_exploration(control: Control, event: Event) -> None:
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
-    paths = (
-        Path(f"{stem}{suffix}.{event.of}")
-        for suffix in itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-    )
+    suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+    paths = (Path(f"{stem}{suffix}.{event.of}") for suffix in suffixes)
     saved = control.exploration.save(next(path for path in paths if not path.exists()))
-    control.update(lambda state: replace(state, note=f"Saved to {saved}."))
+    control.set(note=f"Saved to {saved}.")
+
+
+# ---------------------------------------------------------------------------------------------------------------- tabs
 
 
 def _choose_pane(control: Control, event: Event) -> None:
@@ -415,44 +213,293 @@ def _choose_pane(control: Control, event: Event) -> None:
         control.read_code()
 
 
-def _run(control: Control, of: str) -> str | None:
-    return next((of for run in control.runs if run_key(run) == of), None)
+def _reveal(control: Control, nodes: Iterable[str]) -> None:
+    """Select ``nodes``, and have the graph show them."""
+    if revealed := tuple(nodes):
+        control.update(lambda state: replace(state.with_nodes_picked(revealed), revealed=revealed))
 
 
-def _use_measured_plan(control: Control, event: Event) -> None:
-    run = next(run for run in control.runs if run_key(run) == event.of)
-    control.edit(lambda ex: setattr(ex, "plan", run.plan))
-    retrace(control, run.shapes)
+def _show_diagnostic(control: Control, event: Event) -> None:
+    session = control.session
+    _reveal(control, nodes_of_diagnostic(session.diagnostics[int(event.of)], session))
+
+
+def _show_time_row(control: Control, event: Event) -> None:
+    if (found := time_share(control.session, event.of)) is not None:
+        shares, share = found
+        _reveal(control, shares.nodes_of(share))
+
+
+def _mark_time_row(control: Control, event: Event) -> None:
+    found = time_share(control.session, event.of)
+    if found is not None and (selector := found[1].selector) is not None:
+        patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
+        name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
+        control.edit(
+            lambda ex: ex.mark(name, **patterns), lambda state, plan: state.edited(plan).with_rows_selected([name])
+        )
+
+
+# -------------------------------------------------------------------------------------------------------------- config
+
+
+def _opened_config(control: Control) -> tuple[str, Direction | None]:
+    """Return the region whose config is shown, and the direction."""
+    region = control.state.plan[control.state.opened or ""]
+    return region.name, control.state.direction_of(region)
+
+
+def _without_error(state: PanelState, setting: Setting) -> PanelState:
+    """Return ``state`` without the invalid text of ``setting``."""
+    invalid = {other: text for other, text in state.invalid_inputs.items() if other != setting}
+    return replace(state, invalid_inputs=invalid)
+
+
+def _set_value(control: Control, event: Event) -> None:
+    """Set a config value from what was typed; an invalid value is shown with its error at its field."""
+    region, direction = _opened_config(control)
+    setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
+    try:
+        value = parse_value(event.of, typed)
+    except RegionalExplorerError as error:
+        control.set(invalid_inputs={**control.state.invalid_inputs, setting: InvalidInput(str(typed), str(error))})
+        return
+    control.edit(
+        lambda ex: ex.configure(region, {event.of: value}, direction=direction),
+        lambda state, plan: _without_error(state.edited(plan), setting),
+    )
+
+
+def _unset_value(control: Control, event: Event) -> None:
+    region, direction = _opened_config(control)
+    control.edit(
+        lambda ex: ex.configure(region, {event.of: DEFAULT}, direction=direction),
+        lambda state, plan: _without_error(state.edited(plan), (region, direction, event.of)),
+    )
+
+
+def _choose_direction(control: Control, event: Event) -> None:
+    """Show the config of the chosen direction; choosing both copies the forward's config to the backward."""
+    name, _ = _opened_config(control)
+    direction = None if event.text == BOTH_WAYS else Direction(event.text)
+    region = control.state.plan[name]
+    control.set(direction=direction)
+    if direction is None and region.backward_config is not None:
+        config = config_of(region, Direction.FORWARD)
+        control.edit(lambda ex: ex.reset(name).configure(name, config))
+
+
+def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
+    """Merge ``values`` into the config shown, or reset it to Inductor's defaults if empty."""
+    name, direction = _opened_config(control)
+    control.edit(
+        lambda ex: ex.configure(name, values, direction=direction) if values else ex.reset(name, direction=direction)
+    )
+
+
+def _add_key(control: Control, event: Event) -> None:
+    entry = check_key(event.of)
+    _configure_opened(control, {entry.key: first_value(entry)})
+
+
+# ------------------------------------------------------------------------------------------------- rows of the regions
+
+
+def _pick_row(control: Control, event: Event) -> None:
+    """Select a row; with Ctrl add or remove it, with Shift select all rows between the first selected one and it."""
+    state, name = control.state, event.of
+    names = [name]
+    if event.shift:
+        order = [summary.region.name for summary in ordered(control.summaries, state.sort)]
+        first = state.picked[0] if state.picked else name
+        low, high = sorted((order.index(first), order.index(name)))
+        names = [first, *order[low : high + 1]]
+    elif event.ctrl:
+        names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
+    control.update(lambda state: state.with_rows_selected(names))
+    if state.pane == CODE:
+        control.read_code()
+
+
+def _toggle_config(control: Control, event: Event) -> None:
+    """Show the config of a region beside the graph, or close it if it is shown."""
+    if event.of == control.state.opened and control.state.pane == CONFIG:
+        control.set(opened=None, pane=SOURCE)
+    else:
+        control.update(lambda state: state.with_pane(CONFIG, event.of))
+
+
+def _sort_rows(control: Control, event: Event) -> None:
+    """Sort by a column: ascending first, then descending, then in the order of the plan again."""
+    sort = control.state.sort
+    if sort is None or sort.column != event.of:
+        control.set(sort=Sort(event.of))
+    else:
+        control.set(sort=None if sort.descending else Sort(event.of, descending=True))
+
+
+# ------------------------------------------------------------------------------------------------------------- editing
+
+
+def _edit_picked(control: Control, change: Callable[[Exploration], object]) -> None:
+    """Apply ``change``; an error is shown beside the buttons, and the name stays."""
+    try:
+        control.edit(change, lambda state, plan: replace(state.edited(plan), rename=NameForm()))
+    except RegionalExplorerError as error:
+        control.set(rename=replace(control.state.rename, error=str(error)))
+
+
+def _rename_region(control: Control, _event: Event) -> None:
+    (name,), new_name = control.state.picked, control.state.rename.name.strip()
+    if new_name:
+        _edit_picked(control, lambda ex: ex.rename(name, new_name))
+    else:
+        control.set(rename=NameForm(error="Type the new name first."))
+
+
+def _merge_regions(control: Control, _event: Event) -> None:
+    plan, names, new_name = control.state.plan, control.state.picked, control.state.rename.name.strip()
+    _edit_picked(control, lambda ex: ex.merge(*names, name=new_name or None, config=plan[names[0]].config))
+
+
+def _split_region(control: Control, _event: Event) -> None:
+    (name,) = control.state.picked
+    nodes = partly_selected(control.session, control.state.selection).get(name, [])
+    _edit_picked(control, lambda ex: ex.split(name, nodes[0] if nodes else None))
+
+
+def _carve_nodes(control: Control, _event: Event) -> None:
+    nodes_by_region = partly_selected(control.session, control.state.selection)
+
+    def carve_all(draft: Draft) -> Draft:
+        for name, nodes in nodes_by_region.items():
+            draft.carve(name, nodes=nodes)
+        return draft
+
+    _edit_picked(control, edit_of_plan(carve_all))  # in one step: if one is invalid, none is carved
+
+
+def _uncarve_region(control: Control, _event: Event) -> None:
+    (name,) = control.state.picked
+    _edit_picked(control, lambda ex: ex.uncarve(name))
+
+
+def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
+    """Return an event of the edit bar, which applies when its button does: the page may show an earlier selection."""
+
+    def applies(control: Control) -> bool:
+        state = control.state
+        regions = [state.plan[name] for name in state.picked]
+        return EDITS[do].applies(regions, partly_selected(control.session, state.selection))
+
+    return EventKind(handle, when=applies)
+
+
+# ------------------------------------------------------------------------------------------------------------- marking
+
+
+def _fill_mark(control: Control, **fields: str) -> None:
+    """Change fields of the form that marks a region; it then has no error."""
+    control.set(mark=replace(control.state.mark, **{"error": "", **fields}))
+
+
+def _mark_region(control: Control, _event: Event) -> None:
+    """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
+    selector, name = selector_of(control.state), name_of_mark(control.state, control.session)
+    if not selector:
+        _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
+        return
+    try:
+        control.edit(
+            lambda ex: ex.mark(name, **selector),
+            lambda state, plan: replace(state.edited(plan), mark=replace(state.mark, pattern="", name="", error="")),
+        )
+    except SelectorError as error:
+        _fill_mark(control, error=str(error))
+
+
+# ----------------------------------------------------------------------------------------------------------- all events
+
+
+def _region(control: Control, of: str) -> str | None:
+    """Return the name of the region whose row sent ``of``."""
+    return next((region.name for region in control.state.plan.regions if sendable(region.name) == of), None)
+
+
+def _time_row(control: Control, of: str) -> str | None:
+    return None if time_share(control.session, of) is None else of
+
+
+def _measured_plan(control: Control, of: str) -> str | None:
+    return of if of in map(run_key, control.runs) else None
 
 
 def _diagnostic(control: Control, of: str) -> str | None:
-    return next((of for number in range(len(control.session.diagnostics)) if str(number) == of), None)
+    return of if of in map(str, range(len(control.session.diagnostics))) else None
 
 
-def _nodes_of_diagnostic(control: Control, event: Event) -> Sequence[str]:
-    return nodes_of_diagnostic(control.session.diagnostics[int(event.of)], control.session)
+def _known_key(_control: Control, of: str) -> str | None:
+    return of if of in catalogue() else None
 
 
-def _nodes_of_time_row(control: Control, event: Event) -> Sequence[str]:
-    found = time_share(control.session, event.of)
-    return () if found is None else found[0].nodes_of(found[1])
+def _is_open(control: Control) -> bool:
+    return control.state.opened is not None
 
 
 EVENTS: Mapping[str, EventKind] = {
-    **JOB_EVENTS,
-    **ROW_EVENTS,
-    **REGION_EVENTS,
-    **CONFIG_EVENTS,
-    "undo": EventKind(lambda control, _: control.undo()),
-    "redo": EventKind(lambda control, _: control.redo()),
-    "dismiss": EventKind(lambda control, _: control.update(PanelState.dismissed)),
-    "clear": EventKind(
-        lambda control, _: control.update(lambda state: state.with_rows_selected(()).with_selection(()))
-    ),
-    "take": EventKind(_use_measured_plan, _run),
-    "pane": EventKind(_choose_pane, among(PANES)),
+    **dict.fromkeys(JOBS, EventKind(_start_job)),
+    "cancel": EventKind(lambda control, _: control.jobs.cancel()),
+    "budget": EventKind(_set_budget, value=is_text),
+    "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
+    "shapes": EventKind(lambda control, event: _trace_again(control, event.text), value=is_choice(SHAPES)),
+    "dismiss": EventKind(lambda control, _: control.set(problem=None)),
     "save": EventKind(_save_exploration, among({"html", "json"})),
-    "show": EventKind(_nodes_of_diagnostic, _diagnostic),
-    "show time": EventKind(_nodes_of_time_row, time_row),
+    # the plan
+    "undo": EventKind(lambda control, _: _go_to_plan(control, PanelState.undone)),
+    "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
+    "take": EventKind(_use_measured_plan, _measured_plan),
+    # beside the graph
+    "pane": EventKind(_choose_pane, among(PANES)),
+    "code": EventKind(lambda control, _: control.read_code()),
+    "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
+    "show": EventKind(_show_diagnostic, _diagnostic),
+    "show time": EventKind(_show_time_row, _time_row),
+    "mark time": EventKind(_mark_time_row, _time_row),
+    # the config of the open region
+    "direction": EventKind(_choose_direction, value=is_choice([name for name, _ in DIRECTION_OPTIONS]), when=_is_open),
+    "set": EventKind(_set_value, _known_key, lambda value: is_text(value) or is_switch(value), _is_open),
+    "unset": EventKind(_unset_value, _known_key, when=_is_open),
+    "preset": EventKind(
+        lambda control, event: _configure_opened(control, PRESETS[event.text]), value=is_choice(PRESETS), when=_is_open
+    ),
+    "key query": EventKind(lambda control, event: control.set(key_query=event.text), value=is_text),
+    "add": EventKind(_add_key, when=_is_open),  # an unknown key is told with those that resemble it
+    # rows of the region table
+    "sort": EventKind(_sort_rows, among([column.key for column in REGION_COLUMNS])),
+    "pick": EventKind(_pick_row, _region),
+    "clear": EventKind(
+        lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))
+    ),
+    "open": EventKind(_toggle_config, _region),
+    "switch": EventKind(
+        lambda control, event: control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of)),
+        _region,
+        is_switch,
+    ),
+    "remove": EventKind(lambda control, event: control.edit(lambda ex: ex.unmark(event.of)), _region),
+    # editing the selected regions
+    "new name": EventKind(lambda control, event: control.set(rename=NameForm(event.text)), value=is_text),
+    "rename": _edit("rename", _rename_region),
+    "merge": _edit("merge", _merge_regions),
+    "split": _edit("split", _split_region),
+    "carve": _edit("carve", _carve_nodes),
+    "uncarve": _edit("uncarve", _uncarve_region),
+    # the form that marks a region
+    "kind": EventKind(
+        lambda control, event: _fill_mark(control, kind=event.text, pattern=""), value=is_choice(PATTERN_HINTS)
+    ),
+    "pattern": EventKind(lambda control, event: _fill_mark(control, pattern=event.text), value=is_text),
+    "name": EventKind(lambda control, event: _fill_mark(control, name=event.text), value=is_text),
+    "mark": EventKind(_mark_region),
 }
 """Every kind of event by name."""

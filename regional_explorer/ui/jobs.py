@@ -385,7 +385,7 @@ class Latest:
     that is set as soon as it is outdated.
     """
 
-    def __init__(self, delay_s: float = 0.0) -> None:
+    def __init__(self, delay_s: float = DELAY_S) -> None:
         self._delay_s = delay_s
         self._turn = threading.Lock()
         self._outdated = threading.Event()

@@ -15,7 +15,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.tables.plan import diagnostic_item
 from regional_explorer.ui.parts import alert, button, choice, field
-from regional_explorer.ui.state import SELECTION, MarkForm
+from regional_explorer.ui.state import SELECTION, MarkForm, PanelState, Shown
 
 PATTERN_HINTS = {
     SELECTION: "the nodes selected in the graph or the source",
@@ -32,24 +32,15 @@ _FIRST_REGION_TEXT = (
 )
 
 
-def mark_form(
-    form: MarkForm, selected: int, suggested: Sequence[str], *, key: str, first: bool, busy: bool
-) -> list[Node]:
-    """Return the form.
-
-    Args:
-        form: what was typed, and its error.
-        selected: how many nodes are selected in the graph.
-        suggested: patterns to choose from.
-        key: identifies the exploration on a page.
-        first: whether there is no region yet.
-        busy: whether a job is running.
-    """
+def mark_form(shown: Shown) -> list[Node]:
+    """Return the form that marks a region."""
+    form, selected, busy = shown.state.mark, len(shown.state.selection), shown.state.busy
+    list_id = f"rx-{shown.key}"
     by_selection = form.kind == SELECTION
     selection_text = f"{count(selected, 'node')} selected" if selected else ""
     title = (
         [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
-        if first
+        if not shown.state.plan.regions
         else [node("h4", "Mark another region")]
     )
     fields = node(
@@ -60,7 +51,7 @@ def mark_form(
             "pattern",
             selection_text if by_selection else form.pattern,
             placeholder=PATTERN_HINTS[form.kind],
-            list=None if by_selection else f"rx-{key}",
+            list=None if by_selection else list_id,
             data_live=True,
             disabled=busy or by_selection,
         ),
@@ -68,8 +59,8 @@ def mark_form(
         button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
         class_="rx-marking",
     )
-    options = node("datalist", *(node("option", value=pattern) for pattern in suggested), id=f"rx-{key}")
-    return [*title, fields, options, *alert(form.error)]
+    options = (node("option", value=pattern) for pattern in shown.suggestions[form.kind])
+    return [*title, fields, node("datalist", *options, id=list_id), *alert(form.error)]
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
@@ -96,8 +87,9 @@ def suggestions(session: Session) -> dict[str, list[str]]:
     }
 
 
-def preview_nodes(form: MarkForm, session: Session) -> list[Node]:
+def preview_nodes(shown: Shown) -> list[Node]:
     """Return the partitions that the region would have, changes to other regions, and new diagnostics."""
+    form, session = shown.state.mark, shown.session
     preview, name = form.preview, form.previewed_name
     if preview is None or form.error:  # the error says why there is none
         return []
@@ -152,6 +144,19 @@ def _new_diagnostics(previewed: Sequence[Diagnostic], current: Sequence[Diagnost
 
 COMMON_SHARE = 0.5
 """The share of the selected nodes that must be in one module for its name to be proposed."""
+
+
+def selector_of(state: PanelState) -> dict[str, Any]:
+    """Return what the form marks, as keyword arguments of ``mark``; empty while it is incomplete."""
+    if state.mark.kind == SELECTION:
+        return {"nodes": list(state.selection)} if state.selection else {}
+    pattern = state.mark.pattern.strip()
+    return {state.mark.kind: pattern} if pattern else {}
+
+
+def name_of_mark(state: PanelState, session: Session) -> str:
+    """Return the name typed for the next region, or else a name proposed for it."""
+    return state.mark.name.strip() or proposed_name(selector_of(state), session)
 
 
 def proposed_name(selector: Mapping[str, Any], session: Session) -> str:

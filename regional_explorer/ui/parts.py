@@ -1,23 +1,25 @@
-"""Parts of the panel: controls, tool bar, header, tabs, diagnostics, edit bar."""
+"""Parts of the panel: header, tool bar, progress, tabs, code head, diagnostics, plans, edit bar; and their controls."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import listing
 from regional_explorer.export.plan_source import plan_source
+from regional_explorer.page.report import session_facts
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.json_file import plan_line
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
 from regional_explorer.record.timing import VariantName
 from regional_explorer.style.css import SIGNS, TONES, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, clean_page, node, verbatim
-from regional_explorer.tables.plan import diagnostics_nodes
-from regional_explorer.ui.state import CODE, DIAGNOSTICS, IMPORT_RX, PANES, Job, NameForm, PanelState, Problem
+from regional_explorer.tables.plan import diagnostics_nodes, measured_plans
+from regional_explorer.ui.state import CODE, DIAGNOSTICS, IMPORT_RX, PANES, Shown
 
 
 def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool = False, **attributes: object) -> Node:
@@ -66,9 +68,9 @@ NO_OWNER = "...  # Put your exploration here: no variable holds the one that was
 """Stands in copied code for an exploration that has no Python expression."""
 
 
-def tool_bar(state: PanelState) -> list[Node]:
+def tool_bar(shown: Shown) -> list[Node]:
     """Return the buttons, each enabled where it applies, the budget, and the choice of variants."""
-    busy, job = state.busy, state.job
+    state, busy, job = shown.state, shown.state.busy, shown.state.job
     stoppable = job is not None and not job.in_cell and not job.cancelling
     return [
         button(
@@ -99,14 +101,35 @@ def tool_bar(state: PanelState) -> list[Node]:
     ]
 
 
-def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
-    """Return the buttons that save and copy the results.
+def header(shown: Shown) -> list[Node]:
+    """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes."""
+    facts = dict(session_facts(shown.session))
+    facts.pop("shapes", None)  # there is a field for them
+    facts["torch"] = f"torch {facts['torch']}"
+    facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
+    if shown.owner:
+        title = "The exploration that this panel shows"
+        owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)
+    else:
+        owner_note = node("span", "in no variable", title="To use this exploration in Python, assign it to a variable")
+    shapes_field = choice(
+        "shapes",
+        "shapes",
+        ((word, word) for word in SHAPES),
+        shown.shapes,
+        disabled=shown.state.busy,
+        title="Trace the call again with automatic, static or dynamic shapes, as dynamic= of torch.compile",
+        aria_label="Shapes",
+    )
+    return [
+        node("h3", shown.session.title),
+        _export_buttons(shown),
+        node("div", " · ".join(facts.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
+    ]
 
-    Args:
-        plan: the plan.
-        owner: the Python expression of the exploration, empty if there is none.
-        busy: whether a job is running.
-    """
+
+def _export_buttons(shown: Shown) -> Node:
+    plan, owner, busy = shown.state.plan, shown.owner, shown.state.busy
     python = plan_source(plan)
     if owner != "ex":
         python = f"ex = {owner.removeprefix(f'{IMPORT_RX}; ') or NO_OWNER}\n{python}"
@@ -123,13 +146,6 @@ def export_buttons(plan: Plan, owner: str, *, busy: bool) -> Node:
         role="group",
         aria_label="Results",
     )
-
-
-def shapes_field(shapes: str, *, busy: bool) -> Node:
-    """Return the choice of shapes; another one traces the call again."""
-    title = "Trace the call again with automatic, static or dynamic shapes, as dynamic= of torch.compile"
-    options = ((word, word) for word in SHAPES)
-    return choice("shapes", "shapes", options, shapes, disabled=busy, title=title, aria_label="Shapes")
 
 
 _VARIANT_TITLES = {
@@ -154,8 +170,9 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
     return node("div", node("span", "Compare"), *boxes, class_="rx-variants", role="group", aria_label="Variants")
 
 
-def progress(job: Job | None, note: str) -> list[Node]:
+def progress(shown: Shown) -> list[Node]:
     """Return the progress of the job, or the note of the last one."""
+    job, note = shown.state.job, shown.state.note
     if job is None:
         return [node("span", note, role="status")] if note else []
     doing = job.doing or f"{job.name}: starting"
@@ -167,8 +184,9 @@ def progress(job: Job | None, note: str) -> list[Node]:
     return [bar, node("span", doing, role="status")]
 
 
-def problem(found: Problem | None) -> list[Node]:
+def problem(shown: Shown) -> list[Node]:
     """Return an error with its traceback, if it has one, and a button that dismisses it."""
+    found = shown.state.problem
     if found is None:
         return []
     message = node("div", toned(found.text, "bad"), role="alert")
@@ -183,9 +201,9 @@ def traceback(text: str) -> list[Node]:
     return [node("details", node("summary", "Traceback"), verbatim("code", clean_page(text, 4 * LONG_TEXT)))]
 
 
-def tabs(pane: str, session: Session) -> list[Node]:
+def tabs(shown: Shown) -> list[Node]:
     """Return the tabs; the diagnostics tab has the number of diagnostics and the sign of the worst."""
-    tones = [TONES[diagnostic.severity] for diagnostic in session.diagnostics]
+    tones = [TONES[diagnostic.severity] for diagnostic in shown.session.diagnostics]
     sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in tones), "")
     suffixes = {DIAGNOSTICS: f" {sign}{len(tones)}" if tones else ""}
     return [
@@ -195,51 +213,64 @@ def tabs(pane: str, session: Session) -> list[Node]:
             name,
             role="tab",
             class_="rx-tab",
-            aria_selected=str(name == pane).lower(),
-            tabindex="0" if name == pane else "-1",
+            aria_selected=str(name == shown.state.pane).lower(),
+            tabindex="0" if name == shown.state.pane else "-1",
         )
         for name in PANES
     ]
 
 
-def code_head(name: str | None, *, compiled: bool, unread: int, note: str, target: str, busy: bool) -> list[Node]:
-    """Return the head of the code tab: the region, the target, and a button if code is missing.
+def code_tab(shown: Shown) -> list[Node]:
+    """Return the view of the code, below the region, the target, and a button if code is missing."""
+    return [*_code_head(shown), node("div", data_view=CODE)]
 
-    Args:
-        name: the region, or None.
-        compiled: whether any of it was compiled.
-        unread: how many of its partitions have code that was not read yet.
-        note: a remark on where the code comes from.
-        target: the GPU that the code is for; empty for the code that was compiled.
-        busy: whether a job is running.
-    """
-    if name is None:
+
+def _code_head(shown: Shown) -> list[Node]:
+    code, target, busy = shown.code, shown.state.target, shown.state.busy
+    if code is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]
+    compiled = any(part.region == code.region and part.artifact is not None for part in shown.session.partitions)
     targets = [
         ("", "what was compiled"),
         *((gpu.name, f"{gpu.title} (generated, not run)") for gpu in GPU_TARGETS.values()),
     ]
-    head = [node("h4", f"Code of {clean(name)}"), choice("for", "target", targets, target, disabled=busy)]
-    if unread:
+    head = [node("h4", f"Code of {clean(code.region)}"), choice("for", "target", targets, target, disabled=busy)]
+    if shown.unread:
         head.append(button("Read the code", "code", title="Find out what its kernels are", disabled=busy))
     elif not target and not compiled:
         head += [
             node("p", "Not compiled yet.", class_="rx-quiet"),
             button("Compile", "compile code", title="Compile stale partitions, then read the code", disabled=busy),
         ]
-    return [node("div", *head, class_="rx-line"), *([node("p", note, class_="rx-quiet")] if note else [])]
+    return [node("div", *head, class_="rx-line"), *([node("p", code.note, class_="rx-quiet")] if code.note else [])]
 
 
-def diagnostics_list(session: Session) -> list[Node]:
+def diagnostics_list(shown: Shown) -> list[Node]:
     """Return the diagnostics as a list, folded if there are many."""
 
     def show_button(number: int, diagnostic: Diagnostic) -> Node | None:
-        if not nodes_of_diagnostic(diagnostic, session):
+        if not nodes_of_diagnostic(diagnostic, shown.session):
             return None
         title = "Select its nodes in the graph and in the source"
         return button("Show", "show", str(number), title=title, aria_label=f"Show the nodes of {diagnostic.code}")
 
-    return diagnostics_nodes(session.diagnostics, show_button)
+    return diagnostics_nodes(shown.session.diagnostics, show_button)
+
+
+def plans(shown: Shown) -> list[Node]:
+    """Return the measured plans side by side, each with a button that switches to it."""
+
+    def use_button(number: int) -> Node:
+        title = f"Switch to plan {number + 1}; Undo switches back"
+        name, key = f"Use plan {number + 1}", run_key(shown.runs[number])
+        return button("Use this plan", "take", key, disabled=shown.state.busy, title=title, aria_label=name)
+
+    return measured_plans(shown.runs, shown.session, use_button)
+
+
+def run_key(run: Session) -> str:
+    """Return what a page sends to name a measured plan, whose number changes when the oldest is dropped."""
+    return hashlib.sha256(f"{run.shapes} {plan_line(run.plan)}".encode()).hexdigest()[:16]
 
 
 MIN_MERGED = 2
@@ -277,44 +308,36 @@ EDITS: Mapping[str, Edit] = {
 """The buttons by the event they send."""
 
 
-def edit_bar(
-    plan: Plan, picked: Sequence[str], carvable: Mapping[str, Sequence[str]], form: NameForm, *, busy: bool
-) -> list[Node]:
-    """Return a name field and a row of buttons, each enabled when it applies; nothing without a selection.
-
-    Args:
-        plan: the plan.
-        picked: names of the selected rows.
-        carvable: nodes selected in the graph, by region; ``partly_selected`` finds them.
-        form: what was typed, and its error.
-        busy: whether a job is running.
-    """
-    regions = [plan[name] for name in picked if name in plan]
+def edit_bar(shown: Shown) -> list[Node]:
+    """Return a name field and a row of buttons, each enabled when it applies; nothing without a selection."""
+    state = shown.state
+    regions = [state.plan[name] for name in state.picked]
+    carvable = partly_selected(shown.session, state.selection)
     if not regions and not carvable:
         return []
     selected = (
-        [node("b", listing([clean(name, SHORT) for name in picked], MOST_NAMED_REGIONS)), " selected"]
+        [node("b", listing([clean(name, SHORT) for name in state.picked], MOST_NAMED_REGIONS)), " selected"]
         if regions
         else ["Ops of ", node("b", listing([clean(name, SHORT) for name in carvable], MOST_NAMED_REGIONS))]
     )
     name_field = node(
         "input",
         type="text",
-        value=form.name,
+        value=state.rename.name,
         placeholder="new name",
         aria_label="new name",
         title="A new name for the selected region, or for the merged one",
         data_do="new name",
         data_live=True,
-        disabled=busy,
+        disabled=state.busy,
     )
     buttons = (
-        button(edit.text, do, title=edit.title, disabled=busy or not edit.applies(regions, carvable))
+        button(edit.text, do, title=edit.title, disabled=state.busy or not edit.applies(regions, carvable))
         for do, edit in EDITS.items()
     )
     return [
         node("div", node("span", *selected, class_="rx-quiet"), name_field, *buttons, class_="rx-line"),
-        *alert(form.error),
+        *alert(state.rename.error),
     ]
 
 

@@ -1,15 +1,18 @@
-"""The state of a panel as a frozen record; every change returns a new state."""
+"""What the user chose in a panel, as a frozen record, and all that the panel shows."""
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.exploration.shown import RegionCode
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, config_of
+from regional_explorer.record.regions import RegionSummary
+from regional_explorer.record.session import Session
 from regional_explorer.record.timing import BY_DEFAULT, VariantName
 
 MAX_UNDO = 100
@@ -101,7 +104,8 @@ class PanelState:
     ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
     keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
     next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
-    shown there, empty for the code that was compiled.
+    shown there, empty for the code that was compiled. ``revealed`` are the nodes that the graph scrolls to whenever
+    this is another tuple, be it an equal one.
     """
 
     plan: Plan
@@ -123,6 +127,7 @@ class PanelState:
     budget_s: float = DEFAULT_BUDGET_S
     pane: str = SOURCE
     target: str = ""
+    revealed: tuple[str, ...] = ()
 
     @property
     def busy(self) -> bool:
@@ -133,14 +138,6 @@ class PanelState:
     def without_progress(self) -> Self:
         """The state without the progress of the job."""
         return self if self.job is None else replace(self, job=replace(self.job, doing="", fraction=0.0))
-
-    @property
-    def selector(self) -> dict[str, Any]:
-        """What the form marks, as keyword arguments of ``mark``; empty while it is incomplete."""
-        if self.mark.kind == SELECTION:
-            return {"nodes": list(self.selection)} if self.selection else {}
-        pattern = self.mark.pattern.strip()
-        return {self.mark.kind: pattern} if pattern else {}
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -183,18 +180,12 @@ class PanelState:
 
     # ----------------------------------------------------------------------------------------------------- selection
 
-    def with_selection(self, nodes: Iterable[str]) -> Self:
-        """Return the state with exactly ``nodes`` selected in the graph, given as ``graph:name``."""
-        return replace(self, selection=tuple(nodes))
-
     def with_nodes_picked(self, nodes: Iterable[str]) -> Self:
         """Return the state with ``nodes`` selected by hand: these are what the form marks next."""
-        state = self.with_selection(nodes)
-        return (
-            state
-            if not state.selection or state.mark.kind == SELECTION
-            else state.with_mark(kind=SELECTION, pattern="")
-        )
+        state = replace(self, selection=tuple(nodes))
+        if not state.selection or state.mark.kind == SELECTION:
+            return state
+        return replace(state, mark=replace(state.mark, kind=SELECTION, pattern="", error=""))
 
     def with_rows_selected(self, names: Iterable[str]) -> Self:
         """Return the state with exactly the rows ``names`` selected."""
@@ -205,31 +196,7 @@ class PanelState:
             return state
         return state.with_pane(self.pane, picked[-1])
 
-    def with_row_toggled(self, name: str) -> Self:
-        """Return the state with the row of ``name`` added to the selection, or removed from it."""
-        if name in self.picked:
-            return self.with_rows_selected(other for other in self.picked if other != name)
-        return self.with_rows_selected((*self.picked, name))
-
-    def with_range_selected(self, name: str, order: Sequence[str]) -> Self:
-        """Return the state with the rows from the first selected one to ``name`` selected, in the ``order`` shown."""
-        first = self.picked[0] if self.picked and self.picked[0] in order else name
-        low, high = sorted((order.index(first), order.index(name)))
-        return self.with_rows_selected((first, *order[low : high + 1]))
-
-    def sorted_by(self, column: str) -> Self:
-        """Return the state sorted by ``column``: ascending first, then descending, then plan order again."""
-        if self.sort is None or self.sort.column != column:
-            return replace(self, sort=Sort(column))
-        return replace(self, sort=None if self.sort.descending else Sort(column, descending=True))
-
     # -------------------------------------------------------------------------------------------------------- fields
-
-    def with_config_toggled(self, name: str) -> Self:
-        """Return the state with the config of region ``name`` open beside the graph, or closed if it was open."""
-        if name == self.opened and self.pane == CONFIG:
-            return replace(self, opened=None, pane=SOURCE)
-        return self.with_pane(CONFIG, name)
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
         """Return the state with another tab beside the graph, about ``name`` or else the selected or first region."""
@@ -244,20 +211,6 @@ class PanelState:
         """Return the direction whose config is shown for ``region``; None where one config applies to both."""
         return self.direction or (None if region.backward_config is None else Direction.FORWARD)
 
-    def with_mark(self, **fields: str) -> Self:
-        """Return the state with ``fields`` changed in the form that marks a region, and without its error."""
-        return replace(self, mark=replace(self.mark, error="", **fields))
-
-    def with_invalid_input(self, setting: Setting, text: str, error: str) -> Self:
-        """Return the state with the invalid text typed for ``setting`` and its error message."""
-        return replace(self, invalid_inputs={**self.invalid_inputs, setting: InvalidInput(text, error)})
-
-    def without_invalid_input(self, setting: Setting) -> Self:
-        """Return the state without the invalid text of ``setting``."""
-        return replace(
-            self, invalid_inputs={other: invalid for other, invalid in self.invalid_inputs.items() if other != setting}
-        )
-
     # ---------------------------------------------------------------------------------------------------------- work
 
     def started(self, job: Job) -> Self:
@@ -267,14 +220,6 @@ class PanelState:
     def ended(self, note: str = "", problem: Problem | None = None) -> Self:
         """Return the state without a job, with a note or a problem to show."""
         return replace(self, job=None, note=note, problem=problem)
-
-    def failed(self, problem: Problem) -> Self:
-        """Return the state with ``problem`` shown."""
-        return replace(self, problem=problem)
-
-    def dismissed(self) -> Self:
-        """Return the state without a problem."""
-        return replace(self, problem=None)
 
 
 def _config_value(plan: Plan, setting: Setting) -> object:
@@ -289,3 +234,44 @@ def _renamed_region(before: Plan, after: Plan) -> dict[str, str]:
     if len(before.regions) != len(after.regions) or len(changed) != 1:
         return {}
     return dict(changed) if changed[0][0] not in after else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a panel shows: the state, the session, and what is derived from the session once.
+
+    ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``code``
+    is the code of the open region as far as it was read, None while the code tab is hidden.
+    """
+
+    key: str
+    owner: str
+    state: PanelState
+    session: Session
+    runs: tuple[Session, ...]
+    summaries: tuple[RegionSummary, ...]
+    suggestions: Mapping[str, Sequence[str]]
+    code: RegionCode | None
+
+    @property
+    def opened(self) -> Region | None:
+        """The region whose config or code is shown."""
+        return None if self.state.opened is None else self.state.plan[self.state.opened]
+
+    @property
+    def shapes(self) -> str:
+        """The shapes of the trace, or those that a job traces with."""
+        return (self.state.job and self.state.job.shapes) or self.session.shapes
+
+    @property
+    def unread(self) -> int:
+        """How many partitions have code that the tab would show, and that was not read yet."""
+        if self.code is None:
+            return 0
+        read_ids = {part.partition.id for part in self.code.partitions}
+        return sum(
+            part.region == self.code.region
+            and part.id not in read_ids
+            and (bool(self.state.target) or part.artifact is not None)
+            for part in self.session.partitions
+        )

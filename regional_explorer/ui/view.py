@@ -142,8 +142,11 @@ class GraphView(ElementTree):
         self.select(sorted(nodes, key=lambda name: self._node_order.get(name, len(self._node_order))))
         self.send({"pick": self.selection})
 
-    def show_nodes(self, nodes: Iterable[str]) -> None:
-        """Scroll the first of ``nodes`` that is in the current tab into view."""
+    def reveal(self, nodes: Sequence[str]) -> None:
+        """Scroll the first of ``nodes`` that is in the current tab into view; if none is, show the tab of one."""
+        graphs = {node.partition(":")[0] for node in nodes}
+        if graphs and self.tab not in graphs:
+            self.tab = min(graphs)
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:
@@ -429,13 +432,17 @@ class CodeView(LinkedView):
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(self._on_row_message, kind="rxs", **traits)
+        self._partitions: Sequence[PartitionCode] | None = None
         self._rows = CodeRows([])
         self._keys_by_node: dict[str, list[str]] = {}
         self.observe(lambda _: self._highlight_rows(), ("selection", "hover"))
         self.set_code(())
 
     def set_code(self, partitions: Sequence[PartitionCode]) -> None:
-        """Show the code of a region's partitions."""
+        """Show the code of a region's partitions, unless it is shown already."""
+        if partitions == self._partitions:
+            return
+        self._partitions = partitions
         self._rows = code_rows(partitions)
         self._keys_by_node = {}
         for key, nodes in self._rows.nodes.items():

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from regional_explorer import page
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.shown import RegionCode
-from regional_explorer.page import code
 from regional_explorer.page.code import code_rows, tokens_by_line
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
@@ -57,11 +57,12 @@ def test_lines_nodes_and_kernels_light_each_other(panel: Panel, control: Control
     panel.press("pane", "code")
     assert not control.state.busy  # it is known already
     assert control.session is before
-    parts = control.code.partitions if control.code else ()
+    code = control.shown().code
+    parts = code.partitions if code else ()
     rest = code_rows(parts)
     assert rest.nodes["c0.1"] == ("0/forward:relu",)
     small = pytest.MonkeyPatch()
-    small.setattr(code, "CODE_LIMIT", 60)
+    small.setattr(page.code, "CODE_LIMIT", 60)
     assert "The code goes on for" in " ".join(map(words, code_rows(parts).tree))
     small.undo()
 

@@ -50,6 +50,7 @@ def directions(panel: Panel) -> str:
         ("cpp.simdlen", "input", "text", "None", None),
         ("cpp.vec_isa_ok", "input", "text", "True", True),
         ("max_autotune_gemm_backends", "input", "text", "ATEN,CPP", "ATEN,CPP"),
+        ("cpp.march", "input", "text", "8", "8"),
         ("max_autotune_gemm_search_space", "select", None, "EXHAUSTIVE", "EXHAUSTIVE"),
     ],
 )
@@ -79,6 +80,29 @@ def test_a_wrong_value_is_told_at_its_field_and_changes_nothing(panel: Panel, ex
     assert wrong(panel) == ""
     assert "class" not in field(panel, "cpp.simdlen")[1]
     assert exploration.plan["act"].config == {"cpp.simdlen": 256}
+
+
+def test_a_wrong_text_stays_at_its_field_until_that_changes(panel: Panel, exploration: Exploration) -> None:
+    def fill_wrongly() -> None:
+        panel.press("undo")
+        panel.press("open", "mm") if panel.control.state.opened is None else None
+        fill(panel, "max_fusion_size", "abc")
+        assert "takes an int" in wrong(panel)
+
+    panel.press("remove", "act")
+    fill_wrongly()
+    panel.press("switch", "act", value=False)
+    assert field(panel, "max_fusion_size")[1]["value"] == "abc"
+    exploration.configure("mm", {"max_fusion_size": 4})
+    panel.control.refresh()
+    assert field(panel, "max_fusion_size")[1]["value"] == "4"
+    assert wrong(panel) == ""
+    fill_wrongly()
+    panel.press("remove", "mm")
+    assert panel.control.state.invalid_inputs == {}
+    fill_wrongly()
+    panel.press("unset", "max_fusion_size")
+    assert panel.control.state.invalid_inputs == {}
 
 
 def listed(panel: Panel) -> list[str]:
@@ -197,6 +221,6 @@ def test_one_config_for_both_is_that_of_the_forward(panel: Panel, exploration: E
     type_in(panel, "direction", "both")
     assert exploration.plan["mm"].configs == ((None, {"max_fusion_size": 8}),)
     assert directions(panel) == "both"
-    panel.control.undo()
+    panel.press("undo")
     assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2}
     assert directions(panel) == "forward"

@@ -6,16 +6,18 @@ from dataclasses import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.region_code import nodes_of_diagnostic
-from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import diagnostics_list
+from regional_explorer.ui.state import Shown
 from tests.ui.conftest import elements
 
 
-def with_diagnostics(session: Session, *found: Diagnostic) -> Session:
-    return replace(session, diagnostics=found)
+def with_diagnostics(control: Control, *found: Diagnostic) -> Shown:
+    """Return what a panel of ``control`` shows from now on: these diagnostics."""
+    control.session = replace(control.session, diagnostics=found)
+    return control.shown()
 
 
 def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> None:
@@ -36,27 +38,31 @@ def test_a_place_is_its_nodes_or_its_lines_or_its_region(control: Control) -> No
 
 def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Control) -> None:
     name = control.session.graph("0/backward").ops[0].name
-    control.session = with_diagnostics(
-        control.session, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,))
-    )
+    with_diagnostics(control, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,)))
     panel.show(control)
-    panel.press("show", "0")
+    sent: list[object] = []
+    panel.graph.send = sent.append
+    for _ in range(2):  # a second press scrolls there again
+        panel.press("show", "0")
     assert panel.graph.tab == "0/backward"
     assert panel.graph.selection == [f"0/backward:{name}"]
+    assert sent == [{"show": [f"0/backward:{name}"]}] * 2
+    panel.press("clear")
+    assert len(sent) == 2
 
 
 def test_texts_are_told_in_full_and_what_is_merely_to_be_known_is_folded(control: Control) -> None:
     one = Diagnostic(
         DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
     )
-    heading, listed = diagnostics_list(with_diagnostics(control.session, one))
+    heading, listed = diagnostics_list(with_diagnostics(control, one))
     assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
     text = str(listed)
     assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
     assert "✗ error" in text
     assert "What to do: do this" in text
     info = Diagnostic(DiagnosticCode.REGION_WORTH, "good to know", Severity.INFO)
-    heading, listed, folded = diagnostics_list(with_diagnostics(control.session, info, *[one] * 9, info))
+    heading, listed, folded = diagnostics_list(with_diagnostics(control, info, *[one] * 9, info))
     assert words(heading) == "9 diagnostics"
     assert "good to know" not in words(listed)
     assert folded[0] == "details"

@@ -219,7 +219,7 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
 
 
 def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
-    latest, go_on, done = Latest(), threading.Event(), []
+    latest, go_on, done = Latest(0.0), threading.Event(), []
 
     def hold(_outdated: threading.Event) -> None:
         go_on.wait(60)
@@ -247,7 +247,7 @@ def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
 
 
 def test_what_is_overtaken_while_it_runs_knows() -> None:
-    latest, begun, go_on = Latest(), threading.Event(), threading.Event()
+    latest, begun, go_on = Latest(0.0), threading.Event(), threading.Event()
     knows: list[bool] = []
 
     def work(outdated: threading.Event) -> None:

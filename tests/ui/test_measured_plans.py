@@ -11,7 +11,6 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
-from regional_explorer.ui.state import PanelState
 from tests.render import sessions
 from tests.ui.conftest import elements, text
 
@@ -66,7 +65,7 @@ def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(panel: Panel
     first, second = (one[1]["data-of"] for one in elements(panel.part("plans"), data_do="take"))
     exploration.live.benchmarks.runs = tuple(runs[1:])
     control.read_exploration()
-    control.update(PanelState.dismissed)
+    control.set(problem=None)
     before = exploration.plan
     panel.press("take", first)
     assert exploration.plan == before

@@ -473,6 +473,35 @@ def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Co
     assert control.state.picked == ("act", "mm")
 
 
+def test_rows_are_selected_with_all_between_in_the_order_shown(panel: Panel, control: Control) -> None:
+    for name in ("d", "c"):
+        control.exploration.mark(name, ops="aten.sum*")
+    control.refresh()
+    assert list(rows(panel)) == ["mm", "act", "d", "c"]
+    for name, picked in (("c", "c"), ("act", "c act d"), ("mm", "c mm act d")):
+        panel.press("pick", name, shift=True)
+        assert list(control.state.picked) == picked.split()
+    panel.press("sort", "name")
+    panel.press("pick", "c")
+    panel.press("pick", "mm", shift=True)
+    assert control.state.picked == ("c", "d", "mm")
+
+
+def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_so(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    panel.press("open", "mm")
+    panel.press("pick", "mm")
+    panel.press("pick", "act", ctrl=True)
+    exploration.rename("mm", "product")
+    control.refresh()
+    assert (control.state.opened, control.state.picked) == ("product", ("product", "act"))
+    panel.press("remove", "act")
+    assert (control.state.opened, control.state.picked) == ("product", ("product",))
+    panel.press("remove", "product")
+    assert (control.state.opened, control.state.picked) == (None, ())
+
+
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
     panel.press("sort", "name")
     assert list(rows(panel)) == ["act", "mm"]
@@ -482,6 +511,10 @@ def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
     assert list(rows(panel)) == ["mm", "act"]
     panel.press("sort", "name")
     assert list(rows(panel)) == ["mm", "act"]
+    panel.press("sort", "name")
+    panel.press("sort", "ops")  # another column begins upwards
+    (head,) = elements(panel.part("regions"), aria_sort="ascending")
+    assert words(head) == "ops ↑"
     panel.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
     assert list(rows(panel)) == ["mm", "act"]
 

@@ -182,7 +182,7 @@ def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control,
 
 
 def test_a_control_without_a_panel_forgets_the_earlier_graphs(control: Control, exploration: Exploration) -> None:
-    control.update(lambda state: state.with_selection(["0/forward:mm", "0/forward:no_longer_there"]))
+    control.set(selection=("0/forward:mm", "0/forward:no_longer_there"))
     exploration.retrace(dynamic=True)
     control.refresh()
     assert control.state.selection == ("0/forward:mm",)
