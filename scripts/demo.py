@@ -55,7 +55,7 @@ def print_tables(session: Any) -> None:
 
     for table in (regions_table, timings_table, region_timings_table):
         print(table(session).text(), end="\n\n")
-    print(diagnostics_text(session.diagnostics))
+    print(diagnostics_text(session))
 
 
 PRINT_TABLES = f"from typing import Any\n{inspect.getsource(print_tables)}\nprint_tables(ex.session)"

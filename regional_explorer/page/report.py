@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.svg import picture_html
-from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
@@ -27,7 +24,7 @@ from regional_explorer.tables.results import (
     reconciliation_table,
     region_timings_table,
     regions_table,
-    timings_table,
+    run_time_tables,
 )
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 
@@ -88,6 +85,45 @@ def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
     )
 
 
+def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
+    """Return the tables of a session in order, without those that have neither rows nor anything to say.
+
+    Args:
+        session: the record.
+        regions: whether the tables of regions are among them; a panel has its own.
+    """
+    tables: tuple[Table[Any], ...] = (
+        *run_time_tables(session),
+        reconciliation_table(session),
+        *((region_timings_table(session), regions_table(session)) if regions else ()),
+        *profile_tables(session),
+        partitions_table(session),
+        numerics_table(session),
+        compile_costs_table(session),
+        compile_times_table(session),
+        caches_table(session),
+        memory_table(session),
+        breaks_table(session),
+    )
+    return [table for table in tables if table.shown_rows or table.empty]
+
+
+def report_nodes(session: Session, *, regions: bool = True) -> list[Node]:
+    """Return the tables of a session as elements; ``regions`` as in :func:`report`."""
+    return [element for table in report(session, regions=regions) for element in table.nodes()]
+
+
+def headline_nodes(session: Session) -> list[Node]:
+    """Return the headline as an element; none before a benchmark."""
+    text = headline(session)
+    return [node("p", text, class_="rx-headline", role="status")] if text else []
+
+
+def results_nodes(session: Session) -> list[Node]:
+    """Return the results for a panel."""
+    return [*headline_nodes(session), *report_nodes(session, regions=False)]
+
+
 def session_html(session: Session, *, picture: str | None = None) -> str:
     """Return ``session`` as one HTML fragment.
 
@@ -96,113 +132,34 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
         picture: SVG of ``session_svg``; None leaves the picture out.
     """
     facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
-    above = [node("h3", session.title), node("dl", *facts), *diagnostics_nodes(session.diagnostics)]
-    below = [
-        *timings_table(session).nodes(),
-        *region_times_nodes(session),
-        *_reconciliation_nodes(session),
-        *regions_table(session).nodes(),
-        *_detail_nodes(session),
+    above = [
+        node("h3", session.title),
+        *headline_nodes(session),
+        node("dl", *facts),
+        *diagnostics_nodes(session.diagnostics),
     ]
     sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
     drawn = picture_html(picture) if picture else ""
-    return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*below)}</div>'
-
-
-def region_times_nodes(session: Session) -> list[Node]:
-    """Return the run times of single regions; nothing before regions were measured."""
-    table = region_timings_table(session)
-    return table.nodes() if table.shown_rows else []
-
-
-def results_nodes(session: Session) -> list[Node]:
-    """Return the results for a panel, which has its own table of regions: the whole call first, then the details."""
-    text = headline(session)
-    return [
-        *([node("p", text, class_="rx-headline", role="status")] if text else []),
-        *_run_time_nodes(session),
-        *_reconciliation_nodes(session),
-        *_detail_nodes(session),
-    ]
-
-
-def _run_time_nodes(session: Session) -> list[Node]:
-    """Return the run times of the whole call, and those of forward and backward folded."""
-    table = timings_table(session)
-    whole_call = [timing for timing in table.shown_rows if timing.phase is session.whole_phase]
-    single_phases = [timing for timing in table.shown_rows if timing.phase is not session.whole_phase]
-    if not single_phases:
-        return table.nodes()
-    return [
-        *replace(table, shown=whole_call).nodes(),
-        *replace(
-            table, title="Forward and backward", shown=single_phases, notes=tuple, outdated=None, fold="closed"
-        ).nodes(),
-    ]
-
-
-def _reconciliation_nodes(session: Session) -> list[Node]:
-    # Totals without a note are among the run times already.
-    has_parts = any(not row.total or row.note for row in session.reconciliation)
-    return reconciliation_table(session).nodes() if has_parts else []
-
-
-def _detail_nodes(session: Session) -> list[Node]:
-    tables: list[Table[Any]] = [
-        *profile_tables(session),
-        partitions_table(session),
-        numerics_table(session),
-        *([compile_costs_table(session)] if session.compile_costs else []),
-        *_compile_tables(session),
-        *([memory_table(session)] if session.memory else []),
-        *([breaks_table(session)] if session.breaks else []),
-    ]
-    return [element for table in tables for element in table.nodes()]
-
-
-def _compile_tables(session: Session) -> list[Table[Any]]:
-    return [compile_times_table(session), caches_table(session)] if session.compiles else []
-
-
-SESSION_TABLES: tuple[Callable[[Session], Table[Any]], ...] = (
-    regions_table,
-    partitions_table,
-    timings_table,
-    region_timings_table,
-    reconciliation_table,
-    numerics_table,
-    compile_costs_table,
-    memory_table,
-    breaks_table,
-)
-"""The tables of a session, in order."""
-
-OPTIONAL_TABLES = (region_timings_table, reconciliation_table, memory_table)
-"""The tables that are left out if nothing was measured."""
+    return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*report_nodes(session))}</div>'
 
 
 def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     """Return all contents of ``session`` as text of about ``width`` columns."""
-    tables: list[Table[Any]] = [
-        table(session) for table in SESSION_TABLES if table not in OPTIONAL_TABLES or table(session).shown_rows
-    ]
-    tables += [
-        *_compile_tables(session),
-        *profile_tables(session),
-    ]
-    texts = [summary_text(session), *(table.text(width) for table in tables)]
-    return "\n\n".join([*texts, diagnostics_text(session.diagnostics, width=width)]) + "\n"
+    tables = (table.text(width) for table in report(session))
+    return "\n\n".join([summary_text(session, width=width), *tables, diagnostics_text(session, width=width)]) + "\n"
 
 
-def summary_text(session: Session) -> str:
-    """Return the first lines of a session."""
+def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
+    """Return the first lines of a session: what it is, the headline, and the facts."""
     facts = session_facts(session)
     label_width = max(len(label) for label, _ in facts)
-    return "\n".join([clean(session.title), *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
+    found = textwrap.wrap(headline(session), width, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join([clean(session.title), *found, *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
 
 
-def diagnostics_text(diagnostics: Sequence[Diagnostic], *, width: int = TEXT_WIDTH) -> str:
+def diagnostics_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     """Return the diagnostics as paragraphs."""
+    diagnostics = session.diagnostics
     if not diagnostics:
         return "Diagnostics\n  None: everything was done as requested."
     lines = [f"Diagnostics ({len(diagnostics)})"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from regional_explorer.errors import sendable
 from regional_explorer.page.code import CODE_CSS, code_parts
-from regional_explorer.page.report import headline, region_times_nodes, results_nodes, session_facts
+from regional_explorer.page.report import headline_nodes, report_nodes, session_facts
 from regional_explorer.page.source import source_listing, source_tree
 from regional_explorer.page.static import script, style
 from regional_explorer.page.view import Overlay, fold_times, graph_bars, overlays, partition_heat, share_fills
@@ -27,7 +27,6 @@ from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.css import page_css, saved_css
 from regional_explorer.style.element import Node, markup, node, to_html
 from regional_explorer.tables.plan import Extra, diagnostics_nodes
-from regional_explorer.tables.results import regions_table
 
 SOURCE_HEIGHT = 10_000
 """More than any list of lines needs: the pane around it scrolls, not the list."""
@@ -43,15 +42,8 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
     styles = "".join([sheet, CODE_CSS, *views, saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
-    results = results_nodes(session)
-    headlines = 1 if headline(session) else 0
-    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *results[:headlines]]
-    below = [
-        *regions_table(session).nodes(),
-        *region_times_nodes(session),
-        *([node("div", *plans, class_="rxt")] if plans else []),
-        *results[headlines:],
-    ]
+    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *headline_nodes(session)]
+    below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
     beside = (
         _side_fold("Source", '<div data-view="source"></div>', opened=True),

@@ -40,7 +40,6 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
             Number("pre_grad_s", lambda row: row[1].pre_grad_s),
         ),
         tuple(session.compiled_partitions),
-        "Nothing compiled yet.",
         heads=("partition", "answer", "why", "passes before autograd"),
         fold="long",
     )
@@ -72,8 +71,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
             *map(_phase_column, CompilePhase),
         ),
         tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
-        "Nothing compiled yet.",
-        lambda: ["The toolchain's first start is not included."],
+        notes=lambda: ["The toolchain's first start is not included."],
         heads=("region", "all", *CompilePhase),
         fold="long",
     )

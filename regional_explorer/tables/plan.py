@@ -39,8 +39,7 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
             Column("reason", lambda found: found.reason),
         ),
         session.breaks,
-        "No graph break: the call is one graph.",
-        lambda: [f"{more} more are in the saved session."] if more > 0 else [],
+        notes=lambda: [f"{more} more are in the saved session."] if more > 0 else [],
         shown=session.breaks[:MOST_BREAKS],
     )
 

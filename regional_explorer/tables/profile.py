@@ -73,7 +73,6 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
             ),
         ),
         session.profile.rows if session.profile else (),
-        "Not profiled yet. ex.profile() measures every op.",
         fold="long",
     )
 

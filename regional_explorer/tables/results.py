@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import isinf
 from typing import Any
 
@@ -118,6 +119,15 @@ def timings_table(session: Session) -> Table[Timing]:
         shown=rows,
         outdated=session.is_outdated,
     )
+
+
+def run_time_tables(session: Session) -> list[Table[Timing]]:
+    """Return the run times of the whole call, and in a fold those of forward and backward if there are any."""
+    table = timings_table(session)
+    whole = [t for t in table.shown_rows if t.phase is session.whole_phase]
+    phases = [t for t in table.shown_rows if t.phase is not session.whole_phase]
+    parts = replace(table, title="Forward and backward", shown=phases, notes=tuple, empty="", fold="closed")
+    return [replace(table, shown=whole), parts]
 
 
 def _samples_text(timing: Timing) -> str:
@@ -246,8 +256,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Number("measured", lambda t: t.measured),
         ),
         rows,
-        "Not measured yet. ex.benchmark() measures each region alone.",
-        notes,
+        notes=notes,
         heads=(
             *("region", "eager", "compiled", "gain per call", "speedup", "CI", "verdict", "numerics", "worst"),
             *("compile", "paid for after"),
@@ -292,6 +301,8 @@ def partition_timings_table(session: Session) -> Table[PartitionTiming]:
 def reconciliation_table(session: Session) -> Table[Reconciled]:
     """How the regions and the rest add up to the whole call, from one variant (``total``) to the next."""
     region_numbers = session.plan.numbers
+    # Totals without a note are among the run times already.
+    has_parts = any(not row.total or row.note for row in session.reconciliation)
     return Table(
         "How it adds up",
         (
@@ -314,9 +325,8 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
             Column("note", lambda row: row.note, "what it is", tone="quiet"),
         ),
         session.reconciliation,
-        "Not measured yet. ex.benchmark() measures each region alone.",
         heads=("part", "time", "CI", "what it is"),
-        shown=[row for row in session.reconciliation if row.phase is session.whole_phase],
+        shown=[row for row in session.reconciliation if has_parts and row.phase is session.whole_phase],
         outdated=session.is_outdated,
         fold="long",
     )
@@ -340,8 +350,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
             Column("how", lambda peak: peak.how, "read from", tone="quiet"),
         ),
         session.memory,
-        "Not read yet. ex.benchmark() reads the peak of each variant.",
-        lambda: ["Memory above what was in use before the call: outputs, gradients and intermediates."],
+        notes=lambda: ["Memory above what was in use before the call: outputs, gradients and intermediates."],
         heads=("variant", "peak of one call", "read from"),
         outdated=session.is_outdated,
         fold="long",
@@ -442,6 +451,5 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
             Column("cache", lambda cost: cost.cache),
         ),
         session.compile_costs,
-        "Nothing compiled yet.",
         fold="long",
     )

@@ -18,7 +18,7 @@ from ipywidgets.widgets.widget import _instances
 import regional_explorer
 from regional_explorer.compiler.run import Run, StreamProgress, Throttle
 from regional_explorer.exploration.viewer import is_last, remember_last
-from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text
+from regional_explorer.page.report import diagnostics_text, headline, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import checked_variants
@@ -63,11 +63,11 @@ class TerminalDisplay:
     def finish(self) -> None:
         """Print the results found since ``begin``."""
         session = self._exploration.session
-        sections = [diagnostics_text(session.diagnostics)]
+        sections = [diagnostics_text(session)]
         if self._measured:
-            tables = partitions_table(session), timings_table(session), numerics_table(session)
-            sections = [*(table.text() for table in tables), *sections]
-        print("", *sections, sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
+            tables = timings_table(session), partitions_table(session), numerics_table(session)
+            sections = [headline(session), *(table.text() for table in tables), *sections]
+        print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
 
 
 STATIC_COPY = "rx-static-copy"

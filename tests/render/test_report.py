@@ -14,7 +14,7 @@ from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.chart import Scale, whisker
 from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
@@ -103,7 +103,6 @@ def test_an_empty_session_says_what_to_do() -> None:
     said = " ".join(report.session_text(sessions.session()).split())
     assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
     assert "Nothing measured yet. ex.benchmark()" in said
-    assert "No graph break" in said
     page = Page(report.session_html(sessions.session()))
     assert "No region yet." in page.words
     assert "Nothing measured yet." in page.words
@@ -178,14 +177,6 @@ def test_results_say_one_thing_first() -> None:
         for one in session.timings
     )
     assert headline(replace(session, timings=slow)) == f"regional 2.00× slower than eager (1.25–2.50){full}"
-
-
-def test_forward_and_backward_are_folded_below_the_step() -> None:
-    base = sessions.measured()
-    steps = tuple(replace(one, phase=Phase.STEP) for one in base.timings)
-    page = to_html(*report.results_nodes(replace(base, timings=(*base.timings, *steps))))
-    fold = page.index("<summary>Forward and backward</summary>")
-    assert page.index("<td>step</td>") < fold < page.index("<td>forward</td>")
 
 
 @pytest.mark.parametrize("width", [100, 120])
