@@ -11,15 +11,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
-import numpy as np
 import torch
-from torch.utils.benchmark import Timer
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
-from regional_explorer.record.statistics import floor_of, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 PIECES = 100
@@ -72,34 +70,19 @@ def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_
     """Compare two functions as this package does."""
     result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
     result.stopped.raise_interrupt()
-    ratios = result.ratios("other", Phase.FORWARD)
-    if ratios is None:
-        return Verdict.UNKNOWN
-    confidence = result.options.verdict_confidence
-    return verdict_of(ratios, confidence, floor_of(result.control_ratios(Phase.FORWARD), confidence))
+    return result.verdict("other", Phase.FORWARD)
 
 
-def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
-    """Compare two functions with ``torch.utils.benchmark``, in the same time: different if the IQRs are disjoint."""
-    quartiles = []
-    for function in (first, second):
-        timer = Timer("function()", globals={"function": function}, num_threads=torch.get_num_threads())
-        times = timer.blocked_autorange(min_run_time=budget_s / 2.0).times
-        quartiles.append(np.quantile(times, (0.25, 0.75)))
-    (first_low, first_high), (second_low, second_high) = quartiles
-    if second_low > first_high:
-        return Verdict.SLOWER
-    return Verdict.FASTER if second_high < first_low else Verdict.SAME
-
-
-METHODS: Mapping[str, Callable[..., Verdict]] = {"rounds": by_rounds, "torch.utils.benchmark": by_timer}
-"""The ways to compare two functions: given both, the seconds and a seed."""
+BY_ROUNDS: Mapping[str, Callable[..., Verdict]] = MappingProxyType({"rounds": by_rounds})
 
 
 def trials(
-    pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = METHODS
+    pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
 ) -> Iterator[Judged]:
-    """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions."""
+    """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions.
+
+    A method is given both functions, the seconds and a seed.
+    """
     pieces = list(works().items())
     with torch.no_grad(), _torch_threads(threads):
         for pair in range(pairs):
@@ -147,12 +130,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m regional_explorer.measure",
         description="Measure pairs of equal functions, and pairs of which one does 3 % more work, and print how "
-        "often each pair was reported as different, by this package and by torch.utils.benchmark in the same time.",
+        "often each pair was reported as different.",
     )
     parser.add_argument("--self-test", action="store_true", required=True, help="run the pairs")
     parser.add_argument("--pairs", type=int, default=40, help="pairs of each kind (default: 40)")
-    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each pair and method (default: 2)")
-    # One thread, as torch.utils.benchmark uses by default: this tests measuring, not threads.
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds for each pair (default: 2)")
+    # One thread: this tests measuring, not threads.
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default: 1)")
     options = parser.parse_args(arguments)
     for name in ("pairs", "threads"):
@@ -172,7 +155,7 @@ def _run_self_test(pairs: int, budget_s: float, threads: int) -> int:
         for planted in PLANTED_SLOWDOWNS:
             for outcome in trials(pairs, planted, budget_s, threads):
                 outcomes.append(outcome)
-                _print_progress(f"\r{len(outcomes) // 2} of {pairs * len(PLANTED_SLOWDOWNS)} pairs")
+                _print_progress(f"\r{len(outcomes)} of {pairs * len(PLANTED_SLOWDOWNS)} pairs")
     except KeyboardInterrupt:
         _print_progress("\ninterrupted: the rates are those of the pairs so far")
     _print_progress("\n")

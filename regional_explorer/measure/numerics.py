@@ -94,18 +94,20 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
             if expected is None and got is None:
                 continue
             if got is None or expected is None:
-                rows.append(_mismatch_row(variant, name, "one of the two has no gradient"))
+                rows.append(_wrong(variant, name, "one of the two has no gradient"))
             elif not is_dense(got) or not is_dense(expected):
-                rows.append(_unchecked_row(variant, name, f"{_kind_of(expected)}: its elements cannot be compared"))
+                rows.append(Numerics(variant, name, note=f"{_kind_of(expected)}: its elements cannot be compared"))
             elif why := _why_unlike(got, expected):
-                rows.append(_mismatch_row(variant, name, why))
+                rows.append(_wrong(variant, name, why))
             else:
                 judge = _Judge(variant, reference, scale, note, name, expected, truths.get(name))
                 rows.append(judge.verdict_on(got))
     if [name for name, _ in results.outputs] != [name for name, _ in eager.outputs]:
-        rows.append(_mismatch_row(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
-    rows += [_not_compared_row(variant, path, kind) for path, kind in eager.opaque]
-    rows = rows or [_unchecked_row(variant, "outputs", NOTHING_TO_COMPARE)]
+        rows.append(_wrong(variant, "outputs", _name_differences(results.outputs, eager.outputs)))
+    for path, kind in eager.opaque:
+        why = f"{kind}: cannot be searched for tensors"
+        rows.append(Numerics(variant, path, verdict=NumericsVerdict.NOT_COMPARED, note=why))
+    rows = rows or [Numerics(variant, "outputs", note=NOTHING_TO_COMPARE)]
     return nondeterministic(rows) if reference.nondeterministic else tuple(rows)
 
 
@@ -190,11 +192,18 @@ class _Judge:
 
     def _exact_row(self, got: torch.Tensor) -> Numerics:
         """Return the row of a tensor whose elements have to be equal."""
-        gap_to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
-        equal = bitwise or (is_floating(got) and gap_to_eager.largest == 0.0)  # 64-bit integers are no float64s
-        return Numerics(self.variant, self.name, _dtype_name(got), bitwise=bitwise, error=gap_to_eager.rms,
-                        max_error=gap_to_eager.largest, eager_error=None, variant_error=None, tolerance=0.0,
-                        verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED, note=self.note)  # fmt: skip
+        to_eager, bitwise = gap(got, self.expected), bitwise_equal(got, self.expected)
+        equal = bitwise or (is_floating(got) and to_eager.largest == 0.0)  # 64-bit integers are no float64s
+        return Numerics(
+            self.variant,
+            self.name,
+            _dtype_name(got),
+            bitwise=bitwise,
+            error=to_eager.rms,
+            max_error=to_eager.largest,
+            verdict=NumericsVerdict.OK if equal else NumericsVerdict.FAILED,
+            note=self.note,
+        )
 
     def _floating_row(self, got: torch.Tensor, noise: float) -> Numerics:
         """Return the row of a tensor of floats: judged by float64 if that is a reference, else by eager itself."""
@@ -205,44 +214,41 @@ class _Judge:
             truth = truth[part] if truth is not None and truth.shape == expected.shape else None
             expected, got = expected[part], got[part]
         limit = far(expected.dtype, self.reference.arithmetic, self.scale, noise)
-        gap_to_eager = gap(got, expected, limit)
+        to_eager = gap(got, expected, limit)
         row = Numerics(
-            variant=self.variant,
-            tensor=self.name,
-            dtype=_dtype_name(expected),
+            self.variant,
+            self.name,
+            _dtype_name(expected),
             bitwise=bitwise_equal(got, expected),
-            error=gap_to_eager.rms,
-            max_error=gap_to_eager.largest,
-            eager_error=None,
-            variant_error=None,
+            error=to_eager.rms,
+            max_error=to_eager.largest,
             tolerance=limit.rms(rms(expected)),
-            element_share=gap_to_eager.share,
+            element_share=to_eager.shares[0],
             verdict=NumericsVerdict.OK,
             note=self.note,
         )
         if truth is None or truth.shape != expected.shape:
             row = replace(row, note=self.note or self.reference.note)
         else:
-            eager_gap = gap(expected, truth, limit)
-            row = replace(row, eager_error=eager_gap.rms, variant_error=gap(got, truth).rms)
-            if eager_gap.rms <= limit.rms(rms(truth)) and eager_gap.share <= 1.0:
-                row = self._row_by_float64(row, got, expected, truth, limit)
-            else:
-                row = replace(row, judged_by_eager=True, note=BEYOND_ROUNDING)
+            row = self._by_float64(row, got, expected, truth, limit)
         return row if row.bitwise or row.share <= 1.0 else replace(row, verdict=NumericsVerdict.FAILED)
 
-    def _row_by_float64(
+    def _by_float64(
         self, row: Numerics, got: torch.Tensor, expected: torch.Tensor, truth: torch.Tensor, limit: Limit
     ) -> Numerics:
-        unit_limit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        """Return the row as float64 judges it, unless eager is farther from that than rounding explains."""
+        one_unit, truth_rms = unit(expected.dtype, self.scale), rms(truth)
+        of_eager, of_variant = gap(expected, truth, limit, one_unit), gap(got, truth, limit, one_unit)
+        row = replace(row, eager_error=of_eager.rms, variant_error=of_variant.rms)
+        (eager_share, eager_units), (variant_share, variant_units) = of_eager.shares, of_variant.shares
+        if of_eager.rms > limit.rms(truth_rms) or eager_share > 1.0:
+            return replace(row, judged_by_eager=True, note=BEYOND_ROUNDING)
         least_units = units_of_a_sum(expected, self.reference.arithmetic)
-        eager_gap, variant_gap = gap(expected, truth, unit_limit), gap(got, truth, unit_limit)
-        tolerance = SLACK * max(eager_gap.rms, least_units * unit_limit.rms(truth_rms))
-        element_tolerance = SLACK * max(eager_gap.share, least_units)
+        tolerance = SLACK * max(of_eager.rms, least_units * one_unit.rms(truth_rms))
         return replace(
             row,
             tolerance=min(tolerance, limit.rms(truth_rms)),
-            element_share=max(variant_gap.share / element_tolerance, gap(got, truth, limit).share),
+            element_share=max(variant_units / (SLACK * max(eager_units, least_units)), variant_share),
         )
 
 
@@ -278,20 +284,9 @@ def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: 
     return "; ".join(texts) or "in another order than eager's"
 
 
-def _not_compared_row(variant: str, path: str, kind: str) -> Numerics:
-    return Numerics(variant, path, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
-                    tolerance=0.0, verdict=NumericsVerdict.NOT_COMPARED,
-                    note=f"{kind}: cannot be searched for tensors")  # fmt: skip
-
-
-def _unchecked_row(variant: str, name: str, why: str) -> Numerics:
-    return Numerics(variant, name, "", bitwise=False, error=0.0, max_error=0.0, eager_error=None, variant_error=None,
-                    tolerance=0.0, verdict=NumericsVerdict.NOT_CHECKED, note=why)  # fmt: skip
-
-
-def _mismatch_row(variant: str, name: str, why: str) -> Numerics:
-    return Numerics(variant, name, "", bitwise=False, error=math.inf, max_error=math.inf, eager_error=None,
-                    variant_error=None, tolerance=0.0, verdict=NumericsVerdict.FAILED, note=why)  # fmt: skip
+def _wrong(variant: str, name: str, why: str) -> Numerics:
+    """Return the row of a result that is not of eager's kind."""
+    return Numerics(variant, name, error=math.inf, max_error=math.inf, verdict=NumericsVerdict.FAILED, note=why)
 
 
 def bitwise_equal(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
 from regional_explorer.measure.rates import copy_bandwidth
-from regional_explorer.measure.rounds import BenchmarkOptions, Stop
+from regional_explorer.measure.rounds import CONFIDENCE, BenchmarkOptions, Stop
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
@@ -191,7 +191,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         KeyboardInterrupt: it was interrupted before the first round.
     """
-    options = BenchmarkOptions(budget_s=budget_s)
+    BenchmarkOptions(budget_s)  # checks it
     run, bandwidth = _ProfileRun(variants, clock_for(device)), None
     try:
         context.progress("measuring the copy bandwidth", 0.0)
@@ -207,7 +207,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         stopped.raise_interrupt()
         return None
     graphs = {graph.id: graph for graph in variants.program.capture.graphs}
-    return _summarize(run, graphs, bandwidth, options, stopped)
+    return _summarize(run, graphs, bandwidth, budget_s, stopped)
 
 
 @dataclass
@@ -309,12 +309,12 @@ class _ProfileRun:
 
 
 def _summarize(
-    run: _ProfileRun, graphs: Mapping[str, Graph], bandwidth: Bandwidth, options: BenchmarkOptions, stopped: Stop
+    run: _ProfileRun, graphs: Mapping[str, Graph], bandwidth: Bandwidth, budget_s: float, stopped: Stop
 ) -> Profile:
     rounds = run.rounds[run.used_rounds()]
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
-    middle_rounds = MiddleRounds.of(samples.sum(axis=1), options.confidence, options.seed)
+    middle_rounds = MiddleRounds.of(samples.sum(axis=1), CONFIDENCE, seed=0)
     whole_s = middle_rounds.mean(samples.sum(axis=1))
     overhead = float(np.median(run.overheads_s))
     nodes_by_graph = {graph.id: graph.by_name() for graph in graphs.values()}
@@ -359,9 +359,9 @@ def _summarize(
         step_s=float(np.median(run.steps_s[run.used_rounds()])),
         overhead_s=overhead,
         rounds=len(rounds),
-        budget_s=options.budget_s,
+        budget_s=budget_s,
         stopped=str(stopped),
-        confidence=options.confidence,
+        confidence=CONFIDENCE,
         bandwidth=bandwidth,
     )
 

@@ -63,13 +63,13 @@ class Limit:
 class Gap:
     """How far one tensor is from another.
 
-    ``rms`` and ``largest`` are absolute differences; ``share`` is the largest fraction of its limit that an element
-    uses.
+    ``rms`` and ``largest`` are absolute differences; ``shares`` has, for each limit that was given, the largest
+    fraction of it that an element uses.
     """
 
     rms: float
     largest: float
-    share: float
+    shares: tuple[float, ...]
 
 
 def unit(dtype: torch.dtype, scale: float) -> Limit:
@@ -104,18 +104,19 @@ def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float =
     return Limit(relative, max(_UNITS_OF_DTYPE * eps * scale, min(noise, relative * scale)))
 
 
-def gap(left: torch.Tensor, right: torch.Tensor, limit: Limit | None = None) -> Gap:
+def gap(left: torch.Tensor, right: torch.Tensor, *limits: Limit) -> Gap:
     """Return how far ``left`` is from ``right``; equal infinities and NaNs differ by nothing, others by infinity."""
-    square_sum, largest, share, right_rms = 0.0, 0.0, 0.0, rms(right)
+    square_sum, largest, shares, right_rms = 0.0, 0.0, [0.0] * len(limits), rms(right)
     for chunk, other in _chunks(left, right):
         equal = (chunk == other) | ((chunk != chunk) & (other != other))  # noqa: PLR0124 - NaN is not itself
         diff = torch.where(equal, 0.0, (chunk - other).abs()).nan_to_num(nan=math.inf, posinf=math.inf)
         square_sum += float(diff.square().sum())
         largest = max(largest, float(diff.max()))
-        if limit is not None:
+        for index, limit in enumerate(limits):
             allowed = limit.relative * (other.abs() + right_rms) + limit.absolute
-            share = max(share, float(torch.where(diff == 0.0, 0.0, (diff / allowed).nan_to_num(nan=math.inf)).max()))
-    return Gap(math.sqrt(square_sum / max(left.numel(), 1)), largest, share)
+            share = float(torch.where(diff == 0.0, 0.0, (diff / allowed).nan_to_num(nan=math.inf)).max())
+            shares[index] = max(shares[index], share)
+    return Gap(math.sqrt(square_sum / max(left.numel(), 1)), largest, tuple(shares))
 
 
 def rms(tensor: torch.Tensor | None) -> float:

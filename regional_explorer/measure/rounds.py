@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from numbers import Real
@@ -18,11 +18,23 @@ from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
 from regional_explorer.measure.machine import waited_s
-from regional_explorer.record.statistics import Floats, paired_ratios, rank_interval
-from regional_explorer.record.timing import Phase
+from regional_explorer.record.statistics import Floats, floor_of, paired_ratios, rank_interval, verdict_of
+from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
+
+CONFIDENCE = 0.99
+"""The confidence of the CI of a speedup, and of a verdict."""
+
+VERDICT_CONFIDENCE = 1.0 - (1.0 - CONFIDENCE) / (len(STOP_CHECKS) + 1)
+"""The confidence of a single check such that ``CONFIDENCE`` holds over all of them (Bonferroni).
+
+The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
+"""
+
+PRECISION = 0.01
+"""The relative half width at which the CI of a speedup is narrow enough to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +42,22 @@ class BenchmarkOptions:
     """The options of one run of rounds.
 
     ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
-    counted. ``precision`` is the relative half width at which the CI of a speedup is narrow enough. ``confidence`` is
-    that of the CI, and of the verdict. ``control`` measures the baseline twice in every round; None does so if the
-    budget allows it. ``seed`` is that of the order of the rounds.
+    counted. ``seed`` is that of the order of the rounds.
     """
 
     budget_s: float = 5.0
-    precision: float = 0.01
-    confidence: float = 0.99
-    control: bool | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Validate the options.
-
-        Raises:
-            MeasureError: the budget or the precision is not a positive, finite number.
-        """
-        _check_positive("budget_s", self.budget_s, "seconds to measure for, such as 5.0")
-        _check_positive("precision", self.precision, "the relative half width of a CI to stop at, such as 0.01")
-        if not 0.0 < self.confidence < 1.0:
-            raise MeasureError(f"confidence={self.confidence!r}: give a number between 0 and 1, such as 0.99.")
-
-    @property
-    def verdict_confidence(self) -> float:
-        """The confidence of a single check such that ``confidence`` holds over all of them (Bonferroni).
-
-        The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
-        """
-        return 1.0 - (1.0 - self.confidence) / (len(STOP_CHECKS) + 1)
-
-
-def _check_positive(name: str, value: object, meaning: str) -> None:
-    """Raise MeasureError unless ``value`` is a positive, finite number."""
-    try:
-        valid = isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf
-    except OverflowError:
-        valid = False
-    if not valid:
-        raise MeasureError(f"{name}={shown_value(value)}: give a positive, finite number: {meaning}.")
+        """Raise MeasureError unless the budget is a positive, finite number."""
+        budget_s = self.budget_s
+        try:
+            valid = isinstance(budget_s, Real) and not isinstance(budget_s, bool) and 0 < float(budget_s) < math.inf
+        except OverflowError:
+            valid = False
+        if not valid:
+            meaning = "seconds to measure for, such as 5.0"
+            raise MeasureError(f"budget_s={shown_value(budget_s)}: give a positive, finite number: {meaning}.")
 
 
 class Stop(StrEnum):
@@ -109,43 +98,45 @@ class RoundsResult:
 
     def ratios(self, variant: str, phase: Phase) -> Floats | None:
         """Return baseline / variant by round, or None if one of them was not measured."""
-        return ratios_of(self.samples.get(self.baseline, {}), self.samples.get(variant, {}), phase)
+        return self._ratios_to(self.samples.get(variant, {}), phase)
 
     def control_ratios(self, phase: Phase) -> Floats | None:
         """Return baseline / baseline by round, or None without a control."""
-        return ratios_of(self.samples.get(self.baseline, {}), self.control, phase)
+        return self._ratios_to(self.control, phase)
+
+    def _ratios_to(self, seconds: Mapping[Phase, Sequence[float]], phase: Phase) -> Floats | None:
+        baseline_s, variant_s = self.samples.get(self.baseline, {}).get(phase), seconds.get(phase)
+        return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None
+
+    def floor(self, phase: Phase) -> float:
+        """Return the smallest relative difference that counts, given how far the baseline is from itself."""
+        return floor_of(self.control_ratios(phase), VERDICT_CONFIDENCE)
+
+    def verdict(self, variant: str, phase: Phase) -> Verdict:
+        """Return the verdict on a variant against the baseline, unknown if one of them was not measured."""
+        ratios = self.ratios(variant, phase)
+        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, VERDICT_CONFIDENCE, self.floor(phase))
+
+    def is_precise(self) -> bool:
+        """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
+
+        The control counts too: if its CI is wide, its high floor hides small differences.
+        """
+        variants = [(name, phase) for name, phases in self.samples.items() if name != self.baseline for phase in phases]
+        all_ratios = [self.ratios(*variant) for variant in variants] + [
+            self.control_ratios(phase) for phase in self.control
+        ]
+        figures = [ratios for ratios in all_ratios if ratios is not None]
+        figures = figures or [np.array(seconds) for phases in self.samples.values() for seconds in phases.values()]
+        return all(map(_is_narrow, figures))
 
 
-def ratios_of(
-    baseline: Mapping[Phase, Sequence[float]], variant: Mapping[Phase, Sequence[float]], phase: Phase
-) -> Floats | None:
-    """Return baseline / variant by round, or None if one of them was not measured."""
-    baseline_s, variant_s = baseline.get(phase), variant.get(phase)
-    return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None
-
-
-def is_precise(
-    samples: Mapping[str, Mapping[Phase, tuple[float, ...]]], baseline: str, options: BenchmarkOptions
-) -> bool:
-    """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
-
-    ``samples`` holds seconds per call by entry and phase. The entry of the control counts too: if its CI is wide, its
-    high floor hides small differences.
-    """
-    of_baseline = samples.get(baseline, {})
-    variants = [phases for entry, phases in samples.items() if entry != baseline]
-    all_ratios = [ratios_of(of_baseline, phases, phase) for phases in variants for phase in phases]
-    figures = [ratios for ratios in all_ratios if ratios is not None]
-    figures = figures or [np.array(seconds) for phases in samples.values() for seconds in phases.values()]
-    return all(_is_narrow(values, options) for values in figures)
-
-
-def _is_narrow(values: Floats, options: BenchmarkOptions) -> bool:
-    if rank_interval(values, options.verdict_confidence) is None:
+def _is_narrow(values: Floats) -> bool:
+    if rank_interval(values, VERDICT_CONFIDENCE) is None:
         return False
-    interval = rank_interval(values, options.confidence)
+    interval = rank_interval(values, CONFIDENCE)
     half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
-    return half_width <= options.precision * float(np.median(values))
+    return half_width <= PRECISION * float(np.median(values))
 
 
 SAMPLE_S = 1e-3
@@ -196,7 +187,10 @@ def run_rounds(
     """
     _check_distinct_names(timed_calls)
     run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or Run())
-    return run.finish(run.go())
+    stopped = run.go()
+    if stopped is Stop.FAILED and not run.history:
+        raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
+    return replace(run.result(stopped), waited_s=run.waited_s())
 
 
 @dataclass
@@ -236,10 +230,8 @@ class _RoundsRun:
         except KeyboardInterrupt:
             return Stop.INTERRUPTED
 
-    def finish(self, stopped: Stop) -> RoundsResult:
-        """Return the result; raise MeasureError if nothing was measured."""
-        if stopped is Stop.FAILED and not self.history:
-            raise MeasureError("No variant could be measured. " + " ".join(self.dropped.values()))
+    def result(self, stopped: Stop) -> RoundsResult:
+        """Return the result so far."""
         samples = self._samples_by_entry()
         control = samples.pop(_CONTROL_ENTRY, {})
         return RoundsResult(
@@ -252,7 +244,6 @@ class _RoundsRun:
             calls_per_sample=self.calls,
             spent_s=self._spent_s(),
             stopped=stopped,
-            waited_s=self._waited_s(),
         )
 
     def _make_first_calls(self) -> None:
@@ -290,7 +281,7 @@ class _RoundsRun:
             calls = calls * 2 if took_s < SAMPLE_S else calls
 
     def _choose_calls_per_sample(self, costs: Mapping[str, float]) -> None:
-        """Choose the number of calls per sample, and whether to add a control.
+        """Choose the number of calls per sample, and add a control if the budget allows it.
 
         All variants use the same number: the first call after another variant finds cold caches.
         """
@@ -303,10 +294,8 @@ class _RoundsRun:
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
         few_enough = math.ceil(budget_s / (_MAX_ROUNDS * round_s))
         self.calls = max(1, min(max(long_enough, few_enough), int(budget_s / (_TARGET_ROUNDS * round_s))))
-        with_control = self.options.control
-        if with_control is None:
-            with_control = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
-        if with_control and self.baseline in self.entries and len(self.entries) > 1:
+        has_time = budget_s >= _MIN_ROUNDS_WITH_CONTROL * self.calls * bare_s
+        if has_time and self.baseline in self.entries and len(self.entries) > 1:
             self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
 
     def _measure_rounds(self) -> Stop:
@@ -322,7 +311,7 @@ class _RoundsRun:
                 self._report_progress(f"round {len(self.history)}")
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
-                if is_precise(self._samples_by_entry(), self.baseline, self.options):
+                if self.result(Stop.PRECISE).is_precise():
                     return Stop.PRECISE
         return Stop.FAILED
 
@@ -389,7 +378,8 @@ class _RoundsRun:
 
         return self.context.executor.run_timed(begin)
 
-    def _waited_s(self) -> float | None:
+    def waited_s(self) -> float | None:
+        """Return the seconds in which the thread was ready to run but got no core, if the system reports them."""
         if self.waited_before_s is None:
             return None
         try:

@@ -5,26 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import DeviceState, describe, device_state, launch_warnings, throttled
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import (
+    CONFIDENCE,
+    VERDICT_CONFIDENCE,
+    BenchmarkOptions,
+    RoundsResult,
+    Stop,
+    run_rounds,
+)
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
-    floor_of,
     median_and_iqr,
     outlying,
     rank_interval,
     smallest_difference,
     trend,
-    verdict_of,
 )
 from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 
@@ -36,8 +42,9 @@ _MIN_CALL_S = 1e-6
 _MAX_WAITING_SHARE = 0.05
 
 
-def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
+def warnings_on_baseline(result: RoundsResult, phase: Phase) -> tuple[str, ...]:
     """Return warnings about the machine, from the baseline's samples."""
+    samples_s, control = result.samples[result.baseline][phase], result.control_ratios(phase)
     median_s, iqr_s = median_and_iqr(samples_s)
     shift = trend(np.asarray(samples_s))
     texts = []
@@ -47,15 +54,15 @@ def warnings_on_baseline(samples_s: Sequence[float]) -> tuple[str, ...]:
         texts.append(f"the machine got slower while measuring, by {shift:.0%}: throttling, or other work")
     elif shift < -_MAX_SHIFT:
         texts.append(f"the machine got quicker while measuring, by {-shift:.0%}: it was cold, or other work ended")
-    return (*texts, *_warnings_on_samples(samples_s))
-
-
-def warnings_on_control(interval: tuple[float, float] | None) -> tuple[str, ...]:
-    """Return a warning if the baseline differs from itself, given the CI of that ratio."""
-    if interval is None or interval[0] - MIN_FLOOR <= 1.0 <= interval[1] + MIN_FLOOR:
-        return ()
-    low, high = interval
-    return (f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here",)
+    texts += _warnings_on_samples(samples_s)
+    texts += warnings_on_waiting(result.waited_s, result.spent_s)
+    if control is not None and (interval := rank_interval(control, VERDICT_CONFIDENCE)) is not None:
+        low, high = interval
+        if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
+            texts.append(
+                f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
+            )
+    return tuple(texts)
 
 
 def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
@@ -64,13 +71,11 @@ def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ..
     return (f"no core was free for {share:.0%} of the time: a busy machine",) if share > _MAX_WAITING_SHARE else ()
 
 
-def warnings_on_variant(
-    samples_s: Sequence[float], ratios: Floats | None, options: BenchmarkOptions
-) -> tuple[str, ...]:
+def warnings_on_variant(samples_s: Sequence[float], ratios: Floats | None) -> tuple[str, ...]:
     """Return warnings about a variant; ``ratios`` are baseline / variant, None without a speedup."""
     texts = []
     if ratios is not None:
-        if rank_interval(ratios, options.verdict_confidence) is None:
+        if rank_interval(ratios, VERDICT_CONFIDENCE) is None:
             texts.append(f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps")
         drift = trend(ratios)
         if abs(drift) > _MAX_DRIFT:
@@ -89,20 +94,27 @@ def _warnings_on_samples(samples_s: Sequence[float]) -> tuple[str, ...]:
     return tuple(texts)
 
 
-class Summary(NamedTuple):
-    """The timings, conditions and diagnostics of a run."""
+@dataclass(frozen=True)
+class Measured:
+    """The rounds of some calls, and their timings with verdicts and warnings."""
 
+    result: RoundsResult
     timings: tuple[Timing, ...]
     conditions: Conditions
     diagnostics: tuple[Diagnostic, ...]
+
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def summarize(
     result: RoundsResult,
     environment: Environment,
     *,
-    numerics: Mapping[str, NumericsVerdict] | None = None,
-) -> Summary:
+    numerics: Mapping[str, NumericsVerdict] = NOTHING,
+    warnings: Mapping[str, Sequence[str]] = NOTHING,
+    gpu: str = "",
+) -> Measured:
     """Return the timings of a run with verdicts, warnings and diagnostics.
 
     Args:
@@ -110,10 +122,13 @@ def summarize(
         environment: the environment that it ran in.
         numerics: the verdict of the numerics check by variant; others are "not checked".
             No speedup is given where it failed.
+        warnings: more warnings, by variant.
+        gpu: the state of the GPU before and after.
     """
-    numerics_by_variant = numerics or {}
     timings = tuple(
-        _phase_timing(result, variant, phase, numerics_by_variant.get(variant, NumericsVerdict.NOT_CHECKED))
+        _phase_timing(
+            result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED), warnings.get(variant, ())
+        )
         for variant, phases in result.samples.items()
         for phase in phases
     )
@@ -121,77 +136,60 @@ def summarize(
         device=environment.device,
         torch=environment.torch,
         threads=environment.threads,
-        confidence=result.options.confidence,
+        confidence=CONFIDENCE,
         rounds=result.rounds,
         stopped=str(result.stopped),
         budget_s=result.options.budget_s,
         smallest_difference=_smallest_difference(result),
+        gpu=gpu,
     )
-    return Summary(timings, conditions, _failure_diagnostics(result))
+    return Measured(result, timings, conditions, _failure_diagnostics(result))
 
 
-def _phase_timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
+def _phase_timing(
+    result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, more_warnings: Sequence[str]
+) -> Timing:
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
     enough_samples = len(samples) >= LEAST_SAMPLES
     ratios = result.ratios(variant, phase) if enough_samples and numerics is not NumericsVerdict.FAILED else None
-    speedup, low, high, verdict = _speedup_and_verdict(result, variant, phase, ratios)
     if variant == result.baseline:
-        warnings = (
-            *warnings_on_baseline(samples),
-            *warnings_on_waiting(result.waited_s, result.spent_s),
-            *warnings_on_control(_control_interval(result, phase)),
-        )
+        warnings = warnings_on_baseline(result, phase)
     else:
-        warnings = warnings_on_variant(samples, ratios, result.options)
+        warnings = warnings_on_variant(samples, ratios)
     if variant in result.dropped:
         warnings = (*warnings, f"stopped early: {result.dropped[variant]}")
-    return Timing(
+    timing = Timing(
         variant=variant,
         phase=phase,
         samples_s=samples,
         median_s=median_s,
         iqr_s=iqr_s if enough_samples else None,
-        speedup=speedup,
-        speedup_low=low,
-        speedup_high=high,
-        verdict=verdict,
+        speedup=None,
+        speedup_low=None,
+        speedup_high=None,
+        verdict=Verdict.UNKNOWN,
         calls_per_sample=result.calls_per_sample,
         numerics=numerics,
-        warnings=warnings,
+        warnings=(*warnings, *more_warnings),
     )
-
-
-def _speedup_and_verdict(
-    result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None
-) -> tuple[float | None, float | None, float | None, Verdict]:
-    """Return the speedup, the ends of its CI and the verdict."""
     if variant == result.baseline:
-        return 1.0, 1.0, 1.0, Verdict.BASELINE
+        return replace(timing, speedup=1.0, speedup_low=1.0, speedup_high=1.0, verdict=Verdict.BASELINE)
     if ratios is None:
-        return None, None, None, Verdict.UNKNOWN
-    options = result.options
-    low, high = rank_interval(ratios, options.confidence) or (None, None)
-    floor = floor_of(result.control_ratios(phase), options.verdict_confidence)
-    return median_and_iqr(ratios)[0], low, high, verdict_of(ratios, options.verdict_confidence, floor)
-
-
-def _control_interval(result: RoundsResult, phase: Phase) -> tuple[float, float] | None:
-    control_ratios = result.control_ratios(phase)
-    return None if control_ratios is None else rank_interval(control_ratios, result.options.verdict_confidence)
+        return timing
+    low, high = rank_interval(ratios, CONFIDENCE) or (None, None)
+    speedup, verdict = median_and_iqr(ratios)[0], result.verdict(variant, phase)
+    return replace(timing, speedup=speedup, speedup_low=low, speedup_high=high, verdict=verdict)
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:
     """Return the smallest relative difference that would be detected in every variant and phase, or None."""
-    confidence = result.options.verdict_confidence
-    differences = []
-    for variant, phases in result.samples.items():
-        for phase in phases:
-            ratios = result.ratios(variant, phase)
-            if variant == result.baseline or ratios is None:
-                continue
-            floor = floor_of(result.control_ratios(phase), confidence)
-            differences.append(smallest_difference(ratios, confidence, floor))
+    differences = [
+        smallest_difference(ratios, VERDICT_CONFIDENCE, result.floor(phase))
+        for variant, phases in result.samples.items()
+        for phase in phases
+        if variant != result.baseline and (ratios := result.ratios(variant, phase)) is not None
+    ]
     known_differences = [difference for difference in differences if difference is not None]
     return max(known_differences) if known_differences and len(known_differences) == len(differences) else None
 
@@ -228,16 +226,6 @@ class MeasureContext:
         return replace(self, run=self.run.part(start, end, title))
 
 
-@dataclass(frozen=True)
-class MeasuredRounds:
-    """The rounds of some calls, and their timings with verdicts and warnings."""
-
-    result: RoundsResult
-    timings: tuple[Timing, ...]
-    conditions: Conditions
-    diagnostics: tuple[Diagnostic, ...]
-
-
 def measure_rounds(
     timed_calls: Sequence[TimedCall],
     options: BenchmarkOptions,
@@ -245,7 +233,7 @@ def measure_rounds(
     *,
     baseline: str,
     numerics: Mapping[str, NumericsVerdict],
-) -> MeasuredRounds:
+) -> Measured:
     """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by variant name.
 
     Raises:
@@ -255,18 +243,15 @@ def measure_rounds(
     state_before = context.device_state()
     result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
     state_after = context.device_state()
-    warnings_by_call = {}
+    launches: Mapping[str, Sequence[str]] = {}
     if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
-        warnings_by_call = launch_warnings(measured_calls, context.clock, run.executor)
-    throttle_warnings = throttled(state_before, state_after)
-    summary = summarize(result, context.environment, numerics=numerics)
-    return MeasuredRounds(
+        launches = launch_warnings(measured_calls, context.clock, run.executor)
+    throttling = throttled(state_before, state_after)
+    return summarize(
         result,
-        tuple(
-            replace(timing, warnings=(*timing.warnings, *warnings_by_call.get(timing.variant, ()), *throttle_warnings))
-            for timing in summary.timings
-        ),
-        replace(summary.conditions, gpu=describe(state_before, state_after)),
-        summary.diagnostics,
+        context.environment,
+        numerics=numerics,
+        warnings={call.name: (*launches.get(call.name, ()), *throttling) for call in timed_calls},
+        gpu=describe(state_before, state_after),
     )

@@ -170,14 +170,14 @@ class Numerics:
 
     variant: str
     tensor: str
-    dtype: str
-    bitwise: bool
-    error: float
-    max_error: float
-    eager_error: float | None
-    variant_error: float | None
-    tolerance: float
-    verdict: NumericsVerdict
+    dtype: str = ""
+    bitwise: bool = False
+    error: float = 0.0
+    max_error: float = 0.0
+    eager_error: float | None = None
+    variant_error: float | None = None
+    tolerance: float = 0.0
+    verdict: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     note: str = ""
     partition: str = ""
     element_share: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.machine import DeviceState
 from regional_explorer.measure.rounds import BenchmarkOptions
-from regional_explorer.measure.summary import MeasureContext, MeasuredRounds, measure_rounds
+from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict
 from tests.measure.fakes import FakeClock, Make
@@ -16,7 +16,7 @@ LONG = 2.0**-5
 
 def measured(
     clock: FakeClock, taking: Make, environment: Environment, states: list[DeviceState | None], run: Run
-) -> MeasuredRounds:
+) -> Measured:
     context = MeasureContext(run, environment, clock, lambda: states.pop(0))
     calls = [taking("eager", LONG), taking("regional", LONG / 2)]
     verdicts = {"regional": NumericsVerdict.OK}

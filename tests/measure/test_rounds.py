@@ -118,12 +118,12 @@ def test_long_calls_leave_room_for_rounds(clock: FakeClock, taking: Make) -> Non
 
 def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, taking: Make) -> None:
     names = ["eager", "aot_eager", "regional", "full"]
-    options = BenchmarkOptions(8.0, control=False, seed=3)
+    options = BenchmarkOptions(8.0, seed=3)
     result = run_rounds([taking(name, LONGER) for name in names], options, clock=clock)
     measured = clock.log[len(names) * WARMUP :]
-    rounds = [tuple(measured[start : start + 4]) for start in range(0, len(measured), 4)]
+    rounds = [tuple(measured[start : start + 5]) for start in range(0, len(measured), 5)]
     assert len(rounds) == result.rounds
-    assert all(sorted(order) == sorted(names) for order in rounds)
+    assert all(sorted(order) == sorted([*names, "eager"]) for order in rounds), "eager is its own control"
     assert len(set(rounds)) > 4
 
     clock.log.clear()
@@ -138,7 +138,7 @@ def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], cloc
         clock.log.append(name)
 
     timed_calls = [TimedCall(name, partial(call, name)) for name in names]
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0, control=True), clock=clock)
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
     samples = [*result.samples.values(), result.control]
     assert {seconds for phases in samples for seconds in phases[FORWARD]} == {LONG}
 
@@ -146,21 +146,17 @@ def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], cloc
 def test_long_calls_are_not_called_between_samples(clock: FakeClock, taking: Make) -> None:
     assert LONG < COLD_MATTERS_S < LONGER
     timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0, control=True), clock=clock)
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
     assert len(clock.log) == 2 * WARMUP + 3 * result.rounds
 
 
 def test_the_control_is_there_when_the_budget_has_room(clock: FakeClock, taking: Make) -> None:
-    def run(budget_s: float, *, control: bool | None = None) -> RoundsResult:
-        return run_rounds(
-            [taking("eager", LONG), taking("full", LONG)], BenchmarkOptions(budget_s, control=control), clock=clock
-        )
+    def run(budget_s: float) -> RoundsResult:
+        return run_rounds([taking("eager", LONG), taking("full", LONG)], BenchmarkOptions(budget_s), clock=clock)
 
     assert run(4.0).control
-    assert not run(4.0, control=False).control
     assert run(24 * LONG).control, "wherever there are rounds enough for a verdict"
     assert not run(16 * LONG).control
-    assert run(16 * LONG, control=True).control
     assert not run_rounds([taking("eager", LONG)], BenchmarkOptions(4.0), clock=clock).control
 
 
@@ -247,7 +243,7 @@ def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> N
 def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
     reports: list[tuple[str, float]] = []
     context = Run(progress=lambda doing, fraction: reports.append((doing, fraction)))
-    options = BenchmarkOptions(4.0, control=False)
+    options = BenchmarkOptions(16 * LONG)  # too little for a control
     result = run_rounds([taking("eager", LONG), taking("full", LONG)], options, clock=clock, context=context)
     assert [doing for doing, _ in reports[:4]] == [
         "first calls of eager",
@@ -256,8 +252,8 @@ def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
         "warming up full",
     ]
     assert reports[0] == ("first calls of eager", 0.0)
-    assert reports[4] == ("round 1", (4 + 2) * LONG / 4.0)
-    assert reports[5][0] == "round 3"  # two rounds of two calls take more than 50 ms
+    assert reports[4] == ("round 2", (2 + 4) / 16)
+    assert reports[5][0] == "round 4"  # two rounds of two calls take more than 50 ms
     assert int(reports[-1][0].removeprefix("round ")) <= result.rounds
     assert all(earlier <= later <= 1.0 for (_, earlier), (_, later) in pairwise(reports))
 

@@ -40,7 +40,8 @@ def timing_of(result: RoundsResult, environment: Environment, variant: str) -> T
 def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Environment) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
     result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
-    timings, conditions, diagnostics = summarize(result, environment, numerics={"regional": NumericsVerdict.OK})
+    measured = summarize(result, environment, numerics={"regional": NumericsVerdict.OK})
+    timings, conditions = measured.timings, measured.conditions
     assert [(timing.variant, timing.phase) for timing in timings] == [
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
     ]
@@ -64,7 +65,7 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Env
     assert (conditions.confidence, conditions.rounds, conditions.budget_s) == (0.99, result.rounds, 4.0)
     assert conditions.stopped == "every speedup is precise enough"
     assert conditions.smallest_difference == 0.005
-    assert diagnostics == ()
+    assert measured.diagnostics == ()
 
 
 def test_too_few_samples_give_no_ratio_and_no_spread(environment: Environment) -> None:

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from regional_explorer.measure.__main__ import (
-    METHODS,
     PIECES,
     PLANTED_SLOWDOWNS,
     Judged,
@@ -40,13 +39,13 @@ def test_the_slow_down_is_work_of_the_same_kind() -> None:
     assert len(done) == 103
 
 
-def test_each_pair_is_judged_by_both_methods() -> None:
+def test_each_pair_is_judged_by_each_method() -> None:
     def as_long(first: object, second: object, *_: object, **__: object) -> Verdict:
         assert callable(first)
         assert callable(second)
         return Verdict.SAME
 
-    methods = dict.fromkeys(METHODS, as_long)
+    methods = {"rounds": as_long, "another": as_long}
     seen = [one for planted in PLANTED_SLOWDOWNS for one in trials(3, planted, 0.5, 1, methods)]
     lines = table(rates(seen)).splitlines()
     assert len(lines) == 5
@@ -70,4 +69,4 @@ def test_the_command_runs() -> None:
     command = [sys.executable, "-m", "regional_explorer.measure", "--self-test", "--pairs", "1", "--budget", "0.05"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "torch.utils.benchmark" in done.stdout
+    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["rounds", "rounds"]
