@@ -34,14 +34,19 @@ class Program:
 
 
 class Programs(dict[str, Program]):
-    """Programs by name. As a decorator it adds one: the function makes the call and gives its name."""
+    """Programs by the name of the function that a decorator of these adds."""
 
-    def __call__(self, make: Any = None, /, **options: Any) -> Any:
-        if make is None:
-            return lambda function: self(function, **options)
-        assert make.__name__ not in self
-        self[make.__name__] = Program(make.__name__, make, **options)
-        return make
+    def __call__(self, args: Callable[[], Sequence[Any]], **options: Any) -> Callable[[Any], Any]:
+        """Add a function that is called with what ``args`` returns."""
+        return lambda fn: self._add(fn.__name__, lambda: (fn, args()), options)
+
+    def made(self, **options: Any) -> Callable[[Any], Any]:
+        """Add the call that the function returns: another function, or a module, and its arguments."""
+        return lambda make: self._add(make.__name__, make, options)
+
+    def _add(self, name: str, make: Any, options: dict[str, Any]) -> None:
+        assert name not in self
+        self[name] = Program(name, make, **options)
 
 
 def tensor(*shape: int, grad: bool = True) -> torch.Tensor:

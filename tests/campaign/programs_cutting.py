@@ -10,27 +10,21 @@ from tests.campaign.program import Programs, tensor
 CUTTING = Programs()
 
 
-@CUTTING(quick=True)
-def one_block():
-    def fn(x, y):
-        a = x.sin()
-        with rx.region("middle"):
-            b = a * y + 1
-        return b.sin()
-
-    return fn, (tensor(8), tensor(8))
+@CUTTING(lambda: (tensor(8), tensor(8)), quick=True)
+def one_block(x, y):
+    a = x.sin()
+    with rx.region("middle"):
+        b = a * y + 1
+    return b.sin()
 
 
-@CUTTING(quick=True)
-def whole_function():
-    @rx.region("all")
-    def fn(x, y):
-        return (x @ y).softmax(-1).sum(0)
-
-    return fn, (tensor(8, 8), tensor(8, 8))
+@CUTTING(lambda: (tensor(8, 8), tensor(8, 8)), quick=True)
+@rx.region("all")
+def whole_function(x, y):
+    return (x @ y).softmax(-1).sum(0)
 
 
-@CUTTING
+@CUTTING.made()
 def repeated_blocks_of_one_name():
     """Upstream's first piece takes ops of the other blocks along, sideways."""
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
@@ -45,7 +39,7 @@ def repeated_blocks_of_one_name():
     return fn, (torch.randn(4, 8),)
 
 
-@CUTTING(quick=True)
+@CUTTING.made(quick=True)
 def repeated_blocks_that_touch():
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
 
@@ -58,7 +52,7 @@ def repeated_blocks_that_touch():
     return fn, (torch.randn(4, 8),)
 
 
-@CUTTING
+@CUTTING.made()
 def repeated_blocks_of_their_own_names():
     layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
 
@@ -71,189 +65,142 @@ def repeated_blocks_of_their_own_names():
     return fn, (torch.randn(4, 8),)
 
 
-@CUTTING
-def nested_blocks():
-    def fn(x):
-        with rx.region("outer"):
-            x = x.sin() + 1
-            with rx.region("inner"):
-                x = x.exp() * 2
-            x = x.cos() - 1
-        return x * 3
-
-    return fn, (tensor(8),)
+@CUTTING(lambda: (tensor(8),))
+def nested_blocks(x):
+    with rx.region("outer"):
+        x = x.sin() + 1
+        with rx.region("inner"):
+            x = x.exp() * 2
+        x = x.cos() - 1
+    return x * 3
 
 
-@CUTTING
-def nested_blocks_of_one_name():
-    def fn(x):
+@CUTTING(lambda: (tensor(8),))
+def nested_blocks_of_one_name(x):
+    with rx.region("r"):
+        x = x.sin()
         with rx.region("r"):
-            x = x.sin()
-            with rx.region("r"):
-                x = x.exp()
-            x = x.cos()
-        return x * 3
-
-    return fn, (tensor(8),)
+            x = x.exp()
+        x = x.cos()
+    return x * 3
 
 
-@CUTTING
-def inner_block_beside_the_path():
-    def fn(x, y):
-        with rx.region("outer"):
-            a = x.sin()
-            with rx.region("inner"):
-                b = y.exp() * 2
-            a = a.cos() - 1
-        return a, b
-
-    return fn, (tensor(8), tensor(8))
+@CUTTING(lambda: (tensor(8), tensor(8)))
+def inner_block_beside_the_path(x, y):
+    with rx.region("outer"):
+        a = x.sin()
+        with rx.region("inner"):
+            b = y.exp() * 2
+        a = a.cos() - 1
+    return a, b
 
 
-@CUTTING
-def independent_op_in_the_middle():
-    def fn(x, y):
-        with rx.region("r"):
-            a = x.sin()
-        b = y.exp()
-        with rx.region("r"):
-            c = a.cos()
-        return b, c
-
-    return fn, (tensor(8), tensor(8))
+@CUTTING(lambda: (tensor(8), tensor(8)))
+def independent_op_in_the_middle(x, y):
+    with rx.region("r"):
+        a = x.sin()
+    b = y.exp()
+    with rx.region("r"):
+        c = a.cos()
+    return b, c
 
 
-@CUTTING
-def path_op_in_the_middle():
-    def fn(x):
-        with rx.region("r"):
-            a = x.sin()
-        b = a.exp()
-        with rx.region("r"):
-            return b.cos() * 2
-
-    return fn, (tensor(8),)
+@CUTTING(lambda: (tensor(8),))
+def path_op_in_the_middle(x):
+    with rx.region("r"):
+        a = x.sin()
+    b = a.exp()
+    with rx.region("r"):
+        return b.cos() * 2
 
 
-@CUTTING
-def path_op_and_a_direct_edge():
-    def fn(x):
-        with rx.region("r"):
-            a = x.sin()
-        b = a.exp()
-        with rx.region("r"):
-            return b.cos() + a * 2
-
-    return fn, (tensor(8),)
+@CUTTING(lambda: (tensor(8),))
+def path_op_and_a_direct_edge(x):
+    with rx.region("r"):
+        a = x.sin()
+    b = a.exp()
+    with rx.region("r"):
+        return b.cos() + a * 2
 
 
-@CUTTING
-def parallel_branches():
-    def fn(x, y):
-        with rx.region("r"):
-            a = x.sin() * 2
-        with rx.region("r"):
-            b = y.cos() * 3
-        return a.exp() + b.exp()
-
-    return fn, (tensor(8), tensor(8))
+@CUTTING(lambda: (tensor(8), tensor(8)))
+def parallel_branches(x, y):
+    with rx.region("r"):
+        a = x.sin() * 2
+    with rx.region("r"):
+        b = y.cos() * 3
+    return a.exp() + b.exp()
 
 
-@CUTTING
-def there_and_back():
+@CUTTING(lambda: (tensor(8),))
+def there_and_back(x):
     """The first region feeds the second, which feeds the first: no circle between partitions."""
-
-    def fn(x):
-        with rx.region("a"):
-            x = x.sin() + 1
-        with rx.region("b"):
-            x = x.cos() * 2
-        with rx.region("a"):
-            return x.exp() - 1
-
-    return fn, (tensor(8),)
+    with rx.region("a"):
+        x = x.sin() + 1
+    with rx.region("b"):
+        x = x.cos() * 2
+    with rx.region("a"):
+        return x.exp() - 1
 
 
-@CUTTING
-def ladder():
-    def fn(x):
-        for index in range(6):
-            with rx.region("even" if index % 2 == 0 else "odd"):
-                x = (x * 1.5).sin()
-        return x
-
-    return fn, (tensor(8),)
+@CUTTING(lambda: (tensor(8),))
+def ladder(x):
+    for index in range(6):
+        with rx.region("even" if index % 2 == 0 else "odd"):
+            x = (x * 1.5).sin()
+    return x
 
 
-@CUTTING
-def fan_out():
-    def fn(x):
-        with rx.region("r"):
-            a = x.sin()
-            b, c, d = a * 2, a * 3, a * 4
-        return b.exp(), c, d.cos() + c
-
-    return fn, (tensor(8),)
+@CUTTING(lambda: (tensor(8),))
+def fan_out(x):
+    with rx.region("r"):
+        a = x.sin()
+        b, c, d = a * 2, a * 3, a * 4
+    return b.exp(), c, d.cos() + c
 
 
-@CUTTING
-def several_results_of_one_op():
+@CUTTING(lambda: (tensor(4, 8),))
+def several_results_of_one_op(x):
     """One of the results is taken inside the region, the other outside."""
-
-    def fn(x):
-        with rx.region("r"):
-            found = torch.topk(x, 3)
-            values = found[0] * 2
-        return values, found[1] + 1
-
-    return fn, (tensor(4, 8),)
+    with rx.region("r"):
+        found = torch.topk(x, 3)
+        values = found[0] * 2
+    return values, found[1] + 1
 
 
-@CUTTING
-def split_and_join():
-    def fn(x):
-        with rx.region("r"):
-            a, b, c = x.chunk(3, dim=-1)
-        d = a.exp()
-        with rx.region("s"):
-            return torch.cat([d * b, c], -1).sum()
-
-    return fn, (tensor(4, 9),)
+@CUTTING(lambda: (tensor(4, 9),))
+def split_and_join(x):
+    with rx.region("r"):
+        a, b, c = x.chunk(3, dim=-1)
+    d = a.exp()
+    with rx.region("s"):
+        return torch.cat([d * b, c], -1).sum()
 
 
-@CUTTING
-def attention():
-    def fn(q, k, v):
-        with rx.region("scores"):
-            scores = (q @ k.transpose(-1, -2) / 4).softmax(-1)
-        with rx.region("mix"):
-            return scores @ v
-
-    return fn, tuple(tensor(2, 4, 8) for _ in range(3))
+@CUTTING(lambda: tuple(tensor(2, 4, 8) for _ in range(3)))
+def attention(q, k, v):
+    with rx.region("scores"):
+        scores = (q @ k.transpose(-1, -2) / 4).softmax(-1)
+    with rx.region("mix"):
+        return scores @ v
 
 
-@CUTTING
-def fused_attention():
-    def fn(q, k, v):
-        with rx.region("attention"):
-            a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return a.sin()
-
-    return fn, tuple(tensor(1, 2, 4, 8) for _ in range(3))
+@CUTTING(lambda: tuple(tensor(1, 2, 4, 8) for _ in range(3)))
+def fused_attention(q, k, v):
+    with rx.region("attention"):
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return a.sin()
 
 
-@CUTTING
-def norms():
-    def fn(x, w, b):
-        with rx.region("layer"):
-            x = F.layer_norm(x, (8,), w, b)
-        with rx.region("rms"):
-            return F.rms_norm(x, (8,), w) * 2
-
-    return fn, (tensor(4, 8), tensor(8), tensor(8))
+@CUTTING(lambda: (tensor(4, 8), tensor(8), tensor(8)))
+def norms(x, w, b):
+    with rx.region("layer"):
+        x = F.layer_norm(x, (8,), w, b)
+    with rx.region("rms"):
+        return F.rms_norm(x, (8,), w) * 2
 
 
-@CUTTING
+@CUTTING.made()
 def convolution():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1))
 
@@ -267,7 +214,7 @@ def convolution():
     return fn, (torch.randn(2, 3, 8, 8),)
 
 
-@CUTTING
+@CUTTING.made()
 def embedding_and_loss():
     table, head = nn.Embedding(11, 8), nn.Linear(8, 11)
 

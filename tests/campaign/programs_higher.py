@@ -13,116 +13,94 @@ from tests.campaign.program import Programs, tensor
 HIGHER = Programs()
 
 
-@HIGHER
-def cond_inside_a_region():
-    def fn(x):
-        x = x * 2
-        with rx.region("r"):
-            y = torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() - 1, (x,))
-        return y.exp()
-
-    return fn, (tensor(8, grad=False),)
+@HIGHER(lambda: (tensor(8, grad=False),))
+def cond_inside_a_region(x):
+    x = x * 2
+    with rx.region("r"):
+        y = torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() - 1, (x,))
+    return y.exp()
 
 
-@HIGHER(quick=True)
-def regions_inside_cond():
-    def yes(x):
-        with rx.region("yes"):
-            return x.sin() + 1
-
-    def no(x):
-        x = x.exp()
-        with rx.region("no"):
-            return x.cos() - 1
-
-    def fn(x):
-        return torch.cond(x.sum() > 0, yes, no, (x * 2,)) * 3
-
-    return fn, (tensor(8, grad=False),)
+def yes(x):
+    with rx.region("yes"):
+        return x.sin() + 1
 
 
-@HIGHER
-def cond_with_gradients():
-    def yes(x):
-        with rx.region("yes"):
-            return x.sin() + 1
-
-    def fn(x):
-        return torch.cond(x.sum() > 0, yes, lambda x: x.cos(), (x * 2,)) * 3
-
-    return fn, (tensor(8),)
+def no(x):
+    x = x.exp()
+    with rx.region("no"):
+        return x.cos() - 1
 
 
-@HIGHER
-def while_loop_inside_a_region():
-    def fn(x):
-        with rx.region("r"):
-            _, y = torch.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x.sin() * 2), (torch.tensor(0), x))
-        return y + 1
-
-    return fn, (tensor(8, grad=False),)
+@HIGHER(lambda: (tensor(8, grad=False),), quick=True)
+def regions_inside_cond(x):
+    return torch.cond(x.sum() > 0, yes, no, (x * 2,)) * 3
 
 
-@HIGHER
-def region_inside_while_loop():
-    def step(i, x):
-        with rx.region("step"):
-            y = x.sin() * 2
-        return i + 1, y + 1
-
-    def fn(x):
-        return torch.while_loop(lambda i, _: i < 3, step, (torch.tensor(0), x))[1]
-
-    return fn, (tensor(8, grad=False),)
+@HIGHER(lambda: (tensor(8),))
+def cond_with_gradients(x):
+    return torch.cond(x.sum() > 0, yes, lambda x: x.cos(), (x * 2,)) * 3
 
 
-@HIGHER
-def nested_compile_region_inside_a_region():
-    @torch.compiler.nested_compile_region
-    def block(x, y):
-        return (x * y).sin() + 1
-
-    def fn(x, y):
-        x = x.exp()
-        with rx.region("r"):
-            z = block(x, y)
-        return z.cos()
-
-    return fn, (tensor(8), tensor(8))
+@HIGHER(lambda: (tensor(8, grad=False),))
+def while_loop_inside_a_region(x):
+    with rx.region("r"):
+        _, y = torch.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, x.sin() * 2), (torch.tensor(0), x))
+    return y + 1
 
 
-@HIGHER(quick=True)
-def region_inside_nested_compile_region():
-    @torch.compiler.nested_compile_region
-    def block(x, y):
-        x = x.exp()
-        with rx.region("r"):
-            z = (x * y).sin() + 1
-        return z.cos()
-
-    def fn(x, y):
-        return block(block(block(x, y), y), y)
-
-    return fn, (tensor(8), tensor(8))
+def step(i, x):
+    with rx.region("step"):
+        y = x.sin() * 2
+    return i + 1, y + 1
 
 
-@HIGHER
-def nested_compile_regions_around_and_between():
-    @torch.compiler.nested_compile_region
-    def block(x):
-        with rx.region("inner"):
-            return x.sin() * 2
-
-    def fn(x):
-        x = block(x)
-        with rx.region("between"):
-            x = x.cos() + 1
-        return block(x).exp()
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(8, grad=False),))
+def region_inside_while_loop(x):
+    return torch.while_loop(lambda i, _: i < 3, step, (torch.tensor(0), x))[1]
 
 
-@HIGHER
+@torch.compiler.nested_compile_region
+def product(x, y):
+    return (x * y).sin() + 1
+
+
+@HIGHER(lambda: (tensor(8), tensor(8)))
+def nested_compile_region_inside_a_region(x, y):
+    x = x.exp()
+    with rx.region("r"):
+        z = product(x, y)
+    return z.cos()
+
+
+@torch.compiler.nested_compile_region
+def marked_product(x, y):
+    x = x.exp()
+    with rx.region("r"):
+        z = (x * y).sin() + 1
+    return z.cos()
+
+
+@HIGHER(lambda: (tensor(8), tensor(8)), quick=True)
+def region_inside_nested_compile_region(x, y):
+    return marked_product(marked_product(marked_product(x, y), y), y)
+
+
+@torch.compiler.nested_compile_region
+def inner(x):
+    with rx.region("inner"):
+        return x.sin() * 2
+
+
+@HIGHER(lambda: (tensor(8),))
+def nested_compile_regions_around_and_between(x):
+    x = inner(x)
+    with rx.region("between"):
+        x = x.cos() + 1
+    return inner(x).exp()
+
+
+@HIGHER.made()
 def checkpointed():
     net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
 
@@ -136,7 +114,7 @@ def checkpointed():
     return fn, (tensor(4, 8),)
 
 
-@HIGHER
+@HIGHER.made()
 def region_around_a_checkpoint():
     net = nn.Linear(8, 8)
 
@@ -172,29 +150,27 @@ def _selective(policy):
     return fn, (tensor(4, 4), tensor(4, 4))
 
 
-@HIGHER
+@HIGHER.made()
 def checkpoint_that_keeps_products():
     return _selective(_keep_products)
 
 
-@HIGHER
+@HIGHER.made()
 def checkpoint_that_repeats_products():
     return _selective(_recompute_products)
 
 
-@HIGHER
-def checkpoint_with_dropout():
-    def block(x):
-        with rx.region("r"):
-            return F.dropout(x.sin(), 0.3) * 2
-
-    def fn(x):
-        return checkpoint(block, x * 2, use_reentrant=False).cos()
-
-    return fn, (tensor(16),)
+def dropping(x):
+    with rx.region("r"):
+        return F.dropout(x.sin(), 0.3) * 2
 
 
-@HIGHER(grad=False)
+@HIGHER(lambda: (tensor(16),))
+def checkpoint_with_dropout(x):
+    return checkpoint(dropping, x * 2, use_reentrant=False).cos()
+
+
+@HIGHER.made(grad=False)
 def flex_attention_inside_a_region():
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -210,7 +186,7 @@ def flex_attention_inside_a_region():
     return fn, tuple(torch.randn(1, 2, 32, 16) for _ in range(3))
 
 
-@HIGHER(grad=False)
+@HIGHER.made(grad=False)
 def region_beside_flex_attention():
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -243,38 +219,29 @@ def increase(x: torch.Tensor) -> None:
 increase.register_fake(lambda _x: None)
 
 
-@HIGHER(quick=True)
-def custom_op_inside_a_region():
-    def fn(x):
-        with rx.region("r"):
-            y = twice(x.sin()) + 1
-        return y.cos()
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(8),), quick=True)
+def custom_op_inside_a_region(x):
+    with rx.region("r"):
+        y = twice(x.sin()) + 1
+    return y.cos()
 
 
-@HIGHER
-def custom_op_on_the_path():
-    def fn(x):
-        with rx.region("r"):
-            x = x.sin() + 1
-        x = twice(x)
-        with rx.region("r"):
-            return x.cos() + 1
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(8),))
+def custom_op_on_the_path(x):
+    with rx.region("r"):
+        x = x.sin() + 1
+    x = twice(x)
+    with rx.region("r"):
+        return x.cos() + 1
 
 
-@HIGHER
-def custom_op_that_writes():
-    def fn(x):
-        with rx.region("r"):
-            y = x.sin()
-            increase(y)
-            z = y * 2
-        return z + y
-
-    return fn, (tensor(8, grad=False),)
+@HIGHER(lambda: (tensor(8, grad=False),))
+def custom_op_that_writes(x):
+    with rx.region("r"):
+        y = x.sin()
+        increase(y)
+        z = y * 2
+    return z + y
 
 
 class Cube(torch.autograd.Function):
@@ -289,14 +256,11 @@ class Cube(torch.autograd.Function):
         return 3 * x.square() * grad
 
 
-@HIGHER
-def autograd_function_inside_a_region():
-    def fn(x):
-        with rx.region("r"):
-            y = Cube.apply(x.sin()) + 1
-        return y.cos()
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(8),))
+def autograd_function_inside_a_region(x):
+    with rx.region("r"):
+        y = Cube.apply(x.sin()) + 1
+    return y.cos()
 
 
 class Marked(torch.autograd.Function):
@@ -312,48 +276,37 @@ class Marked(torch.autograd.Function):
         return x.cos() * 2 * grad
 
 
-@HIGHER
-def region_inside_an_autograd_function():
-    def fn(x):
-        return Marked.apply(x * 2).exp()
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(8),))
+def region_inside_an_autograd_function(x):
+    return Marked.apply(x * 2).exp()
 
 
-@HIGHER
-def a_body_called_on_two_layouts():
-    @torch.compiler.nested_compile_region
-    def block(x):
-        with rx.region("r"):
-            return x.sin() * 2 + 1
-
-    def fn(x):
-        return block(x) + block(x.t()) + block(x)
-
-    return fn, (tensor(8, 8),)
+@torch.compiler.nested_compile_region
+def body(x):
+    with rx.region("r"):
+        return x.sin() * 2 + 1
 
 
-@HIGHER
-def vmap_inside_a_region():
-    def fn(x):
-        with rx.region("r"):
-            y = torch.vmap(lambda row: row.sin() @ row)(x)
-        return y * 2
-
-    return fn, (tensor(4, 8),)
+@HIGHER(lambda: (tensor(8, 8),))
+def a_body_called_on_two_layouts(x):
+    return body(x) + body(x.t()) + body(x)
 
 
-@HIGHER
-def gradient_inside_a_region():
-    def fn(x):
-        with rx.region("r"):
-            y = torch.func.grad(lambda x: (x.sin() * x).sum())(x)
-        return y * 2
-
-    return fn, (tensor(8),)
+@HIGHER(lambda: (tensor(4, 8),))
+def vmap_inside_a_region(x):
+    with rx.region("r"):
+        y = torch.vmap(lambda row: row.sin() @ row)(x)
+    return y * 2
 
 
-@HIGHER
+@HIGHER(lambda: (tensor(8),))
+def gradient_inside_a_region(x):
+    with rx.region("r"):
+        y = torch.func.grad(lambda x: (x.sin() * x).sum())(x)
+    return y * 2
+
+
+@HIGHER.made()
 def regions_beside_a_scan():
     from torch._higher_order_ops.associative_scan import associative_scan
 

@@ -10,46 +10,37 @@ from tests.campaign.program import Programs, tensor
 STATE = Programs()
 
 
-@STATE(quick=True)
-def write_to_an_intermediate():
-    def fn(x):
-        with rx.region("r"):
-            a = x.sin()
-            a.mul_(2)
-            a[0] = 1.0
-            b = a.cos()
-        return b * a
-
-    return fn, (tensor(4, 8),)
+@STATE(lambda: (tensor(4, 8),), quick=True)
+def write_to_an_intermediate(x):
+    with rx.region("r"):
+        a = x.sin()
+        a.mul_(2)
+        a[0] = 1.0
+        b = a.cos()
+    return b * a
 
 
-@STATE
-def write_to_an_input():
-    def fn(x, out):
-        with rx.region("r"):
-            out.add_(x.detach().sin())
-            a = out * x
-        return a.exp()
-
-    return fn, (tensor(8), torch.zeros(8))
+@STATE(lambda: (tensor(8), torch.zeros(8)))
+def write_to_an_input(x, out):
+    with rx.region("r"):
+        out.add_(x.detach().sin())
+        a = out * x
+    return a.exp()
 
 
-@STATE
-def write_between_two_reads():
-    def fn(x, out):
-        before = out * 2
-        with rx.region("r"):
-            out.copy_(x * 3)
-            middle = out.cos()
-        out.add_(1)
-        with rx.region("s"):
-            after = out.sin()
-        return before, middle, after
-
-    return fn, (tensor(8, grad=False), torch.ones(8))
+@STATE(lambda: (tensor(8, grad=False), torch.ones(8)))
+def write_between_two_reads(x, out):
+    before = out * 2
+    with rx.region("r"):
+        out.copy_(x * 3)
+        middle = out.cos()
+    out.add_(1)
+    with rx.region("s"):
+        after = out.sin()
+    return before, middle, after
 
 
-@STATE
+@STATE.made()
 def write_to_a_buffer():
     class Counter(nn.Module):
         def __init__(self):
@@ -66,53 +57,41 @@ def write_to_a_buffer():
     return Counter(), (torch.randn(4, 8),)
 
 
-@STATE
-def write_through_a_view():
-    def fn(x):
-        with rx.region("r"):
-            a = x * 2
-            a.view(-1)[3:7].add_(1)
-            row = a[1]
-            row.mul_(3)
-        return a.sum(0)
-
-    return fn, (tensor(4, 8),)
+@STATE(lambda: (tensor(4, 8),))
+def write_through_a_view(x):
+    with rx.region("r"):
+        a = x * 2
+        a.view(-1)[3:7].add_(1)
+        row = a[1]
+        row.mul_(3)
+    return a.sum(0)
 
 
-@STATE
-def write_through_a_view_of_an_input():
-    def fn(x, out):
-        with rx.region("r"):
-            out[1:3].mul_(x[1:3])
-            a = out.cos()
-        return a * 2
-
-    return fn, (tensor(4, 8, grad=False), torch.ones(4, 8))
+@STATE(lambda: (tensor(4, 8, grad=False), torch.ones(4, 8)))
+def write_through_a_view_of_an_input(x, out):
+    with rx.region("r"):
+        out[1:3].mul_(x[1:3])
+        a = out.cos()
+    return a * 2
 
 
-@STATE
-def views_alone():
-    def fn(x):
-        with rx.region("views"):
-            a = x.view(2, 16).t()[3:]
-        return a.sin().sum(0)
-
-    return fn, (tensor(4, 8),)
+@STATE(lambda: (tensor(4, 8),))
+def views_alone(x):
+    with rx.region("views"):
+        a = x.view(2, 16).t()[3:]
+    return a.sin().sum(0)
 
 
-@STATE
-def views_in_and_out():
-    def fn(x):
-        a = x.sin()
-        with rx.region("r"):
-            b = a.t().reshape(-1)
-            c = b.view(2, -1).expand(3, 2, -1)
-        return c.cos().sum(0), b[::2]
-
-    return fn, (tensor(4, 8),)
+@STATE(lambda: (tensor(4, 8),))
+def views_in_and_out(x):
+    a = x.sin()
+    with rx.region("r"):
+        b = a.t().reshape(-1)
+        c = b.view(2, -1).expand(3, 2, -1)
+    return c.cos().sum(0), b[::2]
 
 
-@STATE(quick=True)
+@STATE.made(quick=True)
 def batch_norm():
     net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
 
@@ -124,7 +103,7 @@ def batch_norm():
     return fn, (torch.randn(16, 8),)
 
 
-@STATE
+@STATE.made()
 def batch_norm_at_rest():
     net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
 
@@ -135,43 +114,33 @@ def batch_norm_at_rest():
     return fn, (torch.randn(2, 2, 6, 6),)
 
 
-@STATE(quick=True)
-def dropout():
-    def fn(x):
-        with rx.region("r"):
-            x = F.dropout(x * 2, 0.4).cos()
-        return x + 1
-
-    return fn, (tensor(16, 8),)
+@STATE(lambda: (tensor(16, 8),), quick=True)
+def dropout(x):
+    with rx.region("r"):
+        x = F.dropout(x * 2, 0.4).cos()
+    return x + 1
 
 
-@STATE(upstreams_cut_is_right=False)
-def dropout_between_two():
+@STATE(lambda: (tensor(16), tensor(16)), upstreams_cut_is_right=False)
+def dropout_between_two(x, y):
     """Upstream merges the two ends around the dropout in the middle, which then draws last."""
-
-    def fn(x, y):
-        with rx.region("r"):
-            a = F.dropout(x, 0.5)
-        b = F.dropout(y, 0.5)
-        with rx.region("r"):
-            c = F.dropout(a.sin(), 0.5)
-        return b, c
-
-    return fn, (tensor(16), tensor(16))
+    with rx.region("r"):
+        a = F.dropout(x, 0.5)
+    b = F.dropout(y, 0.5)
+    with rx.region("r"):
+        c = F.dropout(a.sin(), 0.5)
+    return b, c
 
 
-@STATE
-def random_like():
-    def fn(x):
-        noise = torch.randn_like(x)
-        with rx.region("r"):
-            y = x + 0.1 * torch.rand_like(x)
-        return y * noise
-
-    return fn, (tensor(16),)
+@STATE(lambda: (tensor(16),))
+def random_like(x):
+    noise = torch.randn_like(x)
+    with rx.region("r"):
+        y = x + 0.1 * torch.rand_like(x)
+    return y * noise
 
 
-@STATE(quick=True)
+@STATE.made(quick=True)
 def autocast_around():
     net = nn.Linear(8, 8)
 
@@ -184,7 +153,7 @@ def autocast_around():
     return fn, (torch.randn(4, 8),)
 
 
-@STATE
+@STATE.made()
 def autocast_inside():
     net = nn.Linear(8, 8)
 
@@ -198,19 +167,16 @@ def autocast_inside():
     return fn, (torch.randn(4, 8),)
 
 
-@STATE
-def no_grad_inside():
-    def fn(x):
-        with rx.region("r"):
-            with torch.no_grad():
-                scale = x.abs().max()
-            y = x / scale
-        return y.sin()
-
-    return fn, (tensor(8),)
+@STATE(lambda: (tensor(8),))
+def no_grad_inside(x):
+    with rx.region("r"):
+        with torch.no_grad():
+            scale = x.abs().max()
+        y = x / scale
+    return y.sin()
 
 
-@STATE(quick=True, grad=False)
+@STATE.made(quick=True, grad=False)
 def under_no_grad():
     net = nn.Linear(8, 8)
 
@@ -221,7 +187,7 @@ def under_no_grad():
     return fn, (torch.randn(4, 8),)
 
 
-@STATE
+@STATE.made()
 def inference_mode_inside():
     net = nn.Linear(8, 8)
 
@@ -234,18 +200,15 @@ def inference_mode_inside():
     return fn, (torch.randn(4, 8),)
 
 
-@STATE
-def detached():
-    def fn(x):
-        with rx.region("r"):
-            y = x.sin()
-            z = y.detach() * 2
-        return (y * z).sum()
-
-    return fn, (tensor(8),)
+@STATE(lambda: (tensor(8),))
+def detached(x):
+    with rx.region("r"):
+        y = x.sin()
+        z = y.detach() * 2
+    return (y * z).sum()
 
 
-@STATE
+@STATE.made()
 def tied_weights():
     class Tied(nn.Module):
         def __init__(self):
@@ -264,14 +227,11 @@ def tied_weights():
     return Tied(), (torch.randint(0, 11, (2, 5)),)
 
 
-@STATE
-def write_by_index():
-    def fn(x, index, rows):
-        with rx.region("r"):
-            y = x.clone()
-            y[index] = rows
-            y.index_add_(0, index, rows)
-            z = y * 2
-        return z.sum(0)
-
-    return fn, (tensor(5, 4), torch.tensor([0, 2]), tensor(2, 4))
+@STATE(lambda: (tensor(5, 4), torch.tensor([0, 2]), tensor(2, 4)))
+def write_by_index(x, index, rows):
+    with rx.region("r"):
+        y = x.clone()
+        y[index] = rows
+        y.index_add_(0, index, rows)
+        z = y * 2
+    return z.sum(0)

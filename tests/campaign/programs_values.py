@@ -11,39 +11,27 @@ from tests.campaign.program import Programs, tensor
 VALUES = Programs()
 
 
-@VALUES
-def outputs_that_are_inputs():
-    def fn(x, y):
-        with rx.region("r"):
-            a = x.sin() + y
-        return x, a, y, a
-
-    return fn, (tensor(8), tensor(8, grad=False))
+@VALUES(lambda: (tensor(8), tensor(8, grad=False)))
+def outputs_that_are_inputs(x, y):
+    with rx.region("r"):
+        a = x.sin() + y
+    return x, a, y, a
 
 
-@VALUES
-def outputs_that_are_views_of_inputs():
-    def fn(x):
-        with rx.region("r"):
-            a = x.view(2, 4)
-            b = a.sin()
-        return a, b
-
-    return fn, (tensor(8),)
+@VALUES(lambda: (tensor(8),))
+def outputs_that_are_views_of_inputs(x):
+    with rx.region("r"):
+        a = x.view(2, 4)
+        b = a.sin()
+    return a, b
 
 
-@VALUES
-def tuples_and_dicts():
-    def fn(pair, options, *, scale):
-        x, y = pair
-        with rx.region("r"):
-            a = x * options["weight"] + y
-        return {"sum": a.sum() * scale, "parts": (a, [a.cos(), None]), "n": 3}
-
-    def call(pair, options):
-        return fn(pair, options, scale=2.0)
-
-    return call, ((tensor(8), tensor(8)), {"weight": tensor(8)})
+@VALUES(lambda: ((tensor(8), tensor(8)), {"weight": tensor(8)}))
+def tuples_and_dicts(pair, options, *, scale=2.0):
+    x, y = pair
+    with rx.region("r"):
+        a = x * options["weight"] + y
+    return {"sum": a.sum() * scale, "parts": (a, [a.cos(), None]), "n": 3}
 
 
 @dataclasses.dataclass
@@ -53,56 +41,45 @@ class Batch:
     name: str = "batch"
 
 
-@VALUES
-def dataclasses_in_and_out():
-    def fn(batch):
-        with rx.region("r"):
-            a = batch.x.tanh() * batch.label
-        return Batch(a.exp(), batch.label + 1, batch.name)
-
-    return fn, (Batch(tensor(8), torch.ones(8)),)
+@VALUES(lambda: (Batch(tensor(8), torch.ones(8)),))
+def dataclasses_in_and_out(batch):
+    with rx.region("r"):
+        a = batch.x.tanh() * batch.label
+    return Batch(a.exp(), batch.label + 1, batch.name)
 
 
-@VALUES
-def several_graphs():
-    def fn(x, y):
-        with rx.region("before"):
-            a = x * y + 1
-        print("a graph break")
-        with rx.region("after"):
-            return a.cos() * y
-
-    return fn, (tensor(8), tensor(8))
+@VALUES(lambda: (tensor(8), tensor(8)))
+def several_graphs(x, y):
+    with rx.region("before"):
+        a = x * y + 1
+    print("a graph break")
+    with rx.region("after"):
+        return a.cos() * y
 
 
-@VALUES
-def a_graph_break_in_a_callee():
-    def callee(x):
-        with rx.region("callee"):
-            x = x.sin() * 2
-        print("a graph break")
-        return x.cos()
-
-    def fn(x):
-        with rx.region("caller"):
-            x = x + 1
-        x = callee(x.exp())
-        return x * 3
-
-    return fn, (tensor(8),)
+def callee(x):
+    with rx.region("callee"):
+        x = x.sin() * 2
+    print("a graph break")
+    return x.cos()
 
 
-@VALUES
-def not_contiguous():
-    def fn(x, y):
-        with rx.region("r"):
-            a = x.sin() + y
-        return a.t() * 2
-
-    return fn, (torch.randn(8, 4).t().requires_grad_(), torch.randn(4, 16)[:, ::2].requires_grad_())
+@VALUES(lambda: (tensor(8),))
+def a_graph_break_in_a_callee(x):
+    with rx.region("caller"):
+        x = x + 1
+    x = callee(x.exp())
+    return x * 3
 
 
-@VALUES
+@VALUES(lambda: (torch.randn(8, 4).t().requires_grad_(), torch.randn(4, 16)[:, ::2].requires_grad_()))
+def not_contiguous(x, y):
+    with rx.region("r"):
+        a = x.sin() + y
+    return a.t() * 2
+
+
+@VALUES.made()
 def channels_last():
     net = nn.Conv2d(4, 4, 3, padding=1).to(memory_format=torch.channels_last)
 
@@ -114,141 +91,99 @@ def channels_last():
     return fn, (torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last).requires_grad_(),)
 
 
-@VALUES
-def zero_size():
-    def fn(x, y):
-        with rx.region("r"):
-            a = torch.cat([x, y]).sin() * 2
-        return a.sum(0)
-
-    return fn, (tensor(0, 4), tensor(3, 4))
+@VALUES(lambda: (tensor(0, 4), tensor(3, 4)))
+def zero_size(x, y):
+    with rx.region("r"):
+        a = torch.cat([x, y]).sin() * 2
+    return a.sum(0)
 
 
-@VALUES
-def nothing_but_zero_size():
-    def fn(x):
-        with rx.region("r"):
-            a = x.sin() * 2
-        return a, a.sum()
-
-    return fn, (tensor(0, 4),)
+@VALUES(lambda: (tensor(0, 4),))
+def nothing_but_zero_size(x):
+    with rx.region("r"):
+        a = x.sin() * 2
+    return a, a.sum()
 
 
-@VALUES
-def scalars():
-    def fn(x, factor, y):
-        with rx.region("r"):
-            a = x * factor + y
-        return a.square()
-
-    return fn, (tensor(), 2.5, tensor())
+@VALUES(lambda: (tensor(), 2.5, tensor()))
+def scalars(x, factor, y):
+    with rx.region("r"):
+        a = x * factor + y
+    return a.square()
 
 
-@VALUES
-def whole_numbers_and_truths():
-    def fn(x, mask):
-        with rx.region("r"):
-            a = torch.where(mask & (x > 1), x * 2, x // 3)
-        return a.sum(), a.argmax()
-
-    return fn, (torch.arange(8), torch.arange(8) % 2 == 0)
+@VALUES(lambda: (torch.arange(8), torch.arange(8) % 2 == 0))
+def whole_numbers_and_truths(x, mask):
+    with rx.region("r"):
+        a = torch.where(mask & (x > 1), x * 2, x // 3)
+    return a.sum(), a.argmax()
 
 
-@VALUES
-def complex_numbers():
-    def fn(x, y):
-        a = torch.complex(x, y)
-        with rx.region("r"):
-            b = a * a.conj() + 1
-        return torch.view_as_real(b * 2)
-
-    return fn, (tensor(8), tensor(8))
+@VALUES(lambda: (tensor(8), tensor(8)))
+def complex_numbers(x, y):
+    a = torch.complex(x, y)
+    with rx.region("r"):
+        b = a * a.conj() + 1
+    return torch.view_as_real(b * 2)
 
 
-@VALUES
-def low_precision():
-    def fn(x, w):
-        with rx.region("r"):
-            a = (x @ w).relu() * 0.5
-        return a.float().sum(0)
-
-    return fn, (torch.randn(4, 8, dtype=torch.bfloat16).requires_grad_(), torch.randn(8, 8, dtype=torch.bfloat16))
+@VALUES(lambda: (torch.randn(4, 8, dtype=torch.bfloat16).requires_grad_(), torch.randn(8, 8, dtype=torch.bfloat16)))
+def low_precision(x, w):
+    with rx.region("r"):
+        a = (x @ w).relu() * 0.5
+    return a.float().sum(0)
 
 
-@VALUES
-def constants_in_the_source():
-    table = [0.5, 1.5, 2.5, 3.5]
-
-    def fn(x):
-        with rx.region("r"):
-            a = x * torch.tensor(table)
-        return a + torch.arange(4)
-
-    return fn, (tensor(3, 4),)
+@VALUES(lambda: (tensor(3, 4),))
+def constants_in_the_source(x):
+    with rx.region("r"):
+        a = x * torch.tensor([0.5, 1.5, 2.5, 3.5])
+    return a + torch.arange(4)
 
 
-@VALUES
-def a_gradient_not_needed():
-    def fn(x, y):
-        with rx.region("r"):
-            a = x.sin() * y.cos()
-        return a.sum()
-
-    return fn, (tensor(8), tensor(8, grad=False))
+@VALUES(lambda: (tensor(8), tensor(8, grad=False)))
+def a_gradient_not_needed(x, y):
+    with rx.region("r"):
+        a = x.sin() * y.cos()
+    return a.sum()
 
 
-@VALUES(quick=True, dynamic=True)
-def dynamic_shapes():
-    def fn(x, y):
-        with rx.region("r"):
-            z = torch.cat([x, y]).sin() * 2
-        return z[1:].sum(0)
-
-    return fn, (tensor(5, 3), tensor(7, 3))
+@VALUES(lambda: (tensor(5, 3), tensor(7, 3)), quick=True, dynamic=True)
+def dynamic_shapes(x, y):
+    with rx.region("r"):
+        z = torch.cat([x, y]).sin() * 2
+    return z[1:].sum(0)
 
 
-@VALUES(dynamic=True)
-def dynamic_shapes_that_are_computed():
-    def fn(x):
-        n = x.shape[0]
-        with rx.region("r"):
-            a = x.view(n // 2, 2, -1).sum(1) / n
-        with rx.region("s"):
-            return a.repeat(2, 1) * x
-
-    return fn, (tensor(6, 3),)
+@VALUES(lambda: (tensor(6, 3),), dynamic=True)
+def dynamic_shapes_that_are_computed(x):
+    n = x.shape[0]
+    with rx.region("r"):
+        a = x.view(n // 2, 2, -1).sum(1) / n
+    with rx.region("s"):
+        return a.repeat(2, 1) * x
 
 
-@VALUES(dynamic=True)
-def dynamic_attention():
-    def fn(q, k, v):
-        with rx.region("r"):
-            scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
-        return scores @ v
-
-    return fn, tuple(tensor(2, 6, 8) for _ in range(3))
+@VALUES(lambda: tuple(tensor(2, 6, 8) for _ in range(3)), dynamic=True)
+def dynamic_attention(q, k, v):
+    with rx.region("r"):
+        scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)
+    return scores @ v
 
 
-@VALUES
-def sizes_known_when_run():
+@VALUES(lambda: (tensor(8), torch.tensor(3)))
+def sizes_known_when_run(x, count):
     """An item read from a tensor is a size that nobody knows beforehand: a graph break, and a region behind it."""
-
-    def fn(x, count):
-        with rx.region("before"):
-            x = x.sin() + 1
-        n = int(count.item())
-        with rx.region("after"):
-            return x * n
-
-    return fn, (tensor(8), torch.tensor(3))
+    with rx.region("before"):
+        x = x.sin() + 1
+    n = int(count.item())
+    with rx.region("after"):
+        return x * n
 
 
-@VALUES(dynamic=True)
-def sizes_that_come_out():
-    def fn(x):
-        with rx.region("r"):
-            n = x.shape[0] * 3 + 1
-            y = x.new_zeros(n) + n
-        return y.sin() * n, n, x * 2
-
-    return fn, (tensor(5, 4),)
+@VALUES(lambda: (tensor(5, 4),), dynamic=True)
+def sizes_that_come_out(x):
+    with rx.region("r"):
+        n = x.shape[0] * 3 + 1
+        y = x.new_zeros(n) + n
+    return y.sin() * n, n, x * 2
