@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,29 +72,32 @@ def panel(control: Control) -> Iterator[Panel]:
     panel.close()
 
 
-class BlockedWork:
-    """Stands in for ``benchmark`` and ``compile``: begins, tells, and goes on when the test says so."""
+class Blocked:
+    """Stands in for a method of an exploration: begins, tells, and goes on when the test says so, or once cancelled.
 
-    def __init__(self) -> None:
-        self.begun = threading.Event()
-        self.go_on = threading.Event()
+    It ends with ``then``, or at once with ``error``.
+    """
+
+    def __init__(self, then: Callable[..., Any] | None = None, error: BaseException | None = None) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
         self.calls: list[tuple[Any, ...]] = []
-        self.error: BaseException | None = None
+        self._then, self._error = then, error
 
-    def __call__(self, *arguments: Any, run: Run) -> None:
+    def __call__(self, *arguments: Any, **given: Any) -> Any:
+        run = given.get("run", Run())
         self.calls.append((*arguments, torch.is_grad_enabled()))
         run.progress("compiling mm", 0.5)
         self.begun.set()
-        while not self.go_on.wait(0.005):
-            if run.cancelled():
-                return
-        if self.error is not None:
-            raise self.error
+        if self._error is not None:
+            raise self._error
+        while not (self.go_on.wait(0.005) or run.cancelled()):
+            pass
+        return None if self._then is None else self._then(*arguments, **given)
 
 
 @pytest.fixture
-def blocked_work(exploration: Exploration) -> Iterator[BlockedWork]:
-    work = BlockedWork()
-    exploration.benchmark = exploration.compile = work  # type: ignore[method-assign,assignment]
+def blocked_work(exploration: Exploration) -> Iterator[Blocked]:
+    work = Blocked()
+    exploration.benchmark = exploration.compile = work  # type: ignore[method-assign]
     yield work
     work.go_on.set()

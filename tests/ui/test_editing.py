@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import pytest
+import torch
+from torch import nn
 
-from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.partition import Preview
-from regional_explorer.record.plan import Plan
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import words
-from regional_explorer.ui.control import Control
-from regional_explorer.ui.jobs import Latest
+from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import Panel
-from tests.ui.conftest import elements, text, type_in
+from tests.ui.conftest import Blocked, elements, text, type_in
 
 
 def pick(panel: Panel, *names: str) -> None:
@@ -169,27 +166,12 @@ def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, explorat
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
 
 
-class BlockedPreview:
-    """Stands in for ``preview``: waits until the test lets it go on, then raises ``error`` if there is one."""
-
-    def __init__(self, exploration: Exploration) -> None:
-        self.go_on = threading.Event()
-        self.error: Exception | None = None
-        self._preview = exploration.preview
-
-    def __call__(self, plan: Plan) -> Preview:
-        assert self.go_on.wait(30)
-        if self.error is not None:
-            raise self.error
-        return self._preview(plan)
-
-
 def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: Exploration) -> None:
     type_in(panel, "kind", "ops")
     type_in(panel, "pattern", "aten.sum*")
     assert "Region sum would give" in preview(panel)
     assert panel.graph.marked
-    blocked = exploration.preview = BlockedPreview(exploration)  # type: ignore[method-assign]
+    blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
     assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
     type_in(panel, "pattern", "aten.relu*")
@@ -201,9 +183,7 @@ def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: 
 
 
 def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
-    broken = exploration.preview = BlockedPreview(exploration)  # type: ignore[method-assign]
-    broken.error = ZeroDivisionError("no luck")
-    broken.go_on.set()
+    exploration.preview = Blocked(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
     type_in(panel, "kind", "ops")
     type_in(panel, "pattern", "aten.sum*")
     assert preview(panel) == "ZeroDivisionError: no luck"
@@ -218,46 +198,37 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
     assert preview(panel) == ""  # a region is selected, as a whole
 
 
-def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
-    latest, go_on, done = Latest(0.0), threading.Event(), []
-
-    def hold(_outdated: threading.Event) -> None:
-        go_on.wait(60)
-        done.append("hold")
-
-    def work(name: str) -> Callable[[threading.Event], None]:
-        return lambda _outdated: done.append(name)
-
-    latest.submit(hold)
-    for name in ("one", "two", "three"):
-        latest.submit(work(name))
-    go_on.set()
-    assert latest.wait(60)
-    assert done[-1] == "three"
-    assert {"one", "two"}.isdisjoint(done)
+def test_selecting_nodes_switches_to_selection(panel: Panel, control: Control) -> None:
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "aten.s")
+    panel.press("pick", "act")  # a region's row: nothing new to mark
+    assert control.state.mark.kind == "ops"
+    panel.graph.select(["0/forward:relu"])
+    assert (control.state.mark.kind, control.state.mark.pattern) == ("selection", "")
+    panel.graph.select([])
+    assert control.state.mark.kind == "selection"
 
 
-def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
-    latest, begun = Latest(3600.0), list[threading.Event]()
-    for _ in range(2):
-        latest.submit(begun.append)
-    latest.cancel()
-    assert latest.wait(60)
-    assert begun == []
+def test_what_a_pattern_matches_is_lit_while_it_is_typed(panel: Panel, control: Control) -> None:
+    type_in(panel, "kind", "ops")
+    type_in(panel, "pattern", "sum")
+    control.previews.wait(10)
+    assert "0/forward:sum_1" in panel.graph.marked
+    type_in(panel, "pattern", "summ")
+    control.previews.wait(10)
+    assert panel.graph.marked == []
+    assert "matches no operation" in text(panel, "preview")
+    panel.press("mark")
+    assert "matches no operation" in text(panel, "marking")
+    assert panel.part("preview") == []  # it is told once
+    type_in(panel, "pattern", "sum")
+    assert "matches no operation" not in text(panel, "marking")
 
 
-def test_what_is_overtaken_while_it_runs_knows() -> None:
-    latest, begun, go_on = Latest(0.0), threading.Event(), threading.Event()
-    knows: list[bool] = []
-
-    def work(outdated: threading.Event) -> None:
-        begun.set()
-        go_on.wait(5)
-        knows.append(outdated.is_set())
-
-    latest.submit(work)
-    assert begun.wait(5)
-    latest.cancel()
-    go_on.set()
-    assert latest.wait(60)
-    assert knows == [True]
+def test_globs_over_equal_layers_are_suggested_first() -> None:
+    layers = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
+    net = nn.Sequential(*layers, nn.Linear(4, 2))
+    ex = explore(net, (torch.ones(2, 4),), grad=False)
+    found = suggestions(control_of(ex).session)["modules"]
+    ex.close()
+    assert found == ["*", "*.*", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]

@@ -11,6 +11,7 @@ from regional_explorer.picture.records import picture
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+from regional_explorer.style.element import words
 from regional_explorer.ui.state import Sort
 from regional_explorer.ui.tables import ordered, region_table
 from tests.render import sessions
@@ -25,10 +26,6 @@ def measured() -> Session:
         for cut in base.partitions
     )
     return replace(base, partition_timings=timings)
-
-
-def words(part: object) -> str:
-    return part if isinstance(part, str) else " ".join(map(words, part[2:])) if isinstance(part, list) else ""
 
 
 def test_a_row_shows_times_speedup_and_numerics(measured: Session) -> None:

@@ -24,7 +24,7 @@ from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import traceback
 from regional_explorer.ui.state import PanelState
-from tests.ui.conftest import BlockedWork, button, elements, enabled, make, text, type_in
+from tests.ui.conftest import Blocked, button, elements, enabled, make, text, type_in
 
 
 def alert(panel: Panel) -> str:
@@ -151,10 +151,9 @@ def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
     [(KeyboardInterrupt(), INTERRUPTED_NOTE), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
 )
 def test_whatever_ends_the_work_the_panel_is_free_again(
-    panel: Panel, blocked_work: BlockedWork, error: BaseException, message: str
+    panel: Panel, exploration: Exploration, error: BaseException, message: str
 ) -> None:
-    blocked_work.error = error
-    blocked_work.go_on.set()
+    exploration.benchmark = Blocked(error=error)  # type: ignore[method-assign]
     panel.press("measure")
     assert panel.control.jobs.wait(10)
     assert not panel.control.state.busy
@@ -178,7 +177,7 @@ def test_functions_and_operators_are_suggested(control: Control) -> None:
 # ---------------------------------------------------------------------------------------------------------------- work
 
 
-def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
+def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     type_in(panel, "variant", value=False, of="full")
     type_in(panel, "budget", "2.5")
     panel.press("measure")
@@ -196,7 +195,7 @@ def test_the_primary_button_measures_what_was_chosen(panel: Panel, control: Cont
     assert enabled(panel, "tools", "measure")
 
 
-def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
+def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     panel.press("compile")
     assert blocked_work.begun.wait(10)
     panel.press("cancel")
@@ -209,7 +208,7 @@ def test_cancel_ends_the_work_and_says_so(panel: Panel, control: Control, blocke
     assert CANCELLED_NOTE not in text(panel, "progress")
 
 
-def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
+def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     panel.press("measure")
     assert blocked_work.begun.wait(10)
     panel.press("compile")  # as another front end may, before it hears that work began
@@ -230,10 +229,9 @@ def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: Blocked
     ],
 )
 def test_an_error_of_the_work_is_shown(
-    panel: Panel, control: Control, blocked_work: BlockedWork, error: Exception, message: str, traced: bool
+    panel: Panel, control: Control, error: Exception, message: str, traced: bool
 ) -> None:
-    blocked_work.error = error
-    blocked_work.go_on.set()
+    control.exploration.benchmark = Blocked(error=error)  # type: ignore[method-assign]
     panel.press("measure")
     assert control.jobs.wait(10)
     assert message in alert(panel)
@@ -312,7 +310,7 @@ def interrupted_reading() -> None:
 
 
 def test_a_job_whose_results_cannot_be_read_ends_with_the_error(
-    panel: Panel, control: Control, blocked_work: BlockedWork, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "read_exploration", broken_reading)
     blocked_work.go_on.set()
@@ -332,7 +330,7 @@ def test_a_second_interrupt_while_the_results_are_read_ends_the_job(
     assert control.state.note == INTERRUPTED_NOTE
 
 
-def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked_work: BlockedWork) -> None:
+def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked_work: Blocked) -> None:
     def broken_listener(_control: Control) -> None:
         raise ZeroDivisionError
 
@@ -347,7 +345,7 @@ def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked
 
 
 def test_a_job_without_a_thread_is_not_begun(
-    panel: Panel, control: Control, blocked_work: BlockedWork, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
 
@@ -410,7 +408,7 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
     assert control.exploration.plan["mm"].enabled
 
 
-def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, blocked_work: BlockedWork) -> None:
+def test_two_explorations_do_not_touch_each_other(panel: Panel, control: Control, blocked_work: Blocked) -> None:
     second = make()
     other = Panel(control_of(second))
     panel.press("measure")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from tests.engine.upstream import BEFORE_2_15
-from tests.ui.conftest import elements, enabled, small, text, type_in
+from tests.ui.conftest import Blocked, elements, enabled, small, text, type_in
 
 
 @pytest.fixture
@@ -38,21 +37,6 @@ def shown(panel: Panel) -> str:
 def choose(panel: Panel, shapes: str) -> None:
     type_in(panel, "shapes", shapes)
     assert panel.control.jobs.wait(60)
-
-
-class SlowRetrace:
-    """Stands in for ``retrace``: waits until the test lets it go on, then raises ``error`` if there is one."""
-
-    def __init__(self, exploration: Exploration) -> None:
-        self.go_on = threading.Event()
-        self.error: Exception | None = None
-        self._retrace = exploration.retrace
-
-    def __call__(self, **given: Any) -> None:
-        assert self.go_on.wait(30)
-        if self.error is not None:
-            raise self.error
-        self._retrace(**given)
 
 
 @pytest.mark.parametrize(("dynamic", "word"), [(True, "dynamic"), (False, "static"), (None, "automatic")])
@@ -81,7 +65,7 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, cont
 
 
 def test_it_is_a_job_whose_field_shows_what_was_chosen(panel: Panel, exploration: Exploration) -> None:
-    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
+    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
     type_in(panel, "shapes", "dynamic")
     assert "Trace again" in text(panel, "progress")
     assert shown(panel) == "dynamic"
@@ -96,9 +80,8 @@ def test_it_is_a_job_whose_field_shows_what_was_chosen(panel: Panel, exploration
 
 
 def test_a_failure_is_told_once_and_the_field_goes_back(panel: Panel, exploration: Exploration) -> None:
-    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
-    slow.error = CaptureError(RefusalCode.TRACE_FAILED, "It cannot be traced like that.")
-    slow.go_on.set()
+    error = CaptureError(RefusalCode.TRACE_FAILED, "It cannot be traced like that.")
+    exploration.retrace = Blocked(error=error)  # type: ignore[method-assign]
     session = panel.control.session
     choose(panel, "dynamic")
     assert text(panel, "problem").count("It cannot be traced like that.") == 1
@@ -107,7 +90,7 @@ def test_a_failure_is_told_once_and_the_field_goes_back(panel: Panel, exploratio
 
 
 def test_cancel_leaves_the_trace(panel: Panel, exploration: Exploration) -> None:
-    slow = exploration.retrace = SlowRetrace(exploration)  # type: ignore[method-assign,assignment]
+    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
     type_in(panel, "shapes", "dynamic")
     panel.press("cancel")
     slow.go_on.set()

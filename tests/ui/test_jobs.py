@@ -1,0 +1,428 @@
+"""Threads of the panel: what a job carries to its thread, what runs on the main one, interrupts, closed pages."""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+import torch
+
+from regional_explorer.capture.undo import silent
+from regional_explorer.errors import BusyError
+from regional_explorer.exploration.exploration import explore
+from regional_explorer.ui import jobs
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.jobs import (
+    ABANDONED_NOTE,
+    INTERRUPTED_NOTE,
+    Heartbeat,
+    JobInterrupts,
+    Latest,
+    MainThread,
+    ThreadModes,
+)
+from regional_explorer.ui.panel import Panel
+from tests.ui.conftest import Blocked, make, text
+from tests.ui.main_loop import MainLoop
+
+MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
+
+
+def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    thread = threading.Thread(target=modes.run, args=(lambda: found.append(read_modes()),))
+    thread.start()
+    thread.join(10)
+    return found[0]
+
+
+def test_modes_are_those_of_the_making_not_of_now() -> None:
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        modes = ThreadModes.current()
+
+    def read_modes() -> tuple[bool, bool, torch.dtype, bool]:
+        cpu = "cpu"
+        return (
+            torch.is_grad_enabled(),
+            torch.is_autocast_enabled(cpu),
+            torch.get_autocast_dtype(cpu),
+            torch.is_inference_mode_enabled(),
+        )
+
+    assert seen_on_a_thread(modes, read_modes) == (False, True, torch.bfloat16, False)
+    assert seen_on_a_thread(ThreadModes.current(), read_modes)[:2] == (True, False)
+    assert torch.is_grad_enabled()
+
+
+def test_inference_mode_and_default_device_are_carried() -> None:
+    with torch.inference_mode(), torch.device("meta"):
+        modes = ThreadModes.current()
+    assert seen_on_a_thread(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
+        True,
+        "meta",
+    )
+    assert torch.ones(1).device.type == "cpu"
+
+
+def test_the_context_is_a_copy_of_the_makers() -> None:
+    token = MARK.set("the maker's")
+    modes = ThreadModes.current()
+    MARK.reset(token)
+    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
+    assert seen_on_a_thread(modes, lambda: MARK.set("changed") and MARK.get()) == "changed"
+    assert seen_on_a_thread(modes, MARK.get) == "the maker's"
+    assert MARK.get() == "nobody's"
+
+
+def test_settings_of_inductor_are_carried() -> None:
+    import torch._inductor.config as inductor
+    from torch.utils import _config_module
+
+    if not hasattr(_config_module, "ContextVar"):
+        pytest.skip("in torch 2.11 a setting is that of the process, for all threads alike")
+    with inductor.patch(max_fusion_size=3):
+        modes = ThreadModes.current()
+    assert seen_on_a_thread(modes, lambda: inductor.max_fusion_size) == 3
+    assert inductor.max_fusion_size != 3
+
+
+# ------------------------------------------------------------------------------------------------------ the main thread
+
+
+def never() -> bool:
+    return False
+
+
+class Other:
+    """A thread that asks for ``work`` to be done at a place, and what became of it."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001 - what it is, is what the tests ask
+            self.error = error
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+
+def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
+    loop = MainLoop()
+    executor = MainThread(loop, never)
+    threads: list[threading.Thread] = []
+
+    def request() -> None:
+        threads.append(executor.run_timed(threading.current_thread))
+        threads.append(executor.run_untimed(threading.current_thread))
+
+    loop.run_until(Other(request).done)
+    timed, run_untimed = threads
+    assert timed is threading.main_thread()
+    assert not run_untimed.is_alive()
+    assert executor.run_timed(threading.current_thread) is threading.main_thread()  # asked there, nobody waits
+
+
+def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
+    loop = MainLoop()
+    executor = MainThread(loop, never)
+
+    def modes() -> tuple[bool, bool, torch.device]:
+        return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_device()
+
+    def request() -> list[object]:
+        with torch.no_grad():
+            return [executor.run_timed(modes), executor.run_untimed(modes)]
+
+    with torch.device("meta"), torch.autocast("cpu"):
+        mine = modes()
+        other = Other(request)
+        loop.run_until(other.done)
+        assert modes() == mine == (True, True, torch.device("meta"))
+    assert other.result == [(False, False, torch.device("cpu"))] * 2
+    torch.set_default_device("meta")
+    assert torch.get_default_device() == torch.device("meta")
+    torch.set_default_device(None)
+    assert torch.get_default_device() == torch.device("cpu"), "as if nothing had been set before"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
+    loop = MainLoop()
+
+    def work() -> None:
+        raise error
+
+    other = Other(lambda: MainThread(loop, never).run_timed(work))
+    loop.run_until(other.done)
+    assert other.error is error
+
+
+def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
+    loop, cancelled, done = MainLoop(), threading.Event(), []
+    other = Other(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
+    cancelled.set()
+    other._thread.join(10)
+    assert isinstance(other.error, CancelledError)
+    loop.run_until(loop._asked.empty)
+    assert done == []  # its turn comes, and it is no longer wanted
+
+
+def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    loop = MainLoop()
+    executor = MainThread(loop, never)
+
+    def request() -> None:
+        with silent():
+            executor.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
+            executor.run_untimed(lambda: print("aside"))  # noqa: T201
+            print("asked")  # noqa: T201
+
+    other = Other(request)
+    loop.add_callback(lambda: print("a cell"))  # noqa: T201
+    loop.run_until(other.done)
+    assert other.error is None
+    assert capsys.readouterr().out == "a cell\n"
+
+
+def test_the_button_times_on_the_main_thread() -> None:
+    seen: dict[str, int] = {}
+
+    def work(x: torch.Tensor) -> torch.Tensor:
+        name = threading.current_thread().name
+        seen[name] = seen.get(name, 0) + 1
+        return x.sin()
+
+    # Nothing to trace: a function that Dynamo leaves alone is called as it is.
+    exploration = explore(torch.sin, (torch.randn(8),), grad=False)
+    exploration.live.call.fn = work
+    panel, loop = Panel(control_of(exploration)), MainLoop()
+    panel.control.main_loop = lambda: loop
+    for name in ("aot_eager", "regional", "full"):
+        panel.press("variant", name, value=False)
+    panel.press("budget", value="0.2")
+    panel.press("measure")
+    loop.run_until(lambda: panel.control.jobs.wait(0.0))
+    assert panel.control.state.problem is None
+    assert seen["MainThread"] > 50
+    assert all(name in ("MainThread", "regional_explorer untimed") for name in seen)
+    panel.close()
+    exploration.close()
+
+
+def test_cells_between_two_rounds_of_a_button_cannot_change_what_is_measured() -> None:
+    exploration = make()
+    plan = exploration.plan
+    panel, loop = Panel(control_of(exploration)), MainLoop()
+    panel.control.main_loop = lambda: loop
+    for name in ("aot_eager", "regional", "full"):
+        panel.press("variant", name, value=False)
+    panel.press("budget", value="60")
+    panel.press("measure")
+    loop.run_until(lambda: "round" in text(panel, "progress"))
+    cells: list[Callable[[], object]] = [
+        lambda: exploration.configure("mm", max_fusion_size=16),
+        exploration.compile,
+        lambda: exploration.benchmark(("eager",), 0.05),
+    ]
+    for cell in cells:
+        with pytest.raises(BusyError, match="wait for it, or cancel it where it was started"):
+            cell()
+    panel.press("cancel")
+    loop.run_until(lambda: panel.control.jobs.wait(0.0))
+    assert exploration.plan == plan
+    assert panel.control.state.problem is None
+    assert set(exploration.timings.variant) == {"eager"}
+    assert exploration.configure("mm", max_fusion_size=16).plan != plan
+    panel.close()
+    exploration.close()
+
+
+# ----------------------------------------------------------------------------------------------------------- interrupts
+
+
+class Steps:
+    """A loop of the main thread that does what it was asked when the test says so, whatever the delay."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[], object]] = []
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        self.asked.append(callback)
+
+    def call_later(self, _delay_s: float, callback: Callable[[], object]) -> None:
+        self.asked.append(callback)
+
+    def run(self, times: int = 1) -> None:
+        for _ in range(times):
+            asked, self.asked = self.asked, []
+            for callback in asked:
+                callback()
+
+
+def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
+    loop, calls = Steps(), []
+    before = signal.getsignal(signal.SIGINT)
+    interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
+    interrupts.start()
+    loop.run()
+    signal.raise_signal(signal.SIGINT)
+    assert calls == ["stop"]
+    loop.run()
+    signal.raise_signal(signal.SIGINT)
+    loop.run()
+    assert calls == ["stop", "notify"]
+    interrupts.stop()
+    loop.run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_job_that_ended_before_the_main_thread_was_free_leaves_the_signal() -> None:
+    loop = Steps()
+    before = signal.getsignal(signal.SIGINT)
+    interrupts = JobInterrupts(loop, lambda: None, lambda: None)
+    interrupts.start()
+    interrupts.stop()
+    loop.run()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_cancels_the_job_of_a_button(panel: Panel, blocked_work: Blocked) -> None:
+    loop = MainLoop()
+    panel.control.main_loop = lambda: loop
+    panel.press("measure")
+    loop.run_until(blocked_work.begun.is_set)
+    threading.Timer(0.2, lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)).start()
+    loop.run_until(lambda: not panel.control.state.busy)
+    assert panel.control.state.note == INTERRUPTED_NOTE
+
+
+# --------------------------------------------------------------------------------------------------------- closed pages
+
+
+class Beats(Steps):
+    """A heartbeat whose time passes as the test says; each step is a beat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heartbeat, self.lost = Heartbeat(), 0
+        self.heartbeat.start(self, self.on_lost)
+        self.run()
+
+    def on_lost(self) -> None:
+        self.lost += 1
+
+
+def test_a_page_that_replies_counts_as_open() -> None:
+    beats = Beats()
+    beats.heartbeat.pings.append(beats.heartbeat.on_reply)
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
+    beats.heartbeat.pings.clear()  # the page is closed
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 1
+    assert beats.asked == []
+
+
+def test_a_page_that_never_replied_is_ignored() -> None:
+    beats = Beats()
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
+
+
+def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
+    beats = Beats()
+    beats.heartbeat.on_reply()
+    beats.run(jobs.MAX_UNANSWERED)
+    beats.heartbeat.start(beats, beats.on_lost)
+    beats.run()
+    assert len(beats.asked) == 1, "the beats of the job before have ended"
+    beats.run(jobs.MAX_UNANSWERED)
+    assert beats.lost == 0
+    beats.heartbeat.stop()
+    beats.run(2)
+    assert (beats.lost, beats.asked) == (0, [])
+
+
+def test_a_cell_that_ran_resets_the_count_of_missing_replies() -> None:
+    beats = Beats()
+    beats.heartbeat.on_reply()
+    for _ in range(2 * jobs.MAX_UNANSWERED):
+        beats.heartbeat.reset()
+        beats.run()
+    assert beats.lost == 0
+    beats.run(jobs.MAX_UNANSWERED)
+    assert beats.lost == 1
+
+
+def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "INTERVAL_S", 0.01)
+    loop, sent = MainLoop(), list[object]()
+    panel.control.main_loop = lambda: loop
+    panel.send = sent.append  # the page, as far as it matters here
+    panel.press("here")
+    panel.press("measure")
+    loop.run_until(lambda: not panel.control.state.busy)
+    assert len(sent) == jobs.MAX_UNANSWERED
+    assert panel.control.state.note == ABANDONED_NOTE
+    panel.close()
+    assert panel.control.heartbeat.pings == []
+
+
+# ------------------------------------------------------------------------------------------------------ the latest wins
+
+
+def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
+    latest, go_on, done = Latest(0.0), threading.Event(), []
+
+    def hold(_outdated: threading.Event) -> None:
+        go_on.wait(60)
+        done.append("hold")
+
+    def work(name: str) -> Callable[[threading.Event], None]:
+        return lambda _outdated: done.append(name)
+
+    latest.submit(hold)
+    for name in ("one", "two", "three"):
+        latest.submit(work(name))
+    go_on.set()
+    assert latest.wait(60)
+    assert done[-1] == "three"
+    assert {"one", "two"}.isdisjoint(done)
+
+
+def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
+    latest, begun = Latest(3600.0), list[threading.Event]()
+    for _ in range(2):
+        latest.submit(begun.append)
+    latest.cancel()
+    assert latest.wait(60)
+    assert begun == []
+
+
+def test_what_is_overtaken_while_it_runs_knows() -> None:
+    latest, begun, go_on = Latest(0.0), threading.Event(), threading.Event()
+    knows: list[bool] = []
+
+    def work(outdated: threading.Event) -> None:
+        begun.set()
+        go_on.wait(5)
+        knows.append(outdated.is_set())
+
+    latest.submit(work)
+    assert begun.wait(5)
+    latest.cancel()
+    go_on.set()
+    assert latest.wait(60)
+    assert knows == [True]
