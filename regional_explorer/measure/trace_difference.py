@@ -7,7 +7,7 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,12 +19,11 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.measure.numerics import Reference, compare, in_words, run_once
 from regional_explorer.measure.rounding import Arithmetic, far
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import GraphKind, Node
+from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import BoxedCall, draws_random
 
-_DIGEST_PRODUCTS = 3
 _NUMPY = "NumPy's generator"
 _GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
 
@@ -33,8 +32,9 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
     """Return the diagnostic of a trace that differs from eager; ``wrong`` are the tensors that differ."""
     in_gradients_alone = all(row.tensor.startswith("grad ") for row in wrong)
     difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
+    graph, node, why = difference or (None, None, "")
     same_under_dynamo = _same_under_dynamo(capture, reference)
-    location = "" if difference is None else f" They part at {difference.graph}:{difference.node}{difference.why}."
+    location = "" if difference is None else f" They part at {graph}:{node}{why}."
     blame = (
         " The same under torch.compile(backend='eager')."
         if same_under_dynamo
@@ -46,34 +46,25 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         "Every variant is compared with eager alone. Look for what does something else while it is traced: a branch on "
         "torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere."
     )
-    if difference is not None and _NUMPY in difference.why:
+    if _NUMPY in why:
         remedy = (
             "Dynamo draws NumPy's random numbers from torch's generator. Set "
             "torch._dynamo.config.use_numpy_random_stream = True before rx.explore, which leaves them to NumPy in a "
             "graph break (so draw them outside of marked blocks), or draw them before the call and pass them to it."
         )
-    source = difference.record.source if difference is not None and difference.record is not None else None
+    records = {graph.id: graph.by_name() for graph in capture.graphs}
+    record = records.get(graph or "", {}).get(node or "")
     return Diagnostic(
         DiagnosticCode.TRACE_DIFFERS,
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{location}{blame}",
         Severity.ERROR,
-        graph=None if difference is None else difference.graph,
-        nodes=() if difference is None else (difference.node,),
-        where=() if source is None else (source,),
+        graph=graph,
+        nodes=() if node is None else (node,),
+        where=() if record is None or record.source is None else (record.source,),
         upstream="the same, without a warning: whatever compiles this trace gives these values.",
         remedy=remedy,
     )
-
-
-@dataclass(frozen=True)
-class FirstDifference:
-    """The first node where the trace differs from eager; ``why`` is the reason, if it is known."""
-
-    graph: str
-    node: str
-    record: Node | None
-    why: str = ""
 
 
 def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
@@ -90,26 +81,22 @@ def _same_under_dynamo(capture: Capture, reference: Reference) -> bool | None:
 # --------------------------------------------------------------------------------------------------- what was computed
 
 
-@dataclass(frozen=True)
-class _Digest:
-    """A tensor in a few figures: shape, dtype, norm, and products with fixed random signs."""
+class _Digest(NamedTuple):
+    """A tensor in a few figures: shape, dtype, norm, and its product with fixed random numbers."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     norm: float
-    products: tuple[float, ...]
+    product: float
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Digest:
         real = tensor.detach()
         real = torch.view_as_real(real.resolve_conj()) if real.is_complex() else real
         flat = real.to(torch.float64).reshape(-1).cpu().nan_to_num(nan=1.0, posinf=2.0, neginf=3.0)
-        signs = torch.Generator("cpu").manual_seed(flat.numel())
-        products = (
-            float(flat @ (torch.randint(0, 2, flat.shape, generator=signs, dtype=torch.float64, device="cpu") * 2 - 1))
-            for _ in range(_DIGEST_PRODUCTS)
-        )
-        return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), tuple(products))
+        generator = torch.Generator("cpu").manual_seed(flat.numel())
+        weights = torch.randn(flat.shape, generator=generator, dtype=torch.float64, device="cpu")
+        return cls(tuple(tensor.shape), tensor.dtype, float(flat.norm()), float(flat @ weights))
 
     def like(self, other: _Digest, arithmetic: Arithmetic) -> bool:
         """Return whether two tensors are equal up to rounding."""
@@ -117,8 +104,7 @@ class _Digest:
             return False
         floating = self.dtype.is_floating_point or self.dtype.is_complex
         allowed = far(self.dtype, arithmetic, 0.0).relative * max(self.norm, other.norm) if floating else 0.0
-        pairs = zip((self.norm, *self.products), (other.norm, *other.products), strict=True)
-        return all(abs(left - right) <= allowed for left, right in pairs)
+        return abs(self.norm - other.norm) <= allowed and abs(self.product - other.product) <= allowed
 
 
 def _digests(value: Any) -> list[_Digest]:
@@ -206,7 +192,8 @@ def _recording_implementation(runs: list[_GraphRun], live: LiveGraph) -> BoxedCa
 # -------------------------------------------------------------------------------------------------- where the two part
 
 
-def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> FirstDifference | None:
+def _first_difference(capture: Capture, reference: Reference, *, gradients_alone: bool) -> tuple[str, str, str] | None:
+    """Return the graph and the name of the first node that differs from eager, and why if that is known."""
     call = capture.call
     try:
         eager = _EagerRecorder()
@@ -220,23 +207,18 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
             call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
-    records = {graph.id: graph.by_name() for graph in capture.graphs}
-
-    def difference_at(run: _GraphRun, node: fx.Node, why: str = "") -> FirstDifference:
-        return FirstDifference(run.live.id, node.name, records.get(run.live.id, {}).get(node.name), why)
-
     if (draw := _first_differing_draw(eager, runs, drawn_generators)) is not None:
-        return difference_at(*draw)
+        return draw
     backward = [run for run in runs if run.live.kind is GraphKind.BACKWARD]
     for run in [*backward, *runs] if gradients_alone else runs:
         if (node := _first_differing_value(run, eager, reference.arithmetic)) is not None:
-            return difference_at(run, node)
+            return run.live.id, node.name, ""
     return None
 
 
 def _first_differing_draw(
     eager: _EagerRecorder, runs: Sequence[_GraphRun], drawn: Sequence[str]
-) -> tuple[_GraphRun, fx.Node, str] | None:
+) -> tuple[str, str, str] | None:
     """Return the first node that draws random numbers in a state of the generators in which eager never draws.
 
     ``drawn`` are the generators that eager draws from.
@@ -252,7 +234,7 @@ def _first_differing_draw(
                 reason = f"the state of {names} is not one in which eager draws"
             else:
                 reason = f"eager draws only from {' and '.join(drawn)}" if drawn else "eager draws no random numbers"
-            return run, node, f", where the random states differ: {reason}"
+            return run.live.id, node.name, f", where the random states differ: {reason}"
     return None
 
 
