@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
@@ -27,7 +26,7 @@ from regional_explorer.tables.plan import partitions_table
 from regional_explorer.tables.results import numerics_table, regions_table, timings_table
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import Latest
-from regional_explorer.ui.state import IMPORT_RX, PanelState
+from regional_explorer.ui.state import IMPORT_RX
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -41,7 +40,7 @@ class TerminalDisplay:
         self._exploration = exploration
         self._measured = False
 
-    def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
+    def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
         """Do nothing: there is no panel."""
 
     def begin(self) -> None:
@@ -120,15 +119,10 @@ class NotebookDisplay:
         self._picture_inputs: Any = None
         self._picture = ""
 
-    def set_benchmark(self, variants: Sequence[str], budget_s: float | None) -> None:
-        """Set what the panel's next benchmark compares, and its seconds; without variants, or None, it is as before."""
-        names = tuple(checked_variants(variants))
-
-        def change(state: PanelState) -> PanelState:
-            state = replace(state, variants=names) if variants else state
-            return state if budget_s is None else replace(state, budget_s=budget_s)
-
-        self._control.update(change)
+    def set_benchmark(self, variants: Sequence[str], budget_s: float) -> None:
+        """Set what the panel's next benchmark compares, and its seconds; without variants they are as before."""
+        names = tuple(checked_variants(variants)) if variants else self._control.state.variants
+        self._control.set(variants=names, budget_s=budget_s)
 
     def begin(self) -> None:
         """Show what was captured."""

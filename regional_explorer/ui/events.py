@@ -57,19 +57,9 @@ class Event:
         return self.value if isinstance(self.value, str) else ""
 
 
-def as_sent(_control: Control, of: str) -> str:
-    """Return ``of`` itself: nothing depends on it."""
-    return of
-
-
 def among(names: Container[str]) -> Callable[[Control, str], str | None]:
     """Return a function that returns what an event is about, None unless it is one of ``names``."""
     return lambda _control, of: of if of in names else None
-
-
-def anything(_value: object) -> bool:
-    """Return True: a button sends no value."""
-    return True
 
 
 def is_text(value: object) -> bool:
@@ -87,11 +77,6 @@ def is_choice(names: Container[str]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and value in names
 
 
-def always(_control: Control) -> bool:
-    """Return True."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class EventKind:
     """One kind of event.
@@ -103,9 +88,9 @@ class EventKind:
     """
 
     handle: Callable[[Control, Event], None]
-    about: Callable[[Control, str], str | None] = as_sent
-    value: Callable[[object], bool] = anything
-    when: Callable[[Control], bool] = always
+    about: Callable[[Control, str], str | None] = lambda _control, of: of
+    value: Callable[[object], bool] = lambda _value: True
+    when: Callable[[Control], bool] = lambda _control: True
 
 
 def handle(control: Control, event: Event) -> None:
@@ -128,15 +113,9 @@ def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
 
 
 JOBS: Mapping[str, tuple[str, Work]] = {
-    "measure": (
-        "Compile & measure",
-        lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run),
-    ),
+    "measure": ("Compile & measure", lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run)),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
-    "profile": (
-        "Profile",
-        lambda ex, state, run: ex.profile(state.budget_s, run=run),
-    ),
+    "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
 }
 """The jobs by the event that starts them: what they are called, and what they do."""
@@ -166,11 +145,7 @@ def _trace_again(control: Control, shapes: str) -> None:
     """Start a job that traces the call again with these ``shapes``, unless it was traced with them."""
     if shapes == control.session.shapes:
         return
-    control.jobs.start(
-        "Trace again",
-        lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], run=run),
-        shapes=shapes,
-    )
+    control.jobs.start("Trace again", lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], run=run), shapes=shapes)
 
 
 def _choose_target(control: Control, event: Event) -> None:
@@ -280,13 +255,12 @@ def _unset_value(control: Control, event: Event) -> None:
 
 def _choose_direction(control: Control, event: Event) -> None:
     """Show the config of the chosen direction; choosing both copies the forward's config to the backward."""
-    name, _ = _opened_config(control)
+    region = control.state.plan[control.state.opened or ""]
     direction = None if event.text == BOTH_WAYS else Direction(event.text)
-    region = control.state.plan[name]
     control.set(direction=direction)
     if direction is None and region.backward_config is not None:
         config = config_of(region, Direction.FORWARD)
-        control.edit(lambda ex: ex.reset(name).configure(name, config))
+        control.edit(lambda ex: ex.reset(region.name).configure(region.name, config))
 
 
 def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
@@ -311,7 +285,7 @@ def _pick_row(control: Control, event: Event) -> None:
     names = [name]
     if event.shift:
         order = [summary.region.name for summary in ordered(control.summaries, state.sort)]
-        first = state.picked[0] if state.picked else name
+        first = state.picked[0] if state.picked and state.picked[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
     elif event.ctrl:
