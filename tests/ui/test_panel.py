@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,14 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.json_file import load_plan
-from regional_explorer.style.element import to_html, words
+from regional_explorer.style.element import Node, to_html, words
 from regional_explorer.ui import view
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.marking import suggestions
-from regional_explorer.ui.panel import Panel
+from regional_explorer.ui.panel import PARTS, Panel, Part
 from regional_explorer.ui.parts import traceback
-from regional_explorer.ui.state import PanelState
+from regional_explorer.ui.state import PanelState, Shown
 from tests.ui.conftest import Blocked, button, elements, enabled, make, text, type_in
 
 
@@ -270,6 +271,27 @@ def test_work_of_a_cell_is_shown_and_cannot_be_cancelled_by_button(panel: Panel,
     assert not ended.busy
     run.progress("what is told too late", 0.5)
     assert control.state == ended
+
+
+def test_of_all_parts_a_report_of_progress_makes_one_anew(
+    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def counted(name: str, part: Part) -> Part:
+        def make(shown: Shown) -> list[Node]:
+            made.append(name)
+            return part.make(shown)
+
+        return replace(part, make=make)
+
+    counted_parts = {name: counted(name, part) for name, part in PARTS.items()}
+    monkeypatch.setattr("regional_explorer.ui.panel.PARTS", counted_parts)
+    with control.jobs.running_in_cell("Compile & measure") as run:
+        assert {"tools", "regions"} <= set(made)
+        made.clear()
+        run.progress("round 1", 0.1)
+        assert made == ["progress"]
 
 
 def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
