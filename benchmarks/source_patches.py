@@ -23,7 +23,7 @@ from typing import Any
 import regional_explorer as rx
 from benchmarks import architectures
 from benchmarks.models import explore
-from regional_explorer.exploration.exploration import Exports
+from regional_explorer.exploration.exploration import source_patch
 from regional_explorer.export.source_patch import SourcePatch
 
 CONFIG = {"max_fusion_size": 8}
@@ -67,7 +67,7 @@ def run(name: str) -> Row:
     with _marked(name, training=True) as ex:
         row = Row(name, len(ex.plan.regions))
         started = time.perf_counter()
-        patch = Exports(ex.live).source_patch()
+        patch = source_patch(ex.live)
         row.seconds = time.perf_counter() - started
     row.refused = patch.refused
     row.written, row.files = row.regions - len(patch.refused), len(patch.changed)

@@ -14,95 +14,29 @@ In a notebook, ``%load_ext regional_explorer`` brings ``%regional_compile``.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.exploration.viewer import last, require_notebook, use_panel
+from regional_explorer import errors
+from regional_explorer.errors import *  # noqa: F403 - all of them
 
 if TYPE_CHECKING:
-    from regional_explorer.backend.compile import (
-        Status,
-        compile,  # noqa: A004 - as torch.compile is called
-        status,
-    )
-    from regional_explorer.compiler.run import Run
-    from regional_explorer.errors import (
-        ArtifactError,
-        BusyError,
-        CacheDirectoryError,
-        CaptureError,
-        ClosedError,
-        CompileEnvironmentError,
-        InvalidArgumentError,
-        InvalidConfigKeyError,
-        InvalidConfigValueError,
-        MeasureError,
-        MissingPackageError,
-        NoCompilerError,
-        NotCompiledError,
-        PlanError,
-        RegionalExplorerError,
-        RegionAssertionError,
-        RegionCompileError,
-        ReproError,
-        SelectorError,
-        SessionError,
-        SourcePatchError,
-        UnknownConfigKeyError,
-        UnknownRegionError,
-        UnsupportedTorchError,
-    )
-    from regional_explorer.exploration.exploration import Exploration, explore
-    from regional_explorer.exploration.results import SavedSession, load
-    from regional_explorer.record.plan import DEFAULT, Plan, Region, Selector
-    from regional_explorer.record.session import Session
-    from regional_explorer.regions.annotate import region
+    from regional_explorer.backend.compile import Status as Status
+    from regional_explorer.backend.compile import compile as compile  # noqa: A004 - as torch.compile is called
+    from regional_explorer.backend.compile import status as status
+    from regional_explorer.compiler.run import Run as Run
+    from regional_explorer.exploration.exploration import Exploration as Exploration
+    from regional_explorer.exploration.exploration import explore as explore
+    from regional_explorer.exploration.results import SavedSession as SavedSession
+    from regional_explorer.exploration.results import load as load
+    from regional_explorer.record.plan import DEFAULT as DEFAULT
+    from regional_explorer.record.plan import Plan as Plan
+    from regional_explorer.record.plan import Region as Region
+    from regional_explorer.record.plan import Selector as Selector
+    from regional_explorer.record.session import Session as Session
+    from regional_explorer.regions.annotate import region as region
 
 __version__ = "0.1.0"
-
-use_panel(f"{__name__}.ui.display")
-
-__all__ = [
-    "DEFAULT",
-    "ArtifactError",
-    "BusyError",
-    "CacheDirectoryError",
-    "CaptureError",
-    "ClosedError",
-    "CompileEnvironmentError",
-    "Exploration",
-    "InvalidArgumentError",
-    "InvalidConfigKeyError",
-    "InvalidConfigValueError",
-    "MeasureError",
-    "MissingPackageError",
-    "NoCompilerError",
-    "NotCompiledError",
-    "Plan",
-    "PlanError",
-    "Region",
-    "RegionAssertionError",
-    "RegionCompileError",
-    "RegionalExplorerError",
-    "ReproError",
-    "Run",
-    "SavedSession",
-    "Selector",
-    "SelectorError",
-    "Session",
-    "SessionError",
-    "SourcePatchError",
-    "Status",
-    "UnknownConfigKeyError",
-    "UnknownRegionError",
-    "UnsupportedTorchError",
-    "compare",
-    "compile",
-    "explore",
-    "last",
-    "load",
-    "region",
-    "status",
-]
 
 _HOMES = {
     "DEFAULT": "record.plan",
@@ -117,20 +51,20 @@ _HOMES = {
     "compare": "exploration.results",
     "compile": "backend.compile",
     "explore": "exploration.exploration",
-    "last": "exploration.viewer",
     "load": "exploration.results",
     "region": "regions.annotate",
     "status": "backend.compile",
 }
-"""Where a public name lives; every other one is an error class."""
+"""Where the public names live that are loaded when first used."""
+
+__all__ = [*_HOMES, *errors.__all__, "last"]  # noqa: PLE0604 - they are strings
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its home when it is first used."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
-    value = getattr(home, name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
@@ -140,9 +74,22 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+def last() -> Exploration:
+    """Return the exploration that was shown last.
+
+    Raises:
+        SessionError: none was shown, or it is no longer referenced.
+    """
+    display = sys.modules.get(f"{__name__}.ui.display")  # not loaded, it has shown none
+    exploration: Exploration | None = getattr(display, "last_shown", lambda: None)()
+    if exploration is None:
+        raise errors.SessionError("No exploration is shown. Run %regional_compile f(x), or rx.explore(f, (x,)).show().")
+    return exploration
+
+
 def load_ipython_extension(ipython: Any) -> None:
     """Bring ``%regional_compile`` into ``ipython``; called by ``%load_ext regional_explorer``."""
-    require_notebook("%load_ext regional_explorer")
+    errors.require_notebook("%load_ext regional_explorer")
     importlib.import_module(f"{__name__}.command.magic").load_ipython_extension(ipython)
 
 

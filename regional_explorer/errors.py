@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import itertools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from enum import StrEnum
+
+__all__ = [
+    "ArtifactError",
+    "BusyError",
+    "CacheDirectoryError",
+    "CaptureError",
+    "ClosedError",
+    "CompileEnvironmentError",
+    "InvalidArgumentError",
+    "InvalidConfigKeyError",
+    "InvalidConfigValueError",
+    "MeasureError",
+    "MissingPackageError",
+    "NoCompilerError",
+    "NotCompiledError",
+    "PlanError",
+    "RegionAssertionError",
+    "RegionCompileError",
+    "RegionalExplorerError",
+    "ReproError",
+    "SelectorError",
+    "SessionError",
+    "SourcePatchError",
+    "UnknownConfigKeyError",
+    "UnknownRegionError",
+    "UnsupportedTorchError",
+]
+"""The exceptions, which ``rx`` has too."""
 
 
 class RegionalExplorerError(Exception):
@@ -175,6 +204,19 @@ def check_callable(name: str, value: object, what_to_give: str) -> None:
     """Raise InvalidArgumentError unless ``value`` can be called."""
     if not callable(value):
         raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")
+
+
+NOTEBOOK_PACKAGES = ("IPython", "ipywidgets", "anywidget")
+
+
+def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> None:
+    """Raise MissingPackageError, naming the pip command, if a package that ``what`` needs is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingPackageError(
+            f"{what} needs what is not installed: {', '.join(missing)}. Install it: pip install {' '.join(missing)}. "
+            "Tables, ex.save() and everything else work without it."
+        )
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:

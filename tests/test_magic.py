@@ -385,7 +385,7 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
     came_to: list[str] = []
 
     def drops(self: Exploration, *, run: rx.Run, **_: Any) -> None:
-        with self.live.exclusive_use.turn(run) as run:
+        with self.exclusive_use.turn(run) as run:
             with contextlib.suppress(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
             came_to.append("cancelled" if run.cancelled() else "not told")

@@ -1,34 +1,25 @@
-"""``ex.mark``, ``ex.configure`` and the other edits of a plan, as methods of ``Draft``."""
+"""``ex.mark``, ``ex.configure`` and the other edits of a plan."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Self
 
 from regional_explorer.compiler.validate import checked_direction, configured
 from regional_explorer.errors import SelectorError, check_argument, check_flag
-from regional_explorer.exploration.live import LiveOwner
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Direction, Plan, preset
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
-P = ParamSpec("P")
 
+class Edits:
+    """The edits of a plan, for an exploration and for a draft."""
 
-@dataclass
-class Draft:
-    """An editable copy of a plan; editing it traces, cuts and compiles nothing.
-
-    ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)`` previews an edit; ``ex.plan = draft.plan``
-    applies it.
-    """
-
-    plan: Plan
-    graphs: Sequence[Graph]
-    breaks: Sequence[GraphBreak]
+    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+        """Replace the plan by what ``change`` returns for a draft of it."""
+        raise NotImplementedError
 
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,
@@ -66,18 +57,15 @@ class Draft:
         check_flag("each", each)
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
         chosen = selectors(patterns, innermost=innermost, only=only)
-        self.plan = marked(self.plan, self.graphs, name, chosen, each=each, breaks=self.breaks)
-        return self
+        return self._edit(lambda draft: marked(draft.plan, draft.graphs, name, chosen, each=each, breaks=draft.breaks))
 
     def unmark(self, name: str) -> Self:
         """Remove a region from the plan."""
-        self.plan = self.plan.removed(name)
-        return self
+        return self._edit(lambda draft: draft.plan.removed(name))
 
     def rename(self, name: str, new_name: str) -> Self:
         """Rename a region; its artifacts are kept."""
-        self.plan = self.plan.changed(name, name=new_name)
-        return self
+        return self._edit(lambda draft: draft.plan.changed(name, name=new_name))
 
     def merge(self, *names: str, name: str | None = None, config: Mapping[str, Any] | None = None) -> Self:
         """Merge several regions into one. Their instances become one where they feed each other directly.
@@ -93,13 +81,16 @@ class Draft:
             UnknownRegionError, PlanError: fewer than two regions, configs that differ, or a name that is taken.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
-        plan = self.plan
-        if config is not None:
-            for region_name in names:
-                plan = plan.configured(region_name, {})
-        plan = merged(plan, self.graphs, names, name)
-        self.plan = plan if config is None else configured(plan, name or names[0], config)
-        return self
+
+        def change(draft: Draft) -> Plan:
+            plan = draft.plan
+            if config is not None:
+                for region_name in names:
+                    plan = plan.configured(region_name, {})
+            plan = merged(plan, draft.graphs, names, name)
+            return plan if config is None else configured(plan, name or names[0], config)
+
+        return self._edit(change)
 
     def split(self, name: str, at: str | None = None) -> Self:
         """Split a region into ``name.1``, ``name.2``, …, each with its config.
@@ -116,8 +107,7 @@ class Draft:
         check_argument(
             "at", at, (str, type(None)), "the name of a node, such as 'mul_1' or '0/forward:mul_1'", SelectorError
         )
-        self.plan = split(self.plan, self.graphs, name, at)
-        return self
+        return self._edit(lambda draft: split(draft.plan, draft.graphs, name, at))
 
     def carve(
         self,
@@ -138,8 +128,8 @@ class Draft:
             PlanError: nothing would be left of it.
         """
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        self.plan = carved(self.plan, self.graphs, name, selectors(patterns))
-        return self
+        chosen = selectors(patterns)
+        return self._edit(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
 
     def uncarve(
         self,
@@ -158,18 +148,15 @@ class Draft:
         """
         by_kind = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
         chosen = selectors(by_kind) if any(patterns is not None for patterns in by_kind.values()) else ()
-        self.plan = uncarved(self.plan, self.graphs, name, chosen)
-        return self
+        return self._edit(lambda draft: uncarved(draft.plan, draft.graphs, name, chosen))
 
     def disable(self, name: str) -> Self:
         """Run a region eagerly; its artifacts are kept."""
-        self.plan = self.plan.changed(name, enabled=False)
-        return self
+        return self._edit(lambda draft: draft.plan.changed(name, enabled=False))
 
     def enable(self, name: str) -> Self:
         """Run a disabled region compiled again."""
-        self.plan = self.plan.changed(name, enabled=True)
-        return self
+        return self._edit(lambda draft: draft.plan.changed(name, enabled=True))
 
     def configure(
         self,
@@ -197,40 +184,35 @@ class Draft:
         Raises:
             UnknownRegionError, UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError.
         """
-        if isinstance(config, str):
-            config = preset(config)
-            if not config:  # "default"
-                self.reset(name, direction=direction)
-        changes: Any = {**config, **keys} if isinstance(config, Mapping) else config
-        self.plan = configured(self.plan, name, changes, direction)
-        return self
+
+        def change(draft: Draft) -> Plan:
+            plan, changes = draft.plan, config
+            if isinstance(changes, str):
+                changes = preset(changes)
+                if not changes:  # "default"
+                    plan = plan.configured(name, {}, checked_direction(direction))
+            merged_changes: Any = {**changes, **keys} if isinstance(changes, Mapping) else changes
+            return configured(plan, name, merged_changes, direction)
+
+        return self._edit(change)
 
     def reset(self, name: str, *, direction: Direction | str | None = None) -> Self:
         """Reset a region's config to Inductor's defaults, for one direction or for both."""
-        self.plan = self.plan.configured(name, {}, checked_direction(direction))
-        return self
+        return self._edit(lambda draft: draft.plan.configured(name, {}, checked_direction(direction)))
 
 
-class PlanOwner(LiveOwner, Protocol):
-    """An object with live objects, a plan and drafts of it."""
+@dataclass
+class Draft(Edits):
+    """An editable copy of a plan; editing it traces, cuts and compiles nothing.
+
+    ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)`` previews an edit; ``ex.plan = draft.plan``
+    applies it.
+    """
 
     plan: Plan
+    graphs: Sequence[Graph]
+    breaks: Sequence[GraphBreak]
 
-    def draft(self) -> Draft:
-        """Return an editable copy of the plan."""
-
-
-Owner = TypeVar("Owner", bound=PlanOwner)
-
-
-def edit_of_plan(edit: Callable[Concatenate[Draft, P], Draft]) -> Callable[Concatenate[Owner, P], Owner]:
-    """Return a method that applies an edit of ``Draft`` to its owner's plan."""
-
-    @functools.wraps(edit)
-    def method(owner: Owner, /, *args: P.args, **kwargs: P.kwargs) -> Owner:
-        # From reading the plan until it is replaced: an edit of another thread in between would be lost.
-        with owner.live.exclusive_use.editing():
-            owner.plan = edit(owner.draft(), *args, **kwargs).plan
-        return owner
-
-    return method
+    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+        self.plan = change(self)
+        return self

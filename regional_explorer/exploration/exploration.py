@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
@@ -22,12 +24,13 @@ from regional_explorer.errors import (
     ReproError,
     check_argument,
     check_flag,
+    require_notebook,
 )
-from regional_explorer.exploration.edits import Draft, edit_of_plan
-from regional_explorer.exploration.live import Live, collect_dropped, delegate, retrace
-from regional_explorer.exploration.results import Results, ResultTable, compare_frame
+from regional_explorer.exploration.edits import Draft, Edits
+from regional_explorer.exploration.exclusive_use import ExclusiveUse
+from regional_explorer.exploration.live import Live, collect_dropped
+from regional_explorer.exploration.results import Results, compare_frame
 from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline, why_no_code
-from regional_explorer.exploration.viewer import open_panel
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.repro import repro_script
 from regional_explorer.insight.roofline import (
@@ -56,21 +59,185 @@ from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList
 
 if TYPE_CHECKING:
-    import graphviz
     import pandas as pd
 
     from regional_explorer.export.source_patch import SourcePatch
 
 
-class CodeViews:
-    """Shows and measures the code that Inductor generates for the regions of an exploration."""
+class Exploration(Edits, Results):
+    """One call and its trace: its graphs, regions, artifacts and measurements. Made by ``explore``.
+
+    ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
+    ``live`` has the objects behind it: the call, its trace, and what compiles and measures. Whatever works on them does
+    so in a turn of ``exclusive_use``.
+    """
 
     def __init__(self, live: Live) -> None:
-        self._live = live
+        self.live = live
+        self.exclusive_use = ExclusiveUse()
 
     @property
-    def _results(self) -> Results:
-        return Results(self._live.session)
+    def title(self) -> str:
+        """The name of the function."""
+        return self.live.title
+
+    # ---------------------------------------------------------------------------------------------------------- plan
+
+    @property
+    def plan(self) -> Plan:
+        """The regions with their selectors and configs."""
+        return self.live.program.plan
+
+    @plan.setter
+    def plan(self, plan: Plan) -> None:
+        self._edit(lambda _: plan)
+
+    def _edit(self, change: Callable[[Draft], Plan]) -> Self:
+        # From reading the plan until it is replaced: an edit of another thread in between would be lost.
+        with self.exclusive_use.editing():
+            self.live.require_open()
+            plan = change(self.draft())
+            check_plan(plan)
+            self.live.program.apply(plan)
+        return self
+
+    def draft(self) -> Draft:
+        """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
+        capture = self.live.capture
+        return Draft(self.plan, capture.graphs, capture.breaks)
+
+    def preview(self, plan: Plan) -> Preview:
+        """Return the partitions and diagnostics that a plan would give, without applying it.
+
+        Raises:
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of the plan is invalid.
+        """
+        live = self.live
+        live.require_open()
+        check_plan(plan)
+        return preview_of(live.program, plan)
+
+    @contextmanager
+    def _turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
+        """Context manager: the turn to trace, compile or measure; see ``ExclusiveUse.turn``.
+
+        Raises:
+            ClosedError: the exploration is closed.
+            BusyError: another thread measures.
+        """
+        with self.exclusive_use.turn(run, measuring) as run:
+            self.live.require_open()
+            yield run
+
+    def retrace(self, *, dynamic: bool | None = None, run: Run = PLAIN_RUN) -> Self:
+        """Trace the call again with other shapes, under the same plan.
+
+        ``runs`` and ``history`` keep what was measured; an artifact that the new graphs need too is not compiled again.
+        Nodes may have other names now: a region that was marked by names and gets other ops is reported as
+        ``plan-differs``, one that gets none as ``region-empty``. Functions that ``compiled`` gave before raise
+        ClosedError.
+
+        Args:
+            dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
+            run: cancelled before and after the trace; the exploration stays as it is then.
+
+        Raises:
+            InvalidArgumentError: an argument has the wrong type.
+            CaptureError: the call cannot be traced like that; the exploration stays as it is.
+            ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        check_flag("dynamic", dynamic, optional=True)
+        with self._turn(run) as run:
+            if run.cancelled():
+                return self
+            run.progress("tracing the call again", 0.0)
+            retraced = self.live.traced_again(dynamic=dynamic)
+            if run.cancelled():
+                retraced.free_trace()
+                return self
+            with self.exclusive_use.editing():
+                retraced.program.apply(self.plan)  # another thread may have edited it
+                earlier, self.live = self.live, retraced
+                retraced.take_over(earlier)
+        return self
+
+    # ------------------------------------------------------------------------------------------- compile and measure
+
+    def compile(
+        self,
+        *,
+        cold: bool = False,
+        run: Run = PLAIN_RUN,
+    ) -> pd.DataFrame:
+        """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
+
+        A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
+        before an interrupt are kept. Compiles on other threads finish first: torch allows one at a time per process.
+        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase.
+
+        Args:
+            cold: compile every partition, again if necessary, with empty caches, to see what the first compile costs.
+                The caches on disk are left as they are; nor do they keep compiles of other threads during that time.
+            run: cancelled between compiles; the rest stays stale.
+
+        Raises:
+            NoCompilerError: there is no C++ compiler.
+            CompileEnvironmentError: with ``cold``, there is no room for empty caches.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        check_flag("cold", cold)
+        with self._turn(run) as run:
+            artifacts = set() if run.cancelled() else self.live.compiling.compile_stale(run, cold=cold)
+        report = self.partitions
+        chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
+        return ShownFrame(report[chosen])
+
+    @property
+    def compiled(self) -> Callable[..., Any]:
+        """The call's function compiled under the plan; stale partitions are compiled first.
+
+        For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
+        ``compile()``, with a warning.
+        """
+        with self._turn(PLAIN_RUN) as run:
+            self.live.compiling.compile_stale(run)
+            return self.live.capture.run
+
+    def benchmark(
+        self,
+        variants: Sequence[str] = BY_DEFAULT,
+        budget_s: float = 5.0,
+        *,
+        regions: bool = True,
+        run: Run = PLAIN_RUN,
+    ) -> pd.DataFrame:
+        """Compile stale partitions, check the numerics, measure, and return ``timings``.
+
+        With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
+        from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
+        how the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
+        partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
+        each variant.
+
+        Args:
+            variants: some of eager, aot_eager, regional and full, and what the marks alone give: upstream (under
+                torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
+                included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
+            budget_s: seconds to measure the variants, without compile time.
+            regions: whether to measure regions alone too; requires the variant ``regional``.
+            run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
+
+        Raises:
+            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        with self._turn(run, "benchmark") as run:
+            self.live.benchmark(variants, budget_s, run, regions=regions)
+        timings: pd.DataFrame = self.timings
+        return timings
+
+    # ------------------------------------------------------------------------------------------ code, time and roofline
 
     def code(
         self,
@@ -101,28 +268,28 @@ class CodeViews:
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
             BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
         """
-        region = self._live.program.plan[name].name
+        region = self.plan[name].name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
+            live = self.live
             with interruptible(run) as run:
-                if self._live.is_open:
-                    self._live.codes.read(region, run)
-            region_code = self._results.code(name)
+                if live.is_open:
+                    live.codes.read(region, run)
+            region_code = super().code(name)
             if not region_code.partitions and not run.cancelled():
-                raise NotCompiledError(why_no_code(self._live.session, region))
+                raise NotCompiledError(why_no_code(self.session, region))
             return region_code
         changes = {} if config is None else config
-        configured(self._live.program.plan, region, changes)
-        exclusive_use = self._live.exclusive_use
-        with exclusive_use.turn(run) as run:
-            self._live.require_open()
+        configured(self.plan, region, changes)
+        with self._turn(run) as run:
+            live = self.live
             if run.cancelled():
-                return RegionCode.under(self._live.session, region, changes, gpu, {})
+                return RegionCode.under(live.session, region, changes, gpu, {})
             # An edit of another thread in between would bring partitions whose layouts are not recorded.
-            with exclusive_use.editing():
-                self._live.program.record_layouts()
-                changed, session = self._live.codes.changed(region, changes), self._live.session
-            codes = self._live.codes.under(region, changed, gpu, run)
+            with self.exclusive_use.editing():
+                live.program.record_layouts()
+                changed, session = live.codes.changed(region, changes), live.session
+            codes = live.codes.under(region, changed, gpu, run)
         return RegionCode.under(session, region, changes, gpu, codes)
 
     def stages(
@@ -154,7 +321,7 @@ class CodeViews:
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
         """
         region_code = self.code(name, config=config, target=target, run=run)
-        return RegionStages.of(self._results.session, region_code, needed=not run.cancelled())
+        return RegionStages.of(self.session, region_code, needed=not run.cancelled())
 
     def kernel_times(
         self,
@@ -183,12 +350,11 @@ class CodeViews:
             BusyError: another thread, such as a job of the panel, measures.
         """
         budget = BenchmarkOptions(budget_s=budget_s).budget_s
-        with self._live.exclusive_use.turn(run, "kernel_times") as run:
-            self._live.require_open()
+        with self._turn(run, "kernel_times") as run:
             if not run.cancelled():
                 self.code(name, run=run)
-                self._live.kernel_times.measure(name, self._live.codes.found, budget, run)
-        return self._results.kernel_times(name)
+                self.live.kernel_times.measure(name, self.live.codes.found, budget, run)
+        return super().kernel_times(name)
 
     def diagnose(
         self,
@@ -216,22 +382,14 @@ class CodeViews:
             BusyError: another thread, such as a job of the panel, measures.
         """
         half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
-        name = self._live.program.plan[name].name
-        with self._live.exclusive_use.turn(run, "diagnose") as run:
-            self._live.require_open()
+        name = self.plan[name].name
+        with self._turn(run, "diagnose") as run:
             if run.cancelled():
                 return DiagnosticList()
             self.kernel_times(name, half_s, run=run)
-            partitions = self._results.code(name).partitions
-            times = self._live.kernel_times.found
-            return DiagnosticList(self._live.diagnoses.diagnose(name, partitions, times, half_s, run))
-
-
-class Profiling:
-    """Profiles the call of an exploration."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
+            partitions = super().code(name).partitions
+            times = self.live.kernel_times.found
+            return DiagnosticList(self.live.diagnoses.diagnose(name, partitions, times, half_s, run))
 
     def profile(
         self,
@@ -252,23 +410,16 @@ class Profiling:
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        live, budget = self._live, BenchmarkOptions(budget_s=budget_s).budget_s
-        with live.exclusive_use.turn(run, "profile") as run:
-            live.require_open()
-            measured = not run.cancelled()
-            new_profile = profile(live.variants, budget, live.environment.device, run) if measured else None
-            if new_profile is not None:
-                live.profile = new_profile
-                Stop(new_profile.stopped).raise_interrupt()
-        op_times: pd.DataFrame = Results(live.session).op_times
+        budget = BenchmarkOptions(budget_s=budget_s).budget_s
+        with self._turn(run, "profile") as run:
+            live, found = self.live, None
+            if not run.cancelled():
+                found = profile(live.variants, budget, live.environment.device, run)
+            if found is not None:
+                live.profile = found
+                Stop(found.stopped).raise_interrupt()
+        op_times: pd.DataFrame = self.op_times
         return op_times
-
-
-class Rooflines:
-    """Compares the plan of an exploration with full Inductor."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
 
     def roofline(
         self,
@@ -292,23 +443,22 @@ class Rooflines:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("bitwise", bitwise)
-        with self._live.exclusive_use.turn(run, "roofline") as run:
-            self._live.require_open()
-            reach = reached(self._live.session)
+        with self._turn(run, "roofline") as run:
+            reach = reached(self.live.session)
             run.progress("writing the code of the whole graphs", 0.0)
-            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self._live.program, run.cancelled))
-            for region in self._live.session.plan.regions:
-                run.executor.run_untimed(lambda name=region.name: self._live.codes.read(name, run))  # type: ignore[misc]
-            session, bandwidth, ops = self._live.session, None, None
+            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, run.cancelled))
+            for region in self.live.session.plan.regions:
+                run.executor.run_untimed(lambda name=region.name: self.live.codes.read(name, run))  # type: ignore[misc]
+            session, bandwidth, ops = self.live.session, None, None
             trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():
                 run.progress("measuring the copy bandwidth", 0.4)
-                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(self._live.environment.device))
+                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(self.live.environment.device))
             if not run.cancelled():
                 run.progress("comparing ops with their decompositions", 0.5)
-                ops = run.executor.run_untimed(lambda: op_differences(self._live.variants))
+                ops = run.executor.run_untimed(lambda: op_differences(self.live.variants))
             if bitwise and not run.cancelled():
-                trials = run.executor.run_untimed(lambda: bitwise_trials(self._live.variants, TRIALS, run))
+                trials = run.executor.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, run))
         full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
         problems = [
             f"The graph {graph_id} is left out: {graph.code.problem}."
@@ -329,22 +479,7 @@ class Rooflines:
             problems=tuple(problems),
         )
 
-
-def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
-    codes = list(partition_codes(session))
-    has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
-    return Launches(
-        eager_ops(session, full),
-        sum(len(part.kernels) for part in codes) if has_all_codes else None,
-        sum(len(graph.code.kernels) for graph in full.values()),
-    )
-
-
-class Exports:
-    """Exports the plan, its artifacts and bug reports of an exploration."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    # -------------------------------------------------------------------------------------------------------- exports
 
     def to_source(self, *, apply: bool = False) -> str:
         """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
@@ -360,31 +495,12 @@ class Exports:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
             MissingPackageError: libcst is not installed.
         """
-        self._live.require_open()
         check_flag("apply", apply)
-        patch = self.source_patch()
+        self.live.require_open()
+        patch = source_patch(self.live)
         if apply:
             patch.apply()
         return str(patch)
-
-    def source_patch(self) -> SourcePatch:
-        """Return the change of the source that marks the plan there.
-
-        Raises:
-            MissingPackageError: libcst is not installed.
-        """
-        try:
-            import libcst  # noqa: F401 - unlike Python's ``ast``, it keeps comments and layout of a file
-        except ImportError as error:
-            raise MissingPackageError(
-                "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
-            ) from error
-        from regional_explorer.export.source_patch import source_patch
-
-        program, capture = self._live.program, self._live.capture
-        return source_patch(
-            capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions
-        )
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
@@ -396,7 +512,7 @@ class Exports:
         Raises:
             PlanError: the file cannot be written.
         """
-        live = self._live
+        live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
         explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
@@ -426,21 +542,20 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         saved_keys: set[str] = set()
-        with self._live.exclusive_use.turn(PLAIN_RUN) as run:
-            self._live.require_open()
+        with self._turn(PLAIN_RUN) as run:
             folder = folder_at(path)
-            self._live.compiling.compile_stale(run)
-            for switch in self._live.program.switches:
+            self.live.compiling.compile_stale(run)
+            for switch in self.live.program.switches:
                 artifact, inputs = switch.artifact, switch.inputs
                 if artifact is None or inputs is None or artifact.key in saved_keys:
                     continue
                 saved_keys.add(artifact.key)
-                config = self._live.program.config_for(switch)
+                config = self.live.program.config_for(switch)
                 label = label_of(artifact.key, switch.piece, inputs, config, switch.fingerprint())
-                with self._live.capture.generated.collected():
+                with self.live.capture.generated.collected():
                     sha256 = save_artifact(folder, label, artifact)
                 if sha256 is not None:
-                    self._live.saved_artifacts[artifact.key] = sha256
+                    self.live.saved_artifacts[artifact.key] = sha256
             folder.finish()
         unsaved = [finding for finding in folder.findings if finding.code is DiagnosticCode.ARTIFACT_UNSAVED]
         if unsaved:
@@ -463,190 +578,25 @@ class Exports:
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._live.exclusive_use.turn(PLAIN_RUN):
-            self._live.require_open()
-            region = self._live.program.plan[name]
-            self._live.program.record_layouts()
-        switches = [switch for switch in self._live.program.switches if switch.piece.claim.region == region.name]
-        keys, failures = self._live.program.keys(), self._live.program.store.failures
+        with self._turn(PLAIN_RUN):
+            region = self.plan[name]
+            self.live.program.record_layouts()
+        switches = [switch for switch in self.live.program.switches if switch.piece.claim.region == region.name]
+        keys, failures = self.live.program.keys(), self.live.program.store.failures
         switches.sort(key=lambda switch: keys.get(switch) not in failures)
         chosen = [switch for switch in switches if partition in (None, switch.partition.name)]
         if not chosen:
             existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
             requested = "partition" if partition is None else f"partition {partition!r}"
             raise ReproError(f"Region {name!r} has no {requested}; there is {existing}.")
-        switch, function = chosen[0], self._live.title
+        switch, function = chosen[0], self.live.title
         title = f"Partition {switch.partition.name} of region {name!r} of {function}, graph {switch.piece.graph_id}."
         if switch.inputs is None:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
         try:
-            return repro_script(title, switch.piece, switch.inputs, self._live.program.config_for(switch))
+            return repro_script(title, switch.piece, switch.inputs, self.live.program.config_for(switch))
         except ReproError as problem:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
-
-
-class Exploration:
-    """One call and its trace: its graphs, regions, artifacts and measurements. Made by ``explore``.
-
-    ``results`` has the tables, pictures and texts of all results so far; the tables are also attributes of this class.
-    ``live`` has the objects behind it: the call, its trace, and what compiles and measures.
-    """
-
-    regions = ResultTable()
-    partitions = ResultTable()
-    timings = ResultTable()
-    numerics = ResultTable()
-    compile_costs = ResultTable()
-    caches = ResultTable()
-    compile_times = ResultTable()
-    memory = ResultTable()
-    region_timings = ResultTable()
-    partition_timings = ResultTable()
-    region_numerics = ResultTable()
-    reconciliation = ResultTable()
-    op_times = ResultTable()
-
-    mark = edit_of_plan(Draft.mark)
-    unmark = edit_of_plan(Draft.unmark)
-    rename = edit_of_plan(Draft.rename)
-    merge = edit_of_plan(Draft.merge)
-    split = edit_of_plan(Draft.split)
-    carve = edit_of_plan(Draft.carve)
-    uncarve = edit_of_plan(Draft.uncarve)
-    disable = edit_of_plan(Draft.disable)
-    enable = edit_of_plan(Draft.enable)
-    configure = edit_of_plan(Draft.configure)
-    reset = edit_of_plan(Draft.reset)
-
-    retrace = retrace
-
-    code = delegate(CodeViews, CodeViews.code)
-    stages = delegate(CodeViews, CodeViews.stages)
-    kernel_times = delegate(CodeViews, CodeViews.kernel_times)
-    diagnose = delegate(CodeViews, CodeViews.diagnose)
-    profile = delegate(Profiling, Profiling.profile)
-    roofline = delegate(Rooflines, Rooflines.roofline)
-    to_source = delegate(Exports, Exports.to_source)
-    repro = delegate(Exports, Exports.repro)
-    save_plan = delegate(Exports, Exports.save_plan)
-    save_artifacts = delegate(Exports, Exports.save_artifacts)
-
-    def __init__(self, live: Live) -> None:
-        self.live = live
-
-    @property
-    def title(self) -> str:
-        """The name of the function."""
-        return self.live.title
-
-    # ---------------------------------------------------------------------------------------------------------- plan
-
-    @property
-    def plan(self) -> Plan:
-        """The regions with their selectors and configs."""
-        return self.live.program.plan
-
-    @plan.setter
-    def plan(self, plan: Plan) -> None:
-        check_plan(plan)
-        with self.live.exclusive_use.editing():
-            self.live.require_open()
-            self.live.program.apply(plan)
-
-    def draft(self) -> Draft:
-        """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""
-        capture = self.live.capture
-        return Draft(self.plan, capture.graphs, capture.breaks)
-
-    def preview(self, plan: Plan) -> Preview:
-        """Return the partitions and diagnostics that a plan would give, without applying it.
-
-        Raises:
-            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of the plan is invalid.
-        """
-        self.live.require_open()
-        check_plan(plan)
-        return preview_of(self.live.program, plan)
-
-    # ------------------------------------------------------------------------------------------- compile and measure
-
-    def compile(
-        self,
-        *,
-        cold: bool = False,
-        run: Run = PLAIN_RUN,
-    ) -> pd.DataFrame:
-        """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
-
-        A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
-        before an interrupt are kept. Compiles on other threads finish first: torch allows one at a time per process.
-        ``caches`` has the cache hits and misses, ``compile_times`` the compile time by phase.
-
-        Args:
-            cold: compile every partition, again if necessary, with empty caches, to see what the first compile costs.
-                The caches on disk are left as they are; nor do they keep compiles of other threads during that time.
-            run: cancelled between compiles; the rest stays stale.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-            CompileEnvironmentError: with ``cold``, there is no room for empty caches.
-            BusyError: another thread, such as a job of the panel, measures.
-        """
-        check_flag("cold", cold)
-        artifacts = self._compile_stale(run, cold=cold)
-        report = self.partitions
-        chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
-        return ShownFrame(report[chosen])
-
-    def _compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
-        """Compile the stale partitions; return the keys of the new artifacts."""
-        with self.live.exclusive_use.turn(run) as run:
-            self.live.require_open()
-            return set() if run.cancelled() else self.live.compiling.compile_stale(run, cold=cold)
-
-    @property
-    def compiled(self) -> Callable[..., Any]:
-        """The call's function compiled under the plan; stale partitions are compiled first.
-
-        For other shapes or dtypes it is traced again under the same plan; new partitions run eagerly until the next
-        ``compile()``, with a warning.
-        """
-        self._compile_stale(PLAIN_RUN)
-        return self.live.capture.run
-
-    def benchmark(
-        self,
-        variants: Sequence[str] = BY_DEFAULT,
-        budget_s: float = 5.0,
-        *,
-        regions: bool = True,
-        run: Run = PLAIN_RUN,
-    ) -> pd.DataFrame:
-        """Compile stale partitions, check the numerics, measure, and return ``timings``.
-
-        With ``regions`` each distinct partition is also measured alone, compiled against eager, on inputs recorded
-        from the call: see ``region_timings``, ``partition_timings``, ``region_numerics``, and ``reconciliation`` for
-        how the regions add up to the whole. That takes half of the budget in addition, divided among the distinct
-        partitions and a run that measures the cost of dispatching the cut graph. ``memory`` has the peak memory of
-        each variant.
-
-        Args:
-            variants: some of eager, aot_eager, regional and full, and what the marks alone give: upstream (under
-                torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
-                included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
-            budget_s: seconds to measure the variants, without compile time.
-            regions: whether to measure regions alone too; requires the variant ``regional``.
-            run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
-
-        Raises:
-            MeasureError: the budget or a variant is invalid, or nothing could be measured.
-            BusyError: another thread, such as a job of the panel, measures.
-        """
-        with self.live.exclusive_use.turn(run, "benchmark") as run:
-            self.live.require_open()
-            with self.live.capture.generated.collected():
-                self.live.benchmarks.run(variants, budget_s, regions=regions, run=run, session=lambda: self.session)
-        return self.timings
 
     # ------------------------------------------------------------------------------------------------------- results
 
@@ -668,16 +618,12 @@ class Exploration:
     @property
     def runs(self) -> tuple[Session, ...]:
         """The sessions of the last benchmark of each plan, in the order they were measured; also of earlier traces."""
-        return self.live.benchmarks.runs
+        return self.live.measurements.runs
 
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
         return compare_frame(self.runs)
-
-    def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
-        """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
-        return self.results.graph(graph_id)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to a ``.json``, ``.html`` (an interactive page), ``.svg`` or ``.csv`` file."""
@@ -690,15 +636,8 @@ class Exploration:
             MissingPackageError: the packages of the notebook extra are not installed.
         """
         check_flag("widget", widget)
-        open_panel(self, widget=widget)
-
-    def __repr__(self) -> str:
-        """Return the session as plain text."""
-        return repr(self.results)
-
-    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends."""
-        return self.results._repr_mimebundle_(**wanted)
+        require_notebook("ex.show()")
+        importlib.import_module("regional_explorer.ui.display").show(self, widget=widget)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise RegionalExplorerError: the traced call cannot leave this process, so it cannot be copied or pickled."""
@@ -721,7 +660,36 @@ class Exploration:
         Raises:
             BusyError: a measurement is running.
         """
-        self.live.close()
+        with self.exclusive_use.editing():
+            self.live.close()
+
+
+def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
+    codes = list(partition_codes(session))
+    has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
+    return Launches(
+        eager_ops(session, full),
+        sum(len(part.kernels) for part in codes) if has_all_codes else None,
+        sum(len(graph.code.kernels) for graph in full.values()),
+    )
+
+
+def source_patch(live: Live) -> SourcePatch:
+    """Return the change of the source that marks the plan there.
+
+    Raises:
+        MissingPackageError: libcst is not installed.
+    """
+    try:
+        import libcst  # noqa: F401 - unlike Python's ``ast``, it keeps comments and layout of a file
+    except ImportError as error:
+        raise MissingPackageError(
+            "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
+        ) from error
+    from regional_explorer.export.source_patch import source_patch
+
+    program, capture = live.program, live.capture
+    return source_patch(capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions)
 
 
 def explore(

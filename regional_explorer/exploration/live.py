@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
-from regional_explorer.compiler.run import PLAIN_RUN, Run
+from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
 from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
-from regional_explorer.errors import ClosedError, check_flag, listing
-from regional_explorer.exploration.exclusive_use import ExclusiveUse
-from regional_explorer.exploration.measurements import Benchmarks, reconciled
+from regional_explorer.errors import ClosedError, listing
+from regional_explorer.exploration.measurements import Measurements, reconciled
 from regional_explorer.insight.code_store import Codes
 from regional_explorer.insight.diagnose import Diagnoses
 from regional_explorer.insight.kernel_times import KernelTimes
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Plan, Region, SelectorKind
@@ -36,71 +33,6 @@ from regional_explorer.record.regions import with_measured_states
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.select import members
-
-
-@dataclass(frozen=True)
-class Insights:
-    """Results about the generated code: codes and kernel times by artifact, and why regions are slow."""
-
-    codes: Mapping[str, ArtifactCode]
-    kernel_times: Mapping[str, ArtifactKernelTimes]
-    diagnostics: Sequence[Diagnostic]
-
-
-def take_snapshot(
-    title: str,
-    environment: Environment,
-    program: Program,
-    toolchain: CompileCost | None,
-    benchmarks: Benchmarks,
-    plan_diagnostics: Sequence[Diagnostic],
-    insights: Insights,
-) -> Session:
-    """Return the session with all results so far; its diagnostics are sorted by severity."""
-    capture, graphs, plan_partitions = program.capture, program.capture.graphs, partitions(program)
-    measured = benchmarks.measurements.of(plan_partitions)
-    shown_plan = measured or benchmarks.measurements.last
-    results = shown_plan.results if shown_plan else Results()
-    figures = benchmarks.measurements.figures(plan_partitions)
-    keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
-    artifacts = program.store.artifacts
-    compiled = [CompileCost(part.id, part.compile_s, part.cache or "") for part in plan_partitions if part.compile_s]
-    session = Session(
-        title=title,
-        environment=environment,
-        grad=capture.call.grad,
-        dynamic=capture.dynamic,
-        graphs=tuple(program.assignment.with_carved_marked(graphs)),
-        breaks=capture.breaks,
-        plan=program.plan,
-        members=members(graphs, program.assignment),
-        partitions=plan_partitions,
-        timings=tuple(results.timings),
-        conditions=results.conditions and replace(results.conditions, outdated=measured is None),
-        numerics=tuple(results.numerics),
-        compile_costs=(*([toolchain] if toolchain else []), *compiled, *results.costs),
-        partition_timings=figures.timings,
-        partition_numerics=figures.numerics,
-        reconciliation=results.reconciliation,
-        memory=tuple(results.memory),
-        codes=tuple(insights.codes[key] for key in keys if key in insights.codes),
-        compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
-        kernel_times=tuple(insights.kernel_times[key] for key in keys if key in insights.kernel_times),
-    )
-    session = with_measured_states(session)
-    if measured is not None and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]:
-        session = replace(session, reconciliation=reconciled(session, results))  # its regions have other names now
-    all_diagnostics = [
-        *plan_diagnostics,
-        *diagnostics(program, plan_partitions, environment.device_type),
-        *recompiles(program),
-        *results.diagnostics,
-        *numerics_diagnostics(session, figures.cures),
-        *region_diagnostics(session),
-        *insights.diagnostics,
-    ]
-    all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
-    return replace(session, diagnostics=tuple(all_diagnostics))
 
 
 def initial_program(
@@ -153,18 +85,13 @@ def collect_dropped() -> None:
         gc.collect()
 
 
-Part = TypeVar("Part")
-Result = TypeVar("Result")
-P = ParamSpec("P")
-
-
 class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
     For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call does so in a block of ``exclusive_use``. ``other_ops`` are the regions that this trace gives other
-    ops than the trace before, with their diagnostics. ``saved_artifacts`` has the SHA-256 of each artifact that
-    ``ex.save_artifacts`` has written, by key.
+    or runs the call does so in a turn of the exploration's ``exclusive_use``. ``other_ops`` are the regions that this
+    trace gives other ops than the trace before, with their diagnostics. ``saved_artifacts`` has the SHA-256 of each
+    artifact that ``ex.save_artifacts`` has written, by key.
     """
 
     def __init__(
@@ -177,7 +104,7 @@ class Live:
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.variants = Variants(call, self.program, dynamic=dynamic)
         self.compiling = Compiling(self.program, self.environment.device_type)
-        self.benchmarks = Benchmarks(self.variants, self.compiling, self.environment)
+        self.measurements = Measurements(self.variants, self.compiling, self.environment)
         self.codes = Codes(self.program)
         self.kernel_times = KernelTimes(self.program)
         self.diagnoses = Diagnoses(self.program, self.codes, self.environment)
@@ -185,9 +112,19 @@ class Live:
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
-        self.exclusive_use = ExclusiveUse()
         self._snapshot: tuple[Any, Session] | None = None
         note_when_dropped(self, self.capture)
+
+    def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool) -> None:
+        """Compile what is stale, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
+        results = Results()
+        try:
+            with self.capture.generated.collected():
+                self.measurements.measure(variants, budget_s, run, results, regions=regions)
+        finally:
+            self.measurements.add(results)
+            if results.timings:
+                self.measurements.remember(self.session)
 
     @property
     def session(self) -> Session:
@@ -195,19 +132,65 @@ class Live:
         revision = None
         if self.is_open:
             insights = self.codes.revision, self.kernel_times.revision, self.diagnoses.revision
-            revision = (self.program.revision(), self.benchmarks.revision, insights, self.profile)
+            revision = (self.program.revision(), self.measurements.revision, insights, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
-            snapshot = take_snapshot(
-                self.title,
-                self.environment,
-                self.program,
-                self.compiling.toolchain,
-                self.benchmarks,
-                (*self.plan_diagnostics, *self._other_op_diagnostics()),
-                Insights(self.codes.found, self.kernel_times.found, self.diagnoses.found),
-            )
-            self._snapshot = (revision, replace(snapshot, profile=self.profile))
+            self._snapshot = (revision, self._new_session())
         return self._snapshot[1]
+
+    def _new_session(self) -> Session:
+        """Return the session with all results so far; its diagnostics are sorted by severity."""
+        program, capture, graphs = self.program, self.capture, self.capture.graphs
+        plan_partitions = partitions(program)
+        measured = self.measurements.of(plan_partitions)
+        shown_plan = measured or self.measurements.last
+        results = shown_plan.results if shown_plan else Results()
+        figures = self.measurements.figures(plan_partitions)
+        keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
+        artifacts = program.store.artifacts
+        toolchain = self.compiling.toolchain
+        compiled = [
+            CompileCost(part.id, part.compile_s, part.cache or "") for part in plan_partitions if part.compile_s
+        ]
+        session = Session(
+            title=self.title,
+            environment=self.environment,
+            grad=capture.call.grad,
+            dynamic=capture.dynamic,
+            graphs=tuple(program.assignment.with_carved_marked(graphs)),
+            breaks=capture.breaks,
+            plan=program.plan,
+            members=members(graphs, program.assignment),
+            partitions=plan_partitions,
+            timings=tuple(results.timings),
+            conditions=results.conditions and replace(results.conditions, outdated=measured is None),
+            numerics=tuple(results.numerics),
+            compile_costs=(*([toolchain] if toolchain else []), *compiled, *results.costs),
+            partition_timings=figures.timings,
+            partition_numerics=figures.numerics,
+            reconciliation=results.reconciliation,
+            memory=tuple(results.memory),
+            profile=self.profile,
+            codes=tuple(self.codes.found[key] for key in keys if key in self.codes.found),
+            compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
+            kernel_times=tuple(self.kernel_times.found[key] for key in keys if key in self.kernel_times.found),
+        )
+        session = with_measured_states(session)
+        renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
+        if measured is not None and (renamed or not results.reconciliation):
+            session = replace(session, reconciliation=reconciled(session, results))
+            results.reconciliation = results.reconciliation or session.reconciliation
+        all_diagnostics = [
+            *self.plan_diagnostics,
+            *self._other_op_diagnostics(),
+            *diagnostics(program, plan_partitions, self.environment.device_type),
+            *recompiles(program),
+            *results.diagnostics,
+            *numerics_diagnostics(session, figures.cures),
+            *region_diagnostics(session),
+            *self.diagnoses.found,
+        ]
+        all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
+        return replace(session, diagnostics=tuple(all_diagnostics))
 
     def _other_op_diagnostics(self) -> Iterator[Diagnostic]:
         """Yield the diagnostics in ``other_ops`` whose regions are still marked as they were."""
@@ -218,8 +201,6 @@ class Live:
     def require_open(self) -> None:
         """Raise ClosedError if the exploration is closed."""
         if not self.is_open:
-            if self.capture.instead is traced_again:  # by another thread, while this one waited for its turn
-                raise ClosedError(f"The call of {self.title} was traced again meanwhile. Try again.")
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
     def traced_again(self, *, dynamic: bool | None) -> Live:
@@ -229,15 +210,14 @@ class Live:
             CaptureError: it cannot be traced with these shapes.
         """
         plan, partitioner = self.program.plan, self.capture.partitioner
-        live = Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
-        live.exclusive_use = self.exclusive_use
-        return live
+        return Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
 
     def take_over(self, earlier: Live) -> None:
-        """Continue with the artifacts and the measured runs of an earlier trace of the call, and free that trace."""
+        """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
+        self.other_ops = tuple(_changed_regions(earlier, self))
         self.plan_diagnostics = earlier.plan_diagnostics
         self.compiling.toolchain = earlier.compiling.toolchain
-        self.benchmarks.runs = earlier.benchmarks.runs
+        self.measurements.runs = earlier.measurements.runs
         self.saved_artifacts = earlier.saved_artifacts
         earlier.capture.instead = traced_again
         earlier.keep_session()
@@ -245,16 +225,11 @@ class Live:
         earlier.free_trace()
 
     def close(self) -> None:
-        """Free arguments, traces and artifacts. The session stays readable.
-
-        Raises:
-            BusyError: a measurement is running, which would not restore what the call changes.
-        """
-        with self.exclusive_use.editing():
-            if self.is_open:
-                self.keep_session()
-                self.call.close()
-                self.free_trace()
+        """Free arguments, traces and artifacts. The session stays readable."""
+        if self.is_open:
+            self.keep_session()
+            self.call.close()
+            self.free_trace()
 
     def keep_session(self) -> None:
         """Keep the session as it is now; nothing can be run after that."""
@@ -267,70 +242,8 @@ class Live:
         self.program.close()
 
 
-class LiveOwner(Protocol):
-    """An object with live objects."""
-
-    live: Live
-
-
-def delegate(
-    part: Callable[[Live], Part], method: Callable[Concatenate[Part, P], Result]
-) -> Callable[Concatenate[LiveOwner, P], Result]:
-    """Return a method that calls ``method`` on a ``part`` constructed from its owner's live objects."""
-
-    @functools.wraps(method)
-    def delegated(owner: LiveOwner, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return method(part(owner.live), *args, **kwargs)
-
-    return delegated
-
-
 MOST_NAMED_OPS = 6
 """How many ops a message names."""
-
-Owner = TypeVar("Owner", bound=LiveOwner)
-
-
-def retrace(  # noqa: D417 - the exploration is the ``self`` of the method
-    exploration: Owner,
-    /,
-    *,
-    dynamic: bool | None = None,
-    run: Run = PLAIN_RUN,
-) -> Owner:
-    """Trace the call again with other shapes, under the same plan.
-
-    ``runs`` and ``history`` keep what was measured; an artifact that the new graphs need too is not compiled again.
-    Nodes may have other names now: a region that was marked by names and gets other ops is reported as
-    ``plan-differs``, one that gets none as ``region-empty``. Functions that ``compiled`` gave before raise ClosedError.
-
-    Args:
-        dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
-        run: cancelled before and after the trace; the exploration stays as it is then.
-
-    Raises:
-        InvalidArgumentError: an argument has the wrong type.
-        CaptureError: the call cannot be traced like that; the exploration stays as it is.
-        ClosedError: the exploration is closed.
-        BusyError: another thread, such as a job of the panel, measures.
-    """
-    check_flag("dynamic", dynamic, optional=True)
-    with exploration.live.exclusive_use.turn(run) as run:
-        earlier = exploration.live
-        earlier.require_open()
-        if run.cancelled():
-            return exploration
-        run.progress("tracing the call again", 0.0)
-        retraced = earlier.traced_again(dynamic=dynamic)
-        if run.cancelled():
-            retraced.free_trace()
-            return exploration
-        with earlier.exclusive_use.editing():
-            retraced.program.apply(earlier.program.plan)  # another thread may have edited it
-            retraced.other_ops = tuple(_changed_regions(earlier, retraced))
-            exploration.live = retraced
-            retraced.take_over(earlier)
-    return exploration
 
 
 def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagnostic]]:

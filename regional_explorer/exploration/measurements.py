@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,25 +73,86 @@ class PartitionFigures:
     cures: Mapping[str, Mapping[str, Any] | None]
 
 
-class Measurements:
-    """The benchmarks of one exploration: ``last`` is the newest, ``of(partitions)`` that of a given plan."""
+REGION_SHARE = 0.5
+"""Measuring regions alone takes this much of the budget in addition."""
 
-    def __init__(self) -> None:
+
+class Measurements:
+    """Runs the benchmarks of one exploration and keeps their results by what was compiled.
+
+    ``last`` is the newest, ``of(partitions)`` that of a given plan. ``runs`` are the sessions of the last benchmark of
+    each plan, in the order they were measured, those of earlier traces of the call included. ``revision`` changes with
+    every new result.
+    """
+
+    def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
+        self._variants = variants
+        self._compiling = compiling
+        self._environment = environment
         self.last: MeasuredPlan | None = None
+        self.runs: tuple[Session, ...] = ()
+        self.revision = 0
         self._plans: dict[PlanContent, MeasuredPlan] = {}
         self._alone: dict[PartitionContent, MeasuredPartition] = {}
-        self._runs = 0
 
-    def add(self, partitions: Sequence[Partition], results: Results) -> None:
-        """Store the results of a benchmark, replacing those of an earlier one of the same plan."""
-        self._runs += 1
-        self.last = MeasuredPlan(tuple(partitions), results, _measured_by_content(self._runs, partitions, results))
+    def measure(self, variants: Sequence[str], budget_s: float, run: Run, results: Results, *, regions: bool) -> None:
+        """Compile stale partitions, check the numerics and measure, adding to ``results``.
+
+        Raises:
+            MeasureError: the budget or a variant is invalid, or nothing could be measured.
+        """
+        options = BenchmarkOptions(budget_s=budget_s)
+        names = self._variants.measurable(checked_variants(variants))
+        check_flag("regions", regions)
+        if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
+            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, run, results))
+        if run.cancelled():
+            return
+        toolchain.build.wait()
+        # The current number of threads: artifacts are compiled for it, and all variants run with it.
+        context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
+        alone = regions and VariantName.REGIONAL in names
+        share = 1.0 / (1.0 + REGION_SHARE) if alone else 1.0
+        with suppress(CancelledError):
+            if benchmark(self._variants, names, options, context.part(0.0, share), results) and alone:
+                region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
+                benchmark_partitions(self._variants, region_options, context.part(share, 1.0), results)
+
+    def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
+        """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
+        try:
+            if set(BY_TORCH).intersection(names):
+                self._compiling.start_toolchain(run.progress)
+            self._compiling.compile_stale(run)
+        except NoCompilerError as error:
+            results.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
+            runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
+            return [name for name in names if name in runnable]
+        return names
+
+    def add(self, results: Results) -> None:
+        """Keep the results of a benchmark in place of those of an earlier one of the same plan.
+
+        Those of one that ended before it measured anything are kept only if there are no others.
+        """
+        measured_before = self.last is not None and self.last.results.timings
+        if not results.timings and (measured_before or not (results.numerics or results.diagnostics)):
+            return
+        # Read only now: an artifact may have rejected its inputs during the run. The plan cannot have changed.
+        measured = partitions(self._variants.program)
+        self.revision += 1
+        self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
         self._alone.update(self.last.alone)
-        content = plan_content(partitions)
+        content = plan_content(measured)
         self._plans.pop(content, None)
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
             del self._plans[next(iter(self._plans))]
+
+    def remember(self, session: Session) -> None:
+        """Keep the session of the newest benchmark in place of that of an earlier one of the same plan."""
+        other_runs = (run for run in self.runs if _history_key(run) != _history_key(session))
+        self.runs = (*other_runs, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan of these partitions."""
@@ -130,103 +191,6 @@ def _measured_by_content(
                 timing, tuple(numerics.get(name, ())), results.cures.get(name), sampled=(run, contents[name])
             )
     return measured
-
-
-REGION_SHARE = 0.5
-"""Measuring regions alone takes this much of the budget in addition."""
-
-
-class Benchmarks:
-    """Runs the benchmarks of one exploration and keeps their results as ``measurements``.
-
-    ``runs`` are the sessions of the last benchmark of each plan, in the order they were measured, those of earlier
-    traces of the call included. ``revision`` changes with every new result.
-    """
-
-    def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
-        self._variants = variants
-        self._compiling = compiling
-        self._environment = environment
-        self.measurements = Measurements()
-        self.runs: tuple[Session, ...] = ()
-        self.revision = 0
-
-    def run(
-        self,
-        variants: Sequence[str],
-        budget_s: float,
-        *,
-        regions: bool,
-        run: Run,
-        session: Callable[[], Session],
-    ) -> None:
-        """Compile stale partitions, check the numerics, measure, and store the results; see ``Exploration.benchmark``.
-
-        ``session`` returns the current session of the exploration.
-        """
-        options = BenchmarkOptions(budget_s=budget_s)
-        names = self._variants.measurable(checked_variants(variants))
-        check_flag("regions", regions)
-        if run.cancelled():
-            return
-        results = Results()
-        if VariantName.REGIONAL in names or set(BY_TORCH).intersection(names):
-            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, run, results))
-        if run.cancelled():
-            return
-        toolchain.build.wait()
-        # The current number of threads: artifacts are compiled for it, and all variants run with it.
-        environment = replace(self._environment, threads=torch.get_num_threads())
-        context = MeasureContext.of(run, environment)
-        try:
-            with suppress(CancelledError):
-                self._measure(names, options, context, results, regions=regions)
-        finally:
-            self._store(results, session)
-
-    def _measure(
-        self,
-        names: Sequence[VariantName],
-        options: BenchmarkOptions,
-        context: MeasureContext,
-        results: Results,
-        *,
-        regions: bool,
-    ) -> None:
-        if not (regions and VariantName.REGIONAL in names):
-            benchmark(self._variants, names, options, context, results)
-            return
-        share = 1.0 / (1.0 + REGION_SHARE)
-        if benchmark(self._variants, names, options, context.part(0.0, share), results):
-            region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
-            benchmark_partitions(self._variants, region_options, context.part(share, 1.0), results)
-
-    def _store(self, results: Results, session: Callable[[], Session]) -> None:
-        """Store the results, unless the run ended before it measured anything and there are earlier results."""
-        last = self.measurements.last
-        if not results.timings and ((last and last.results.timings) or not (results.numerics or results.diagnostics)):
-            return
-        # Read only now: an artifact may have rejected its inputs during the run. The plan cannot have changed.
-        self.measurements.add(partitions(self._variants.program), results)
-        self.revision += 1
-        results.reconciliation = reconciled(session(), results)
-        self.revision += 1
-        if results.timings:
-            current = session()
-            other_runs = (run for run in self.runs if _history_key(run) != _history_key(current))
-            self.runs = (*other_runs, current)[-MAX_PLANS:]
-
-    def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
-        """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
-        try:
-            if set(BY_TORCH).intersection(names):
-                self._compiling.start_toolchain(run.progress)
-            self._compiling.compile_stale(run)
-        except NoCompilerError as error:
-            results.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
-            runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
-            return [name for name in names if name in runnable]
-        return names
 
 
 def _history_key(run: Session) -> tuple[object, ...]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from regional_explorer.errors import InvalidArgumentError, SessionError, check_argument, shown_value
+from regional_explorer.errors import InvalidArgumentError, SessionError, check_argument, require_notebook, shown_value
 from regional_explorer.exploration.shown import RegionCode, RegionStages
-from regional_explorer.exploration.viewer import require_notebook
 from regional_explorer.export.save import save
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
@@ -115,28 +114,6 @@ class Results:
 
 class SavedSession(Results):
     """The results of a session loaded from a file; does not need torch."""
-
-
-class ResultTable:
-    """A property of an exploration that returns the table of the same name from its results."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Store the name, and copy the docstring of the table."""
-        self._name = name
-        self.__doc__ = getattr(Results, name).__doc__
-
-    def __get__(self, owner: ResultsOwner, kind: type) -> pd.DataFrame:
-        """Return the current table."""
-        table: pd.DataFrame = getattr(owner.results, self._name)
-        return table
-
-
-class ResultsOwner(Protocol):
-    """An object with results."""
-
-    @property
-    def results(self) -> Results:
-        """The tables, pictures and texts of all results so far."""
 
 
 def load(path: str | Path) -> SavedSession:

@@ -16,7 +16,6 @@ from ipywidgets.widgets.widget import _instances
 
 import regional_explorer
 from regional_explorer.compiler.run import Run, StreamProgress, Throttle
-from regional_explorer.exploration.viewer import is_last, remember_last
 from regional_explorer.page.report import diagnostics_text, headline, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.session import Session
@@ -78,6 +77,14 @@ HIDE_LOADING = (
 """Added to the static copy: without a kernel JupyterLab would show "Loading widget" below it forever."""
 
 
+_last_shown: weakref.ref[Exploration] | None = None
+
+
+def last_shown() -> Exploration | None:
+    """Return the exploration that was shown last in a notebook, for as long as it is referenced."""
+    return None if _last_shown is None else _last_shown()
+
+
 def show(exploration: Exploration, *, widget: bool = True) -> None:
     """Show ``exploration``: the panel and its static copy in a notebook, text elsewhere.
 
@@ -126,7 +133,8 @@ class NotebookDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
-        remember_last(self._control.exploration)
+        global _last_shown  # noqa: PLW0603 - one per process
+        _last_shown = weakref.ref(self._control.exploration)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
         self._shown_owner = self._control.owner()
@@ -293,7 +301,7 @@ def _owner_expression(exploration: Exploration) -> str:
     user_variables = dict(getattr(get_ipython(), "user_ns", {}))
     names = (name for name, variable in user_variables.items() if variable is exploration and not name.startswith("_"))
     call = "rx.last()" if user_variables.get("rx") is regional_explorer else f"{IMPORT_RX}; rx.last()"
-    return next(names, call if is_last(exploration) else "")
+    return next(names, call if last_shown() is exploration else "")
 
 
 def _running_cell_ids() -> tuple[str, str]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
-from regional_explorer.exploration.edits import Draft, edit_of_plan
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, Plan, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
@@ -345,12 +344,14 @@ def _split_region(control: Control, _event: Event) -> None:
 def _carve_nodes(control: Control, _event: Event) -> None:
     nodes_by_region = partly_selected(control.session, control.state.selection)
 
-    def carve_all(draft: Draft) -> Draft:
-        for name, nodes in nodes_by_region.items():
-            draft.carve(name, nodes=nodes)
-        return draft
+    def carve_all(ex: Exploration) -> None:  # in one step: if one is invalid, none is carved
+        with ex.exclusive_use.editing():
+            draft = ex.draft()
+            for name, nodes in nodes_by_region.items():
+                draft.carve(name, nodes=nodes)
+            ex.plan = draft.plan
 
-    _edit_picked(control, edit_of_plan(carve_all))  # in one step: if one is invalid, none is carved
+    _edit_picked(control, carve_all)
 
 
 def _uncarve_region(control: Control, _event: Event) -> None:

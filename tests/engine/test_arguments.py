@@ -19,7 +19,7 @@ from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, 
 from regional_explorer.compiler.config import catalogue, check_value
 from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.exploration.edits import Draft
+from regional_explorer.exploration.edits import Edits
 from regional_explorer.exploration.shown import RegionStages
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
@@ -199,7 +199,7 @@ def test_the_arguments_that_are_good_are_taken(ex, door):
 
 
 def test_no_public_method_is_left_out():
-    public = {name for name in vars(Draft) if not name.startswith("_")}
+    public = {name for name in vars(Edits) if not name.startswith("_")}
     public |= {name for name, value in inspect.getmembers(rx.Exploration, callable) if not name.startswith("_")}
     public |= {name for name in rx.__all__ if callable(getattr(rx, name)) and not name.endswith("Error")}
     without_arguments = {"draft", "to_source", "close", "last"}

@@ -195,7 +195,7 @@ def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatc
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     monkeypatch.setattr(exploration, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
     asked = iter([True])
-    with held_elsewhere(ex.live.exclusive_use.turn(PLAIN_RUN)):
+    with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
         # Once alone: what asks again later must not begin then.
         ex.roofline(run=rx.Run(lambda: bool(told) and next(asked, False), lambda doing, _: told.append(doing)))
     assert told[0] == WAITING

@@ -60,10 +60,10 @@ def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(panel: Panel
     exploration = control.exploration
     plans = [exploration.plan.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
     runs = [run(plan, 1e-3, 2.0) for plan in plans]
-    exploration.live.benchmarks.runs = tuple(runs[:2])
+    exploration.live.measurements.runs = tuple(runs[:2])
     control.refresh()
     first, second = (one[1]["data-of"] for one in elements(panel.part("plans"), data_do="take"))
-    exploration.live.benchmarks.runs = tuple(runs[1:])
+    exploration.live.measurements.runs = tuple(runs[1:])
     control.read_exploration()
     control.set(problem=None)
     before = exploration.plan
@@ -78,7 +78,7 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert panel.part("plans") == []
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
-    exploration.live.benchmarks.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
+    exploration.live.measurements.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
     control.refresh()
     shown = text(panel, "plans")
     assert "current plan" in shown
