@@ -29,7 +29,7 @@ from regional_explorer.errors import (
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
-from regional_explorer.exploration.results import Results, compare_frame
+from regional_explorer.exploration.results import Results
 from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.repro import repro_script
@@ -56,7 +56,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import BY_DEFAULT, Verdict
 from regional_explorer.style.formats import bounds
 from regional_explorer.tables.frame import ShownFrame
-from regional_explorer.tables.plan import DiagnosticList
+from regional_explorer.tables.plan import DiagnosticList, runs_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -623,7 +623,7 @@ class Exploration(Edits, Results):
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
-        return compare_frame(self.runs)
+        return runs_table(self.runs).frame()
 
     def save(self, path: str | Path) -> Path:
         """Write everything to a ``.json``, ``.html`` (an interactive page), ``.svg`` or ``.csv`` file."""

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from regional_explorer.errors import InvalidArgumentError, SessionError, check_argument, require_notebook, shown_value
+from regional_explorer.errors import InvalidArgumentError, check_argument, require_notebook, shown_value
 from regional_explorer.exploration.shown import RegionCode, RegionStages
 from regional_explorer.export.save import save
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
-from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import US_PER_S, VariantName
 from regional_explorer.tables import results
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.compile import caches_table, compile_times_table
-from regional_explorer.tables.frame import ShownFrame
-from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.plan import partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.table import Table
 
 if TYPE_CHECKING:
     import graphviz
     import pandas as pd
+
+    from regional_explorer.tables.frame import ShownFrame
 
 
 def result_table(table: Callable[[Session], Table[Any]]) -> property:
@@ -125,23 +124,6 @@ def load(path: str | Path) -> SavedSession:
     return SavedSession(load_session(path))
 
 
-FIRST_COLUMNS = ("title", "differs", "changed")
-LAST_COLUMNS = (
-    "speedup",
-    "speedup_low",
-    "speedup_high",
-    "verdict",
-    "slowdown",
-    "slowdown_low",
-    "slowdown_high",
-    "difference",
-    "numerics",
-    "partitions",
-    "compile_s",
-)
-"""The columns before and after the times of the variants."""
-
-
 class SessionOwner(Protocol):
     """An object with a session: an exploration, or a session loaded from a file."""
 
@@ -165,47 +147,4 @@ def compare(*views: SessionOwner | Session) -> ShownFrame:
             raise InvalidArgumentError(
                 f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
             )
-    return compare_frame([run for run in runs if run is not None])
-
-
-def compare_frame(runs: Sequence[Session]) -> ShownFrame:
-    """Return one row per session with times of the whole call: the step, or the forward without gradients."""
-    variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
-    columns = [*FIRST_COLUMNS, *(f"{name}_us" for name in variants), *LAST_COLUMNS]
-    rows = []
-    for run, differs in zip(runs, differences([run.plan for run in runs]), strict=True):
-        times = {} if run.is_outdated else run.whole_timings
-        regional = times.get(VariantName.REGIONAL)
-        change = _change_since(runs[0], run)
-        rows.append(
-            {
-                "title": run.title,
-                "differs": "; ".join(differs),
-                "changed": "; ".join(changes(runs[0], run)),
-                **{f"{name}_us": times[name].median_s * US_PER_S if name in times else None for name in variants},
-                "speedup": regional and regional.speedup,
-                "speedup_low": regional and regional.speedup_low,
-                "speedup_high": regional and regional.speedup_high,
-                "verdict": regional and str(regional.verdict),
-                "slowdown": change.slowdown,
-                "slowdown_low": change.low,
-                "slowdown_high": change.high,
-                "difference": change.verdict,
-                "numerics": regional and str(regional.numerics),
-                "partitions": len(run.partitions),
-                "compile_s": run.compile_s,
-            }
-        )
-    return ShownFrame(rows, columns=columns)
-
-
-def _change_since(first: Session, run: Session) -> SpeedChange:
-    """Return how the speedup changed from the first session, or why it cannot be compared."""
-    if run.is_outdated:
-        return SpeedChange(problem="measured for another plan")
-    if run is first:
-        return SpeedChange(problem="first")
-    try:
-        return speed_change(first, run)
-    except SessionError:
-        return SpeedChange(problem="not comparable")
+    return runs_table([run for run in runs if run is not None]).frame()

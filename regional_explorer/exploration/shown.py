@@ -30,6 +30,7 @@ from regional_explorer.style.element import to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables.code import kernels_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
+from regional_explorer.tables.stages import stage_nodes_table, stages_table
 from regional_explorer.tables.table import Table
 
 if TYPE_CHECKING:
@@ -180,11 +181,6 @@ def why_no_code(session: Session, region: str) -> str:
     )
 
 
-STAGE_COLUMNS = ("partition", "stage", "ops", "views")
-NODE_COLUMNS = ("partition", "stage", "node", "op", "comes_from", "lines")
-COUNTS = ("decomposed", "fused", "into", "replaced", "removed", "inserted", "elided")
-
-
 @dataclass(frozen=True)
 class RegionStages:
     """The stages of a region, one entry per distinct partition; displayed as text or HTML.
@@ -230,46 +226,12 @@ class RegionStages:
     @property
     def changes(self) -> pd.DataFrame:
         """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
-        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
-
-        rows = [
-            {
-                "partition": part.partition.id,
-                "stage": str(stage.kind),
-                "ops": stage.computing,
-                "views": len(stage.ops) - stage.computing,
-                **{name: None if stage.change is None else getattr(stage.change, name) for name in COUNTS},
-                "in_words": "" if stage.change is None else str(stage.change),
-            }
-            for part in self.partitions
-            for stage in part.stages
-        ]
-        frame = ShownFrame(rows, columns=[*STAGE_COLUMNS, *COUNTS, "in_words"])
-        return ShownFrame(frame.astype(dict.fromkeys(COUNTS, "Int64")))
+        return stages_table(self.partitions).frame()
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
-        from regional_explorer.tables.frame import ShownFrame  # which imports pandas
-
-        rows = []
-        for part in self.partitions:
-            followed = part.followed(self.nodes) if self.nodes else {}
-            lines = part.lines()
-            rows += [
-                {
-                    "partition": part.partition.id,
-                    "stage": str(stage.kind),
-                    "node": node.name,
-                    "op": node.op,
-                    "comes_from": ", ".join(stage.sources.get(node.name, ())),
-                    "lines": ", ".join(map(str, lines[stage.kind].get(node.name, ()))),
-                    **({"followed": node.name in followed[stage.kind]} if self.nodes else {}),
-                }
-                for stage in part.stages
-                for node in stage.ops
-            ]
-        return ShownFrame(rows, columns=[*NODE_COLUMNS, *(["followed"] if self.nodes else [])])
+        return stage_nodes_table(self.partitions, self.nodes).frame()
 
     def __str__(self) -> str:
         """Return what each stage changed, as text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from regional_explorer.errors import count, listing
+from regional_explorer.errors import count
 from regional_explorer.picture.compose import Detail, Opening, SectionBuilder, scene_of, shown
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
 from regional_explorer.picture.layout import place
@@ -18,7 +18,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, Stage
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, clean, markup, to_html
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.stages import stages_table
 
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
@@ -63,34 +63,8 @@ PICTURE_LIMIT_S = 2.0
 
 def stages_text(region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
     """Return the stages of a region as text: one table per distinct partition."""
-    tables = [stages_table(partition, followed).text() for partition in partitions]
+    tables = [stages_table([partition], followed).text() for partition in partitions]
     return "\n\n".join(filter(None, [note, *tables])) or f"Region {region!r} has no partition."
-
-
-def stages_table(partition: PartitionStages, followed: Sequence[str] = ()) -> Table[Stage]:
-    """Return the stages of a partition, one per row."""
-    followed_ops, followed_head = partition.followed(followed), ", ".join(followed)
-
-    def notes() -> Iterator[str]:
-        if partition.equal:
-            yield f"The same holds for {', '.join(partition.equal)}."
-        yield from (stage.note for stage in partition.stages)
-        yield partition.problem or ""
-
-    return Table(
-        f"Stages of {partition.partition.id}",
-        (
-            Column("stage", lambda stage: stage.title),
-            Number("ops", lambda stage: stage.computing),
-            Number("views", lambda stage: len(stage.ops) - stage.computing),
-            Column("in_words", lambda stage: stage.change, "what it changed"),
-            Column("followed", lambda stage: listing(sorted(followed_ops[stage.kind]), 8) or "none", followed_head),
-        ),
-        partition.stages,
-        partition.problem or "Nothing is known.",
-        notes,
-        heads=("stage", "ops", "views", "what it changed", *([followed_head] if followed else [])),
-    )
 
 
 def stages_html(
@@ -105,7 +79,7 @@ def stages_html(
 
 def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], followed: Sequence[str]) -> Iterator[str]:
     for partition in partitions:
-        yield to_html(*stages_table(partition, followed).nodes())
+        yield to_html(*stages_table([partition], followed).nodes())
         followed_ops = partition.followed(followed)
         for stage in partition.stages:
             svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed), time_limit_s=PICTURE_LIMIT_S)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from regional_explorer.errors import count, listing, number_ranges
-from regional_explorer.record.changes import differences
+from regional_explorer.errors import SessionError, count, listing, number_ranges
+from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphBreak
 from regional_explorer.record.grouping import grouped
@@ -133,6 +133,84 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
     return f"{key}={applied[key]!r}{note}"
 
 
+class ComparedSession(NamedTuple):
+    """A session among others: how its plan and shapes differ from theirs, and what has changed since the first."""
+
+    session: Session
+    differs: Sequence[str]
+    first: Session
+
+    @property
+    def timings(self) -> Mapping[str, Timing]:
+        """The timing of the whole call by variant; none if the plan has changed since they were measured."""
+        return {} if self.session.is_outdated else self.session.whole_timings
+
+    @property
+    def regional(self) -> Timing | None:
+        """The timing of the plan."""
+        return self.timings.get(VariantName.REGIONAL)
+
+    @property
+    def change(self) -> SpeedChange:
+        """How the speedup changed from the first session, or why it cannot be compared."""
+        if self.session.is_outdated:
+            return SpeedChange(problem="measured for another plan")
+        if self.session is self.first:
+            return SpeedChange(problem="first")
+        try:
+            return speed_change(self.first, self.session)
+        except SessionError:
+            return SpeedChange(problem="not comparable")
+
+
+def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
+    """One row per session with times of the whole call: the step, or the forward without gradients."""
+    variants = tuple(dict.fromkeys(timing.variant for session in sessions for timing in session.timings))
+    plan_differences = differences([session.plan for session in sessions])
+    return Table(
+        "Measured plans",
+        (
+            Column("title", lambda run: run.session.title),
+            Column("differs", lambda run: "; ".join(run.differs)),
+            Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
+            *map(_variant_column, variants),
+            Number("speedup", lambda run: run.regional and run.regional.speedup, "regional: speedup", drawn=_speedups),
+            Number("speedup_low", lambda run: run.regional and run.regional.speedup_low),
+            Number("speedup_high", lambda run: run.regional and run.regional.speedup_high),
+            Number("", lambda run: interval(run.regional) if run.regional else None, "CI"),
+            Column("verdict", lambda run: run.regional and run.regional.verdict),
+            Number("slowdown", lambda run: run.change.slowdown),
+            Number("slowdown_low", lambda run: run.change.low),
+            Number("slowdown_high", lambda run: run.change.high),
+            Column("difference", lambda run: run.change.verdict),
+            Column("numerics", lambda run: run.regional and run.regional.numerics),
+            Number("partitions", lambda run: len(run.session.partitions)),
+            Number("compile_s", lambda run: run.session.compile_s),
+        ),
+        [
+            ComparedSession(session, differs, sessions[0])
+            for session, differs in zip(sessions, plan_differences, strict=True)
+        ],
+        heads=(*variants, "regional: speedup", "CI", "compile", "numerics"),
+    )
+
+
+def _variant_column(variant: str) -> Column[ComparedSession]:
+    return Number(
+        f"{variant}_us", lambda run: run.timings[variant].median_s if variant in run.timings else None, variant
+    )
+
+
+def _speedups(_runs: Sequence[ComparedSession]) -> Callable[[ComparedSession], Node | None]:
+    def draw(run: ComparedSession) -> Node | None:
+        if run.regional is None:
+            return None
+        tone = TONES.get(run.regional.verdict, "quiet")
+        return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
+
+    return draw
+
+
 MIN_PLANS = 2
 """The table is shown from this number of measured plans on."""
 MAX_DIFFERENCES = 6
@@ -142,62 +220,40 @@ _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
 
 
 def measured_plans(
-    runs: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
+    sessions: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
 ) -> list[Node]:
     """Return a table with one row per run, the plan of ``current`` marked; nothing while there are fewer than two.
 
     ``use`` returns the button that switches to a plan, given its number; a saved page has none.
     """
-    if len(runs) < MIN_PLANS:
+    if len(sessions) < MIN_PLANS:
         return []
-    variants = list(dict.fromkeys(timing.variant for run in runs for timing in run.timings))
-    heads = ["plan", "differences", *variants, "regional: speedup", "CI", "compile", "numerics", ""]
-    figures = {*variants, "regional: speedup", "CI", "compile"}
-    head = node("tr", *(node("th", text, class_="rxt-figure" if text in figures else "") for text in heads))
-    plan_differences = differences([run.plan for run in runs])
-    shapes_differ = len({run.shapes for run in runs}) > 1
+    table = runs_table(sessions)
+    columns, classes = table.shown_columns, ["rxt-figure" if column.right else None for column in table.shown_columns]
+    heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+    shapes_differ = len({session.shapes for session in sessions}) > 1
     rows = []
-    for number, (run, plan_texts) in enumerate(zip(runs, plan_differences, strict=True)):
-        difference_texts = [*([f"shapes: {run.shapes}"] if shapes_differ else []), *plan_texts]
-        is_current = run.plan == current.plan and run.shapes == current.shapes
-        timings = run.whole_timings
-        regional = timings.get(VariantName.REGIONAL)
-        cells = [
-            *(_figure_cell(duration(timings[name].median_s) if name in timings else NONE, name) for name in variants),
-            _speedup_cell(regional),
-            _figure_cell(interval(regional) if regional else NONE, "CI"),
-            _figure_cell(duration(run.compile_s), "compile"),
-            node("td", regional.numerics if regional else NONE, data_head="numerics"),
-        ]
-        chips = [node("span", text, class_="rx-key") for text in difference_texts[:MAX_DIFFERENCES]]
-        more = (
-            node("span", f"and {len(difference_texts) - MAX_DIFFERENCES} more", class_="rx-quiet")
-            if len(difference_texts) > MAX_DIFFERENCES
-            else ""
+    for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
+        is_current = run.session.plan == current.plan and run.session.shapes == current.shapes
+        differs = [*([f"shapes: {run.session.shapes}"] if shapes_differ else []), *run.differs]
+        chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]
+        more = f"and {len(differs) - MAX_DIFFERENCES} more" if len(differs) > MAX_DIFFERENCES else ""
+        figures = (
+            node("td", *cell, class_=class_, data_head=column.title)
+            for column, class_, cell in zip(columns, classes, cells, strict=True)
         )
         rows.append(
             node(
                 "tr",
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
-                node("td", *(chips or [node("span", "–")]), more),
-                *cells,
+                node("td", *(chips or [node("span", NONE)]), node("span", more, class_="rx-quiet") if more else None),
+                *figures,
                 node("td", _CURRENT_PLAN if is_current else use(number), class_="rxt-last"),
             )
         )
-    table = node("table", node("thead", head), node("tbody", *rows), aria_label="Measured plans")
-    return [node("h4", "Measured plans"), table]
-
-
-def _figure_cell(text: str, head: str) -> Node:
-    return node("td", text, class_="rxt-figure", data_head=head)
-
-
-def _speedup_cell(regional: Timing | None) -> Node:
-    if regional is None:
-        return _figure_cell(NONE, "speedup")
-    tone = TONES.get(regional.verdict, "quiet")
-    text = toned(speedup(regional), tone, TRENDS, title=str(regional.verdict))
-    return node("td", text, class_="rxt-figure", data_head="speedup")
+    head = node("tr", node("th", "plan"), node("th", "differences"), *heads, node("th", ""))
+    drawn = node("table", node("thead", head), node("tbody", *rows), aria_label=table.title)
+    return [node("h4", table.title), drawn]
 
 
 MOST_PLACES = 3

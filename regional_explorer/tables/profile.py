@@ -82,7 +82,7 @@ def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[
 
     def notes() -> Iterator[str]:
         if kind is ProfileKind.MODULE:
-            yield _profile_conditions(profile)
+            yield profile_conditions(profile)
         if kind is ProfileKind.AROUND:
             yield AROUND_THE_GRAPHS
         if len(rows) > MOST_PROFILE_ROWS:
@@ -99,24 +99,18 @@ def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[
     )
 
 
-def sums(profile: Profile) -> str:
-    """Return the sentence on how the ops and the time around the graphs add up to the call."""
-    return (
-        f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}: together "
-        f"{duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds."
-    )
-
-
-def _profile_conditions(profile: Profile) -> str:
+def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
+    """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
     bandwidth, short_ops = profile.bandwidth, profile.short_ops
     facts = [
-        sums(profile),
-        f"{count(profile.rounds, 'round')}, stopped: {clean(profile.stopped)}.",
-        f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
+        f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}:",
+        f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds.",
+        f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
+        "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
         f"{count(len(short_ops), 'op')} too short to be measured individually are combined in one row."
         if short_ops
         else "",
-        f"Copy bandwidth {bandwidth.bytes_per_s / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
+        "" if brief else f"Copy bandwidth {bandwidth.bytes_per_s / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
         "A module's row includes the modules inside it.",
     ]
     return " ".join(filter(None, facts))

@@ -168,6 +168,37 @@ def conditions(session: Session) -> str:
     return " · ".join(filter(None, facts))
 
 
+REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
+    Column("region", lambda s: s.region.name, region=lambda s: s.number),
+    Column("selector", lambda s: s.region.selection),
+    Column("enabled", lambda s: s.region.enabled),
+    Column("state", lambda s: s.state, tone=lambda s: TONES.get(s.state, "")),
+    Number("ops_forward", lambda s: s.ops_forward),
+    Number("ops_backward", lambda s: s.ops_backward),
+    Number("partitions", lambda s: len(s.partitions)),
+    Number("compile_s", lambda s: s.compile_s),
+    Column(
+        "config",
+        lambda s: s.region.config,
+        text=lambda s: region_config_text(s.region) or "default",
+        tone=lambda s: "" if any(config for _, config in s.region.configs) else "quiet",
+    ),
+    Column("backward_config", lambda s: s.region.backward_config),
+    Number("eager_us", lambda s: s.timing and s.timing.eager_s),
+    Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
+    Number("speedup", lambda s: s.timing and s.timing.speedup),
+    Number("speedup_low", lambda s: s.timing and s.timing.speedup_low),
+    Number("speedup_high", lambda s: s.timing and s.timing.speedup_high),
+    Column(
+        "numerics",
+        lambda s: s.timing and (s.numerics or ""),
+        text=lambda s: s.numerics or NONE,
+        tone=lambda s: TONES.get(s.numerics, "quiet") if s.numerics else "",
+    ),
+    Number("pays_off_after_calls", lambda s: s.timing and s.timing.pays_off_after_calls),
+)
+
+
 def regions_table(session: Session) -> Table[RegionSummary]:
     """One row per region; its times are per call (forward + backward if gradients are taken).
 
@@ -176,31 +207,9 @@ def regions_table(session: Session) -> Table[RegionSummary]:
     summaries = region_summaries(session)
     return Table(
         "Regions",
-        (
-            Column("region", lambda s: s.region.name, region=lambda s: s.number),
-            Column("selector", lambda s: s.region.selection),
-            Column("enabled", lambda s: s.region.enabled),
-            Column("state", lambda s: s.state, tone=lambda s: TONES.get(s.state, "")),
-            Number("ops_forward", lambda s: s.ops_forward),
-            Number(
-                "ops_backward", lambda s: s.ops_backward, text=lambda s: str(s.ops_backward) if session.grad else NONE
-            ),
-            Number("partitions", lambda s: len(s.partitions)),
-            Number("compile_s", lambda s: s.compile_s),
-            Column(
-                "config",
-                lambda s: s.region.config,
-                text=lambda s: region_config_text(s.region) or "default",
-                tone=lambda s: "" if any(config for _, config in s.region.configs) else "quiet",
-            ),
-            Column("backward_config", lambda s: s.region.backward_config),
-            Number("eager_us", lambda s: s.timing and s.timing.eager_s),
-            Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
-            Number("speedup", lambda s: s.timing and s.timing.speedup),
-            Number("speedup_low", lambda s: s.timing and s.timing.speedup_low),
-            Number("speedup_high", lambda s: s.timing and s.timing.speedup_high),
-            Column("numerics", lambda s: s.timing and (s.numerics or "")),
-            Number("pays_off_after_calls", lambda s: s.timing and s.timing.pays_off_after_calls),
+        tuple(
+            replace(column, text=lambda _: NONE) if column.name == "ops_backward" and not session.grad else column
+            for column in REGION_COLUMNS
         ),
         summaries,
         'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp") or `with rx.region("mlp")` in the source.',

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
@@ -76,21 +76,23 @@ class Column(Generic[R]):
             return NONE
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
 
+    def tone_of(self, row: R) -> str:
+        """Return the tone of a row."""
+        return self.tone if isinstance(self.tone, str) else self.tone(row)
+
+    def content(self, row: R) -> list[Node | str]:
+        """Return the value of a row as elements, behind the letter of its region."""
+        text, tone = self.shown(row), self.tone_of(row)
+        number = self.region(row) if self.region else None
+        letter: list[Node | str] = [] if number is None else [chip(number), " "]
+        return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
+
 
 @dataclass(frozen=True, slots=True)
 class Number(Column[R]):
     """A column of numbers."""
 
     right: bool = True
-
-
-class Cell(NamedTuple):
-    """What a page shows of one value."""
-
-    text: str
-    tone: str
-    region: int | None
-    drawing: Node | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,49 +159,38 @@ class Table(Generic[R]):
         notes = [line for note in self.notes() if note for line in _wrap(note, width - 2)]
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
 
-    def nodes(self, *, titled: bool = True) -> list[Node]:
-        """Return title, rows and notes as elements, in a fold where the table has one."""
-        if not self.shown_rows:
-            return [*self._title_nodes(titled), node("p", self.empty, class_="rx-empty")]
-        cells = self._cells()
-        columns, notes = self.shown_columns, (node("p", line, class_="rx-note") for line in self.notes() if line)
-        classes = ["rx-figure" if column.right else None for column in columns]
-        head = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
-        rows = (node("tr", *map(_cell_node, row, classes)) for row in cells)
-        drawn = node("table", node("thead", node("tr", *head)), node("tbody", *rows))
-        inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
-        if not self.fold:
-            return [*self._title_nodes(titled), *inside]
-        bad = any(cell.tone in {"bad", "warn"} for row in cells for cell in row)
-        is_open = self.fold == "long" and (bad or len(cells) <= FEW_ROWS)
-        return [node("details", node("summary", self.full_title), *inside, open=is_open)]
-
-    def _title_nodes(self, titled: bool) -> list[Node]:  # noqa: FBT001 - it is passed on
-        return [node("h4", self.full_title)] if titled else []
-
-    def _cells(self) -> list[list[Cell]]:
+    def cells(self) -> list[list[list[Node | str]]]:
+        """Return the contents of all cells that are shown, row by row."""
         rows = self.shown_rows
         drawings = [column.drawn(rows) if column.drawn else None for column in self.shown_columns]
         return [
             [
-                Cell(
-                    column.shown(row),
-                    column.tone if isinstance(column.tone, str) else column.tone(row),
-                    column.region(row) if column.region else None,
-                    drawing(row) if drawing else None,
-                )
-                for column, drawing in zip(self.shown_columns, drawings, strict=True)
+                [drawing] if draw and (drawing := draw(row)) else column.content(row)
+                for column, draw in zip(self.shown_columns, drawings, strict=True)
             ]
             for row in rows
         ]
 
-
-def _cell_node(cell: Cell, class_: str | None) -> Node:
-    if cell.drawing is not None:
-        return node("td", cell.drawing, class_=class_)
-    text = toned(cell.text, cell.tone) if cell.tone or isinstance(cell.text, State) else cell.text
-    letter = () if cell.region is None else (chip(cell.region), " ")
-    return node("td", *letter, text, class_=class_)
+    def nodes(self, *, titled: bool = True) -> list[Node]:
+        """Return title, rows and notes as elements, in a fold where the table has one."""
+        columns, shown = self.shown_columns, self.shown_rows
+        title = [node("h4", self.full_title)] if titled else []
+        if not shown:
+            return [*title, node("p", self.empty, class_="rx-empty")]
+        classes = ["rx-figure" if column.right else None for column in columns]
+        heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+        rows = (
+            node("tr", *(node("td", *cell, class_=class_) for cell, class_ in zip(row, classes, strict=True)))
+            for row in self.cells()
+        )
+        drawn = node("table", node("thead", node("tr", *heads)), node("tbody", *rows))
+        notes = (node("p", line, class_="rx-note") for line in self.notes() if line)
+        inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
+        if not self.fold:
+            return [*title, *inside]
+        bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)
+        is_open = self.fold == "long" and (bad or len(shown) <= FEW_ROWS)
+        return [node("details", node("summary", self.full_title), *inside, open=is_open)]
 
 
 def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:

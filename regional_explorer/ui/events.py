@@ -34,7 +34,7 @@ from regional_explorer.ui.state import (
     Setting,
     Sort,
 )
-from regional_explorer.ui.tables import REGION_COLUMNS, ordered, time_share
+from regional_explorer.ui.tables import PANEL_COLUMNS, ordered, time_share
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -450,7 +450,7 @@ EVENTS: Mapping[str, EventKind] = {
     "key query": EventKind(lambda control, event: control.set(key_query=event.text), value=is_text),
     "add": EventKind(_add_key, when=_is_open),  # an unknown key is told with those that resemble it
     # rows of the region table
-    "sort": EventKind(_sort_rows, among([column.key for column in REGION_COLUMNS])),
+    "sort": EventKind(_sort_rows, among([column.key for column in PANEL_COLUMNS])),
     "pick": EventKind(_pick_row, _region),
     "clear": EventKind(
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from regional_explorer.compiler.config import catalogue
 from regional_explorer.errors import count
 from regional_explorer.record.plan import Plan, Selector, config_texts
-from regional_explorer.record.profile import Profile, ProfileKind
+from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.regions import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import NONE, bounds, duration, percent, ratio, size
-from regional_explorer.tables.profile import AROUND_THE_GRAPHS, sums
-from regional_explorer.tables.table import chip
+from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
+from regional_explorer.tables.results import REGION_COLUMNS
+from regional_explorer.tables.table import Column, Number, chip
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Sort
 
@@ -27,27 +27,39 @@ EMPTY_CELLS = ([NONE], ["0"])
 SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its head and tooltip, its sort key, and the function that makes its cells."""
+class PanelColumn(NamedTuple):
+    """A column of the region table: its key, the column it shows and is sorted by, its tooltip, and the head's text.
+
+    ``cell`` makes its cells where they show more than the column has.
+    """
 
     key: str
-    head: str
+    column: Column[RegionSummary]
     title: str
-    order: Callable[[RegionSummary], Any]
-    cell: Callable[[RegionSummary], Node]
-    figure: bool = True
+    cell: Callable[[RegionSummary], Node] | None = None
+
+    @property
+    def class_(self) -> str:
+        """The class of its cells."""
+        return f"rxt-{self.key}{' rxt-figure' if self.column.right else ''}"
+
+    def node(self, summary: RegionSummary) -> Node:
+        """Return the cell of a region."""
+        cell = self.cell(summary) if self.cell else node("td", *self.column.content(summary))
+        empty_class = " rxt-none" if cell[2:] in EMPTY_CELLS else ""
+        cell[1] |= {"class": self.class_ + empty_class, "data-head": self.column.title}
+        return cell
 
 
 def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
-    key = next(column.order for column in REGION_COLUMNS if column.key == sort.column)
-    with_value = [summary for summary in summaries if key(summary) is not None]
+    key = next(column.column.value for column in PANEL_COLUMNS if column.key == sort.column)
+    with_value = [summary for summary in summaries if key(summary) not in (None, "")]
     return [
         *sorted(with_value, key=key, reverse=sort.descending),
-        *(summary for summary in summaries if key(summary) is None),
+        *(summary for summary in summaries if key(summary) in (None, "")),
     ]
 
 
@@ -65,7 +77,7 @@ def region_table(
     """
     if not summaries:
         return []
-    head = node("thead", node("tr", *(_column_head(column, sort) for column in REGION_COLUMNS), node("th", "")))
+    head = node("thead", node("tr", *(_column_head(column, sort) for column in PANEL_COLUMNS), node("th", "")))
     rows = [
         _region_row(summary, picked=summary.region.name in picked, opened=summary.region.name == opened, busy=busy)
         for summary in ordered(summaries, sort)
@@ -75,15 +87,11 @@ def region_table(
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
-def _column_head(column: Column, sort: Sort | None) -> Node:
+def _column_head(column: PanelColumn, sort: Sort | None) -> Node:
     descending = sort.descending if sort is not None and sort.column == column.key else None
     order = {None: "none", False: "ascending", True: "descending"}[descending]
-    sort_button = button(column.head + SORT_ARROWS[descending], "sort", column.key, title=column.title)
-    return node("th", sort_button, aria_sort=order, class_=_column_class(column))
-
-
-def _column_class(column: Column) -> str:
-    return f"rxt-{column.key}{' rxt-figure' if column.figure else ''}"
+    sort_button = button(column.column.title + SORT_ARROWS[descending], "sort", column.key, title=column.title)
+    return node("th", sort_button, aria_sort=order, class_=column.class_)
 
 
 def _region_row(summary: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
@@ -108,14 +116,10 @@ def _region_row(summary: RegionSummary, *, picked: bool, opened: bool, busy: boo
         ),
         class_="rxt-last",
     )
-    cells = [column.cell(summary) for column in REGION_COLUMNS[1:]]
-    for column, cell in zip(REGION_COLUMNS[1:], cells, strict=True):
-        empty_class = " rxt-none" if cell[2:] in EMPTY_CELLS else ""
-        cell[1] |= {"class": _column_class(column) + empty_class, "data-head": column.head}
     return node(
         "tr",
         _name_cell(summary, busy=busy),
-        *cells,
+        *(column.node(summary) for column in PANEL_COLUMNS[1:]),
         buttons,
         data_do="pick",
         data_of=name,
@@ -167,18 +171,6 @@ def _config_cell(summary: RegionSummary) -> Node:
     return node("td", *chips, node("span", more, class_="rx-quiet"))
 
 
-def _keys_set(summary: RegionSummary) -> int:
-    return sum(len(config) for _, config in summary.region.configs)
-
-
-def _eager(summary: RegionSummary) -> float | None:
-    return None if summary.timing is None else summary.timing.eager_s
-
-
-def _compiled(summary: RegionSummary) -> float | None:
-    return None if summary.timing is None else summary.timing.compiled_s
-
-
 def _speedup_cell(summary: RegionSummary) -> Node:
     timing = summary.timing
     if timing is None or timing.speedup is None:
@@ -190,38 +182,31 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     return node("td", figure, interval, title=f"eager ÷ compiled, with {bounds_text}: {timing.verdict}")
 
 
-def _numerics_cell(summary: RegionSummary) -> Node:
-    verdict = summary.numerics
-    return node("td", toned(verdict, TONES.get(verdict, "quiet")) if verdict else NONE)
-
-
 def _diagnostics_cell(summary: RegionSummary) -> Node:
     if summary.worst is None:
         return node("td", "0", title="no diagnostic")
     return node("td", toned(len(summary.diagnostics), TONES[summary.worst]))
 
 
-REGION_COLUMNS = (
-    Column("name", "region", "Sort by name", lambda row: row.region.name, lambda _: node("td"), figure=False),
-    Column("ops", "ops", "Ops in forward + backward", lambda row: row.ops_forward + row.ops_backward, _ops_cell),
-    Column("state", "state", "Sort by state", lambda row: row.state, _state_cell, figure=False),
-    Column("config", "config", "Sort by the number of keys set", _keys_set, _config_cell, figure=False),
-    Column("eager", "eager", "Run time eagerly", _eager, lambda row: node("td", duration(_eager(row)))),
-    Column("compiled", "compiled", "Run time compiled", _compiled, lambda row: node("td", duration(_compiled(row)))),
-    Column(
-        "speedup",
-        "speedup",
-        "Eager ÷ compiled, with its CI",
-        lambda row: row.timing and row.timing.speedup,
-        _speedup_cell,
+_OF_TABLE = {column.name: column for column in REGION_COLUMNS}
+PANEL_COLUMNS = (
+    PanelColumn("name", _OF_TABLE["region"], "Sort by name"),
+    PanelColumn("ops", Number("ops", lambda s: s.ops_forward + s.ops_backward), "Ops in forward + backward", _ops_cell),
+    PanelColumn("state", _OF_TABLE["state"], "Sort by state", _state_cell),
+    PanelColumn(
+        "config",
+        Column("config", lambda s: sum(len(config) for _, config in s.region.configs)),
+        "Sort by the number of keys set",
+        _config_cell,
     ),
-    Column(
-        "compile", "compile", "Compile time", lambda row: row.compile_s, lambda row: node("td", duration(row.compile_s))
+    PanelColumn("eager", _OF_TABLE["eager_us"], "Run time eagerly"),
+    PanelColumn("compiled", _OF_TABLE["compiled_us"], "Run time compiled"),
+    PanelColumn("speedup", _OF_TABLE["speedup"], "Eager ÷ compiled, with its CI", _speedup_cell),
+    PanelColumn("compile", _OF_TABLE["compile_s"], "Compile time"),
+    PanelColumn("numerics", _OF_TABLE["numerics"], "Compared with eager"),
+    PanelColumn(
+        "diagnostics", Number("notes", lambda s: len(s.diagnostics)), "Diagnostics of the region", _diagnostics_cell
     ),
-    Column(
-        "numerics", "numerics", "Compared with eager", lambda row: row.numerics or None, _numerics_cell, figure=False
-    ),
-    Column("diagnostics", "notes", "Diagnostics of the region", lambda row: len(row.diagnostics), _diagnostics_cell),
 )
 
 
@@ -244,7 +229,7 @@ def time_table(session: Session | None, *, busy: bool) -> list[Node]:
     if shares is None:
         return [node("h4", "Where does the time go?"), node("p", ABOUT_TIME), start_button]
     tables = [element for kind in ProfileKind for element in _kind_table(shares, kind, session.plan, busy=busy)]
-    return [*tables, node("p", _profile_conditions(shares.profile), class_="rx-quiet"), start_button]
+    return [*tables, node("p", profile_conditions(shares.profile, brief=True), class_="rx-quiet"), start_button]
 
 
 def rows_of(shares: TimeShares, kind: ProfileKind) -> Sequence[TimeShare]:
@@ -315,16 +300,3 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_int
 def is_marked(selector: Selector, plan: Plan) -> bool:
     """Return whether a region of ``plan`` has exactly this selector."""
     return any(selector in region.selectors for region in plan.regions)
-
-
-def _profile_conditions(profile: Profile) -> str:
-    short_count = len(profile.short_ops)
-    facts = [
-        sums(profile),
-        f"{count(profile.rounds, 'round')}.",
-        f"{count(short_count, 'op')} too short to be measured individually are combined in one row."
-        if short_count
-        else "",
-        "A module's row includes the modules inside it.",
-    ]
-    return " ".join(filter(None, facts))
