@@ -1,13 +1,54 @@
-"""What a comparison of two runs says of each tensor."""
+"""What a comparison of two runs says of each tensor: every planted error is found, nothing right is called wrong.
+
+What is a planted error is decided here, by a bound that knows nothing of the rule under test: element by element, ten
+times the tolerance of ``torch.testing``, times the root of the number of terms for reductions; or a quarter as a whole.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from itertools import pairwise
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 import torch
+import torch.nn.functional as F
 
-from regional_explorer.measure.numerics import Reference, compare, repeats, verdict
+import regional_explorer as rx
+from regional_explorer.measure.numerics import Reference, compare, repeats, run_once, verdict
+from regional_explorer.measure.reference import find_reference
 from regional_explorer.measure.rounding import Arithmetic, Values, dense
-from regional_explorer.record.timing import NumericsVerdict
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict
+from tests.measure.planted import PROGRAMS, RIGHT, WRONG, WRONG_TRACES, Changed
+
+Function = Callable[..., torch.Tensor]
+
+
+def reference_for(function: Function, args: Sequence[torch.Tensor]) -> tuple[rx.Exploration, Reference]:
+    """Return an exploration, and what its variants are compared with; nothing is wrong with its trace."""
+    ex = rx.explore(function, args)
+    reference = find_reference(ex.live.call, ex.live.program)
+    assert not reference.diagnostics
+    return ex, reference
+
+
+def judged(function: Function, args: Sequence[torch.Tensor], variant: Function) -> tuple[Numerics, ...]:
+    """Return the rows of one variant of a function."""
+    torch.manual_seed(0)
+    return judge_of(function, args)(variant)
+
+
+def judge_of(function: Function, args: Sequence[torch.Tensor]) -> Callable[[Function], tuple[Numerics, ...]]:
+    """Return what judges variants, all by one reference."""
+    ex, reference = reference_for(function, args)
+    return lambda variant: compare("planted", run_once(ex.live.call, variant), reference)
+
+
+# ------------------------------------------------------------------------------------------------------------- tensors
 
 PAIRS = {
     "equal": (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),
@@ -68,3 +109,382 @@ def test_sparse_tensors_are_compared_as_dense_ones() -> None:
     values = Values((("output", dense(huge)),), ())
     (row,) = compare("regional", values, Reference(values))
     assert (row.verdict, row.note) == ("not checked", "a sparse_coo tensor: its elements cannot be compared")
+
+
+# ------------------------------------------------------------------------------------------------------ planted errors
+
+TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
+"""The relative and absolute tolerances of ``torch.testing.assert_close``."""
+
+
+@functools.cache
+def explored(name: str) -> tuple[rx.Exploration, Reference]:
+    torch.manual_seed(0)
+    ex, reference = reference_for(PROGRAMS[name].function, PROGRAMS[name].arguments())
+    assert reference.exact is not None
+    return ex, reference
+
+
+def given(name: str, variant: Callable[..., Any] | Changed) -> tuple[Values, Reference]:
+    """Return what a variant of a program gives, and what it is compared with."""
+    ex, reference = explored(name)
+    torch.manual_seed(1)
+    if isinstance(variant, Changed):
+        return variant.change(reference.eager), reference
+    return run_once(ex.live.call, variant), reference
+
+
+def beyond(values: Values, eager: Values, terms: int) -> bool:
+    """Tell whether any element is beyond the bound."""
+    pairs = zip((*values.outputs, *values.gradients), (*eager.outputs, *eager.gradients), strict=True)
+    return any(_beyond(mine, theirs, terms) for (_, mine), (_, theirs) in pairs)
+
+
+def right(values: Values, reference: Reference, terms: int) -> bool:
+    """Tell whether all elements are within the bound, of eager or of float64: narrow dtypes round what cancels."""
+    exact = reference.exact
+    assert exact is not None
+
+    def rounded(tensors: Any, like: Any) -> Any:
+        return tuple((name, tensor.to(other.dtype)) for (name, tensor), (_, other) in zip(tensors, like, strict=True))
+
+    eager = reference.eager
+    truth = Values(rounded(exact.outputs, eager.outputs), rounded(exact.gradients, eager.gradients))
+    return not (beyond(values, eager, terms) and beyond(values, truth, terms))
+
+
+def _beyond(mine: torch.Tensor | None, theirs: torch.Tensor | None, terms: int) -> bool:
+    if mine is None or theirs is None or mine.dtype is not theirs.dtype or mine.shape != theirs.shape:
+        return mine is not theirs
+    if theirs.dtype not in TOLERANCES:
+        return not torch.equal(mine, theirs)
+    relative, absolute = TOLERANCES[theirs.dtype]
+    exact, difference = theirs.double(), (mine.double() - theirs.double()).abs()
+    few = torch.full_like(exact, 10 * math.sqrt(terms) * absolute)
+    within = bool((difference <= few + 10 * math.sqrt(terms) * relative * exact.abs()).all())
+    return not within or bool(difference.norm() > few.norm() + exact.norm() / 4)
+
+
+def test_enough_are_planted() -> None:
+    assert (len(WRONG), len(WRONG_TRACES), len(RIGHT)) == (87, 12, 46)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_found(name: str) -> None:
+    program, variant = WRONG[name]
+    values, reference = given(program, variant)
+    assert beyond(values, reference.eager, PROGRAMS[program].terms), "not planted well"
+    assert verdict(compare("planted", values, reference)) == "failed"
+
+
+@pytest.mark.parametrize("name", WRONG_TRACES)
+def test_a_trace_that_is_wrong_is_told_and_what_runs_it_is_called_wrong(name: str) -> None:
+    function, sizes = WRONG_TRACES[name]
+    torch.manual_seed(0)
+    ex = rx.explore(function, [torch.randn(shape, requires_grad="gradient" in name) for shape in pairwise(sizes)])
+    call, program = ex.live.call, ex.live.program
+    found = find_reference(call, program)
+    assert [diagnostic.code for diagnostic in found.diagnostics] == ["trace-differs"]
+    program.select_regional(on=False)
+    assert verdict(compare("aot_eager", run_once(call, program.capture.run), found)) == "failed"
+    assert verdict(compare("eager", run_once(call), found)) == "ok"
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_not_called_wrong(name: str) -> None:
+    program, variant = RIGHT[name]
+    values, reference = given(program, variant)
+    assert right(values, reference, PROGRAMS[program].terms), "not right"
+    rows = compare("planted", values, reference)
+    assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_largest_reduction_is_found(name: str) -> None:
+    _, reference = explored(name)
+    assert PROGRAMS[name].terms / 4 <= reference.arithmetic.reduction <= 4 * PROGRAMS[name].terms
+
+
+def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
+    """As under autocast: float32 results of sums in bfloat16."""
+    torch.manual_seed(0)
+
+    def halved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.bfloat16().sin() @ b.bfloat16()).cos().float()
+
+    def once(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a.bfloat16().sin() @ b.bfloat16()).float().cos().bfloat16().float()
+
+    for columns in (16, 1):
+        judge = judge_of(halved, (torch.randn(16, 16), torch.randn(16, columns)))
+        right, wrong = judge(once), judge(lambda a, b: halved(a, b) + 0.25)
+        assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)
+
+
+def test_equal_terms_summed_one_after_the_other_are_right() -> None:
+    """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
+    torch.manual_seed(0)
+
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0)
+
+    def one_by_one(x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(x[0])
+        for row in x:
+            total = total + row
+        return total
+
+    terms = torch.randn(4, 1, 128).expand(4, 1024, 128).reshape(4096, 128) / 1024
+    judge = judge_of(summed, (terms,))
+    right, wrong = judge(one_by_one), judge(lambda x: one_by_one(x) * 1.001)
+    assert (verdict(right), verdict(wrong)) == ("ok", "failed"), (right, wrong)
+    (row,) = right
+    assert row.variant_error is not None
+    assert row.eager_error is not None
+    assert row.variant_error > 20 * row.eager_error, "eager is not much nearer"
+
+
+# ------------------------------------------------------------------------------------------- rounding before a step
+
+MILLION = 1_000_000
+
+
+def quantized(x: torch.Tensor) -> torch.Tensor:
+    """Fake quantization, straight through: what is before ``round`` is rounded to bfloat16 several times."""
+    scaled = (x * 0.37 + 0.11) * 7.3
+    return (scaled + (scaled.round() - scaled).detach()) / 7.3
+
+
+def unrounded(x: torch.Tensor) -> torch.Tensor:
+    """Compute the same, as a fused kernel does: rounded to bfloat16 at the end alone."""
+    return quantized(x.float()).bfloat16()
+
+
+def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return quantized(x) @ w
+
+
+def normal(*shape: int, grad: bool = False) -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(*shape).bfloat16().requires_grad_(grad)
+
+
+def test_an_ulp_before_a_step_is_not_called_wrong() -> None:
+    (row,) = judged(quantized, (normal(4096),), unrounded)
+    assert (row.verdict, row.bitwise) == ("not comparable", False)
+    assert "rounds otherwise" in row.note
+
+
+def test_nor_are_sums_of_many_steps_and_their_gradients() -> None:
+    rows = judged(layer, (normal(64, 256, grad=True), normal(256, 64, grad=True)), lambda x, w: unrounded(x) @ w)
+    assert verdict(rows) != "failed", rows
+
+
+def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
+    ex = rx.explore(quantized, (normal(4096),))
+    cancelled = Mock(side_effect=[False, False, True])
+    found = find_reference(ex.live.call, ex.live.program, cancelled)
+    with pytest.raises(CancelledError):
+        compare("planted", run_once(ex.live.call, lambda x: quantized(x) * 1.25), found)
+    assert cancelled.call_count == 3
+
+
+CHANGES: dict[str, Function] = {
+    "one element of many": lambda y: torch.cat([y[:100], y[100:101] * 2, y[101:]]),
+    "not a number": lambda y: torch.cat([y[:100], y[100:101] * torch.nan, y[101:]]),
+    "a step more everywhere": lambda y: y + 1 / 7.3,
+    "a quarter more": lambda y: y * 1.25,
+}
+OTHERS: dict[str, Function] = {
+    "no quantization": lambda scaled: scaled,
+    "floor for round": torch.floor,
+}
+
+
+@pytest.mark.parametrize("name", [*CHANGES, *OTHERS])
+def test_what_no_rounding_explains_is_still_wrong(name: str) -> None:
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        scaled = (x.float() * 0.37 + 0.11) * 7.3
+        if name in OTHERS:
+            return (OTHERS[name](scaled) / 7.3).bfloat16()
+        return CHANGES[name](unrounded(x))
+
+    (row,) = judged(quantized, (normal(4096),), changed)
+    assert row.verdict == "failed"
+
+
+def test_noise_behind_a_step_is_still_wrong() -> None:
+    (row,) = judged(quantized, (normal(4096),), lambda x: unrounded(x) * (1 + 0.3 * torch.randn(x.shape)).bfloat16())
+    assert row.verdict == "failed"
+
+
+NEAR = torch.tensor([[1.1, 1.1 + 2e-7, 0.3], [1.1, 0.7, 0.3]])
+INDICES: dict[str, Function] = {
+    "argmax": lambda x: (x * 1.0).argmax(-1),
+    "max": lambda x: (x * 1.0).max(-1)[1],
+    "max pool": lambda x: F.max_pool1d((x * 1.0)[None], 3, return_indices=True)[1].flatten(),
+    "topk": lambda x: (x * 1.0).topk(1)[1].flatten(),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_another_index_is_explained_where_two_are_near_alone(name: str) -> None:
+    function = INDICES[name]
+    (row,) = judged(function, (NEAR,), lambda x: function(x) * torch.tensor([0, 1]))
+    assert row.verdict == "not comparable"
+    (row,) = judged(function, (NEAR,), lambda x: function(x) + torch.tensor([0, 1]))
+    assert row.verdict == "failed"
+
+
+def test_another_index_of_the_call_s_own_arguments_is_wrong() -> None:
+    """Nothing is computed that could be rounded."""
+    (row,) = judged(lambda x: x.max(-1)[1], (NEAR,), lambda x: x.max(-1)[1] - torch.tensor([1, 0]))
+    assert row.verdict == "failed"
+
+
+def test_another_index_far_from_the_first_is_explained_too() -> None:
+    """However large the index: it is no figure that is rounded."""
+    scores = torch.zeros(1, MILLION).bfloat16()
+    scores[0, 900_000], scores[0, 900_003] = 1.0, 1.0 + 2**-7
+    (row,) = judged(lambda x: (x * 1.3).argmax(-1), (scores,), lambda x: (x * 1.3).argmax(-1) - 3)
+    assert row.verdict == "not comparable"
+
+
+CASTS: dict[str, Function] = {
+    "int8": lambda x: (x * 20.7 * 1.37).round().to(torch.int8),
+    "int32, of numbers that are whole by chance": lambda x: (x * 307.7 * 1.37).to(torch.int32),
+    "eight bits": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e5m2),
+    "eight bits, finite": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_what_is_left_unrounded_before_a_cast_is_not_called_wrong(name: str) -> None:
+    (row,) = judged(CASTS[name], (normal(64, 1024),), lambda x: CASTS[name](x.float()))
+    assert (row.verdict, row.bitwise) == ("not comparable", False)
+
+
+def test_the_sign_of_zero_in_eight_bits_is_no_difference() -> None:
+    (row,) = judged(lambda x: (x.relu() * 2).to(torch.float8_e5m2), (normal(64),),
+                    lambda x: (x.relu() * 2 * (x > 0).float().sub(0.5).sign()).to(torch.float8_e5m2))  # fmt: skip
+    assert (row.verdict, row.bitwise) == ("ok", False)
+
+
+def logistic(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        x = 3.9 * x * (1 - x)
+    return x
+
+
+def test_rounding_that_ops_without_steps_amplify_is_not_called_wrong() -> None:
+    def expanded(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(40):
+            x = 3.9 * x - 3.9 * x * x
+        return x
+
+    (row,) = judged(logistic, (torch.rand(1000),), expanded)
+    assert row.verdict == "not comparable"
+
+
+def normed(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """Norms over a batch of twelve amplify rounding from layer to layer, until it decides the sign before a ReLU."""
+    for w in weights:
+        y = x @ w
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu() * scale
+    return x
+
+
+def normed_in_two_sums(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    for w in weights:
+        y = x[:, :100] @ w[:100] + x[:, 100:] @ w[100:]
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu()
+    return x
+
+
+def residual(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0, noise: float = 0.0) -> torch.Tensor:
+    """Layers of a net in two bytes, where the rounding of one layer decides signs in the next."""
+    for number, w in enumerate(weights):
+        y = (F.layer_norm(x, (x.shape[-1],)) @ w).relu()
+        if number == 3:
+            y = y * scale + noise * y.detach().std() * torch.randn_like(y)
+        x = x + y
+    return x
+
+
+Judge = Callable[[Function], str]
+
+
+def verdicts_of(function: Function, x: torch.Tensor, weights: torch.Tensor) -> Judge:
+    judge = judge_of(function, (x.requires_grad_(), weights.requires_grad_()))
+    return lambda variant: verdict(judge(variant))
+
+
+@pytest.fixture(scope="module")
+def judge_normed() -> Judge:
+    torch.manual_seed(7)
+    x = torch.randn(12, 256)
+    return verdicts_of(normed, x, torch.stack([torch.randn(256, 256) for _ in range(12)]) / 16)
+
+
+@pytest.fixture(scope="module", params=[torch.bfloat16, torch.float16], ids=str)
+def judge_residual(request: pytest.FixtureRequest) -> Judge:
+    torch.manual_seed(0)
+    x = torch.randn(32, 128).to(request.param)
+    return verdicts_of(residual, x, (torch.randn(6, 128, 128) / 11).to(request.param))
+
+
+def test_a_sign_that_amplified_rounding_decides_is_not_called_wrong(judge_normed: Judge) -> None:
+    assert judge_normed(normed_in_two_sums) == "not comparable", "one sign of 36,864 is another"
+
+
+def test_nor_are_signs_in_a_net_of_two_bytes_that_a_kernel_computes_in_float32(judge_residual: Judge) -> None:
+    assert judge_residual(lambda x, w: residual(x.float(), w.float()).to(x.dtype)) == "not comparable"
+
+
+UNEVEN = torch.linspace(1, 1.01, 256)[:, None]
+WRONG_NORMED: dict[str, Function] = {
+    "a factor": lambda x, w: normed(x, w, 1.01),
+    "a layer less": lambda x, w: normed(x, w[:-1]),
+    "no gradient of the input": lambda x, w: normed(x.detach(), w) + 0 * x.sum(),
+    "a weight off by a hundredth": lambda x, w: normed(x, torch.cat([w[:3] * UNEVEN, w[3:]])),
+    "noise": lambda x, w: normed(x, w) * (1 + 1e-2 * torch.randn(256)),
+    "another sign in every tenth column": lambda x, w: normed(x, w) * (1 - 2.0 * (torch.arange(256) % 10 == 0)),
+}
+WRONG_RESIDUAL: dict[str, Function] = {
+    "a factor in one layer": lambda x, w: residual(x, w, 1.1),
+    "a layer less": lambda x, w: residual(x, w[:-1]),
+    "noise in one layer": lambda x, w: residual(x, w, noise=0.2),
+    "no gradient of the input": lambda x, w: residual(x.detach(), w) + 0 * x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_NORMED)
+def test_where_rounding_is_amplified_what_is_wrong_is_still_found(judge_normed: Judge, name: str) -> None:
+    assert judge_normed(WRONG_NORMED[name]) == "failed"
+
+
+@pytest.mark.parametrize("name", WRONG_RESIDUAL)
+def test_what_is_wrong_in_a_net_of_two_bytes_is_still_found(judge_residual: Judge, name: str) -> None:
+    assert judge_residual(WRONG_RESIDUAL[name]) == "failed"
+
+
+@pytest.mark.compiles
+def test_a_compiled_region_before_a_step_is_measured() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("before"):
+            scaled = (x * 0.37 + 0.11) * 7.3
+        return scaled.round() / 7.3
+
+    ex = rx.explore(step, (normal(MILLION // 16),))
+    ex.benchmark(("regional",), budget_s=1.0)
+    regional = ex.numerics[ex.numerics.variant == "regional"]
+    assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: the test shows nothing"
+    assert set(regional.verdict) == {"not comparable"}
+    timings = ex.timings[ex.timings.variant == "regional"]
+    enough = timings.samples >= LEAST_SAMPLES  # a busy machine may have time for fewer
+    assert timings.speedup.notna().tolist() == enough.tolist()

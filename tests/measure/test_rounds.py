@@ -1,29 +1,51 @@
-"""Rounds on a clock that only moves when told to: what is run, when it ends, and what is kept."""
+"""A call, its samples and its rounds, on a clock that only moves when told to; the machine around them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, pairwise, repeat
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure import memory
+from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
+from regional_explorer.measure.machine import (
+    DeviceState,
+    describe,
+    device_state,
+    launch_share,
+    launch_warning,
+    throttled,
+    waited_s,
+)
+from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
 from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
+    VERDICT_CONFIDENCE,
     BenchmarkOptions,
     RoundsResult,
     Stop,
     run_rounds,
 )
-from regional_explorer.record.timing import Phase
+from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds, warnings_on_waiting
+from regional_explorer.record.session import Environment
+from regional_explorer.record.timing import NumericsVerdict, Phase
 from tests.measure.fakes import FakeClock, Make
 
-FORWARD = Phase.FORWARD
+FORWARD, BACKWARD, STEP = Phase
 LONG = 2.0**-6
 """Seconds of a call that is a sample of its own; a power of two, so that sums of it are exact."""
 
@@ -33,9 +55,205 @@ LONGER = 2 * LONG
 WARMUP = FIRST_CALLS + 2
 """Calls of a steady, long variant before its first round: the first ones, and two that are equally quick."""
 
+Rounds = Callable[..., RoundsResult]
 
-def test_ratios_are_exact_on_a_steady_clock(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds([taking("eager", LONG), taking("full", LONG / 4)], BenchmarkOptions(4.0), clock=clock)
+
+@pytest.fixture
+def rounds(clock: FakeClock) -> Rounds:
+    """Return a function that measures variants for 4 s: ``rounds(taking("eager", 0.25), …)``."""
+
+    def run(*calls: TimedCall, budget_s: float = 4.0, seed: int = 0, context: Run | None = None) -> RoundsResult:
+        return run_rounds(calls, BenchmarkOptions(budget_s, seed), clock=clock, context=context)
+
+    return run
+
+
+def noisy(taking: Make) -> TimedCall:
+    """Return a variant of which no CI is narrow within a budget."""
+    noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
+    return taking("full", (float(seconds) for seconds in LONG * noise))
+
+
+def raising(error: BaseException, clock: FakeClock | None = None, after: int = 0) -> Callable[[], None]:
+    """Return what raises ``error`` in each call, or once it took ``LONGER`` on the clock in ``after`` calls."""
+    calls = iter(range(after))
+
+    def call() -> None:
+        if next(calls, None) is None:
+            raise error
+        assert clock is not None
+        clock.spend(LONGER)
+
+    return call
+
+
+# ------------------------------------------------------------------------------------------------------------- samples
+
+
+def test_inference_gives_the_forward_alone(clock: FakeClock, taking: Make) -> None:
+    assert taking("eager", 0.25).sample(clock, 4) == {FORWARD: 0.25}
+
+
+def test_training_gives_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
+    assert taking("eager", 0.25, 0.5).sample(clock, 3) == {FORWARD: 0.25, BACKWARD: 0.5, STEP: 0.75}
+    assert clock.log == ["eager"] * 3
+
+
+def test_a_sample_is_its_typical_call(clock: FakeClock, taking: Make) -> None:
+    assert taking("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
+
+
+def test_restoring_selecting_and_flushing_are_not_timed(clock: FakeClock) -> None:
+    log: list[str] = []
+
+    def hook(text: str) -> None:
+        log.append(text)
+        clock.spend(64.0)
+
+    timed_call = TimedCall("full", lambda: clock.spend(0.5), None, partial(hook, "before"), partial(hook, "select"))
+    assert timed_call.sample(clock, 2) == {FORWARD: 0.5}
+    assert log == ["select", "before", "before"]
+    assert clock.flushes == 2
+
+
+def test_outputs_and_gradients_are_freed_outside_of_the_clock(clock: FakeClock) -> None:
+    class Tensor:
+        pass
+
+    freed: list[float] = []
+
+    def free() -> None:
+        clock.spend(16.0)
+        freed.append(clock.now())
+
+    def make() -> Tensor:
+        tensor = Tensor()
+        weakref.finalize(tensor, free)
+        clock.spend(0.5)
+        return tensor
+
+    assert TimedCall("eager", make).sample(clock, 2) == {FORWARD: 0.5}
+    assert len(freed) == 2
+    freed.clear()
+    figures = TimedCall("eager", make, lambda _: make()).sample(clock, 2)
+    assert figures == {FORWARD: 0.5, BACKWARD: 0.5, STEP: 1.0}
+    assert len(freed) == 4
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_rests_in_a_sample_and_is_left_as_it_was(clock: FakeClock, *, enabled: bool) -> None:
+    seen: list[bool] = []
+
+    def fail() -> None:
+        seen.append(gc.isenabled())
+        raise ValueError("stopped")
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        TimedCall("eager", lambda: seen.append(gc.isenabled())).sample(clock, 1)
+        assert gc.isenabled() is enabled
+        with pytest.raises(ValueError, match="stopped"):
+            TimedCall("eager", fail).sample(clock, 1)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen == [False, False]
+
+
+# -------------------------------------------------------------------------------------------------------------- clocks
+
+
+class Device:
+    """A CUDA device on paper: what is asked of it is written down, its events tick 2 ms each."""
+
+    def __init__(self) -> None:
+        """Begin with an empty log."""
+        self.log: list[str] = []
+        self.ticks_ms = 0.0
+
+    def as_torch(self) -> SimpleNamespace:
+        """Return the part of torch that the clock uses."""
+        device = self
+
+        class Event:
+            at_ms = 0.0
+
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self, stream: str) -> None:
+                assert stream == "stream of cuda:1"
+                device.log.append("mark")
+                device.ticks_ms += 2.0
+                self.at_ms = device.ticks_ms
+
+            def elapsed_time(self, other: Event) -> float:
+                return other.at_ms - self.at_ms
+
+        def empty(size: int, *, dtype: str, device: str) -> SimpleNamespace:
+            self.log.append(f"scratch of {size} {dtype} on {device}")
+            return SimpleNamespace(zero_=lambda: self.log.append("flush"))
+
+        cuda = SimpleNamespace(
+            Event=Event,
+            current_stream=lambda where: f"stream of {where}",
+            synchronize=lambda where: self.log.append(f"wait for {where}"),
+            get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1000),
+        )
+        return SimpleNamespace(cuda=cuda, device=str, empty=empty, int8="bytes")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Put a stand-in in the place of torch."""
+    made = Device()
+    monkeypatch.setitem(sys.modules, "torch", made.as_torch())
+    return made
+
+
+def test_the_device_chooses_the_clock(device: Device) -> None:
+    assert isinstance(clock_for("cpu"), CpuClock)
+    assert isinstance(clock_for("cuda:1 (NVIDIA of some kind)"), CudaClock)
+    assert device.log == ["scratch of 2000 bytes on cuda:1"]
+
+
+def test_cpu_marks_are_seconds() -> None:
+    clock = CpuClock()
+    begin, end = clock.mark(), clock.mark()
+    clock.flush()
+    clock.synchronize()
+    assert clock.seconds(begin, end) == end - begin >= 0.0
+    assert clock.now() >= end
+
+
+def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: Device) -> None:
+    clock = CudaClock("cuda:1")
+    device.log.clear()
+    timed_call = TimedCall("full", lambda: device.log.append("forward"), lambda _: device.log.append("backward"))
+    figures = timed_call.sample(clock, 2)
+    call = ["flush", "mark", "forward", "mark", "backward", "mark"]
+    assert device.log == [*call, *call, "wait for cuda:1"]
+    assert figures == {FORWARD: 0.002, BACKWARD: 0.002, STEP: 0.004}
+    assert clock.now() > 0.0
+
+
+# -------------------------------------------------------------------------------------------------------------- rounds
+
+
+@pytest.mark.parametrize("budget", [0, 0.0, -1, float("nan"), float("inf"), "5", None, True, 1j])
+def test_a_budget_that_is_no_time_is_refused(budget: object) -> None:
+    with pytest.raises(MeasureError, match=r"budget_s=.*positive, finite number") as caught:
+        BenchmarkOptions(budget)  # type: ignore[arg-type]
+    assert repr(budget) in str(caught.value)
+
+
+def test_every_look_of_a_run_pays_for_the_confidence() -> None:
+    assert pytest.approx(0.998) == VERDICT_CONFIDENCE
+
+
+def test_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), taking("full", LONG / 4))
     assert set(result.samples["eager"][FORWARD]) == {LONG}
     assert set(result.samples["full"][FORWARD]) == {LONG / 4}
     ratios, control = result.ratios("full", FORWARD), result.control_ratios(FORWARD)
@@ -45,16 +263,14 @@ def test_ratios_are_exact_on_a_steady_clock(clock: FakeClock, taking: Make) -> N
     assert len(ratios) == len(control) == result.rounds
 
 
-def test_it_stops_at_the_first_look_where_every_ci_is_narrow(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds([taking("eager", LONG), taking("full", LONG)], BenchmarkOptions(16.0), clock=clock)
+def test_it_stops_at_the_first_look_where_every_ci_is_narrow(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16.0)
     assert result.stopped is Stop.PRECISE
     assert result.spent_s == pytest.approx(1.0, abs=0.1)  # a sixteenth of the budget
 
 
-def test_it_stops_at_the_budget_and_not_past_it(clock: FakeClock, taking: Make) -> None:
-    noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
-    wild = taking("full", (float(seconds) for seconds in LONG * noise))
-    result = run_rounds([taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock)
+def test_it_stops_at_the_budget_and_not_past_it(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), noisy(taking))
     assert result.stopped is Stop.BUDGET
     assert 3.9 < result.spent_s <= 4.05
 
@@ -70,105 +286,89 @@ class Queue(SameThread):
         return work()
 
 
-def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, taking: Make) -> None:
-    results = []
-    for executor in (SAME_THREAD, Queue(clock)):
-        noise = np.random.default_rng(0).uniform(0.5, 1.5, 10_000)
-        wild = taking("full", (float(seconds) for seconds in LONG * noise))
-        results.append(
-            run_rounds(
-                [taking("eager", LONG), wild], BenchmarkOptions(4.0), clock=clock, context=Run(executor=executor)
-            )
-        )
-    assert results[0].rounds == results[1].rounds > 50
-    assert results[0].spent_s == pytest.approx(results[1].spent_s)
+def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+    at_once, queued = (
+        rounds(taking("eager", LONG), noisy(taking), context=Run(executor=executor))
+        for executor in (SAME_THREAD, Queue(clock))
+    )
+    assert at_once.rounds == queued.rounds > 50
+    assert at_once.spent_s == pytest.approx(queued.spent_s)
 
 
-def test_one_round_is_always_made(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds([taking("eager", 8.0), taking("full", 4.0)], BenchmarkOptions(1.0), clock=clock)
+def test_one_round_is_always_made(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
     assert (result.rounds, result.stopped) == (1, Stop.BUDGET)
     assert result.samples["full"][FORWARD] == (4.0,)
 
 
-def test_first_calls_may_compile_and_are_not_charged(clock: FakeClock, taking: Make) -> None:
-    compiling = taking("full", chain([1024.0], repeat(LONG)))
-    result = run_rounds([taking("eager", LONG), compiling], BenchmarkOptions(4.0), clock=clock)
+def test_first_calls_may_compile_and_are_not_charged(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), taking("full", chain([1024.0], repeat(LONG))))
     assert result.spent_s < 4.0
     assert set(result.samples["full"][FORWARD]) == {LONG}
 
 
-def test_a_variant_that_gets_quicker_is_called_until_it_is_steady(clock: FakeClock, taking: Make) -> None:
+def test_a_variant_that_gets_quicker_is_called_until_it_is_steady(rounds: Rounds, taking: Make) -> None:
     cooling = taking("full", chain((LONG * 2**step for step in (6, 5, 4, 3, 2, 1)), repeat(LONG)))
-    result = run_rounds([taking("eager", LONG), cooling], BenchmarkOptions(64.0), clock=clock)
-    assert set(result.samples["full"][FORWARD]) == {LONG}
+    assert set(rounds(taking("eager", LONG), cooling, budget_s=64.0).samples["full"][FORWARD]) == {LONG}
 
 
-def test_short_calls_share_a_sample_and_all_variants_make_as_many(clock: FakeClock, taking: Make) -> None:
+def test_short_calls_share_a_sample_and_all_variants_make_as_many(rounds: Rounds, taking: Make) -> None:
     short = 2.0**-13
-    result = run_rounds([taking("eager", 8 * short), taking("full", short)], BenchmarkOptions(1.0), clock=clock)
+    result = rounds(taking("eager", 8 * short), taking("full", short), budget_s=1.0)
     assert result.calls_per_sample == 9  # nine of 122 us are the first to last a millisecond
     assert set(result.samples["full"][FORWARD]) == {short}
 
 
-def test_long_calls_leave_room_for_rounds(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds([taking("eager", 2.0**-4), taking("full", 2.0**-12)], BenchmarkOptions(8.0), clock=clock)
+def test_long_calls_leave_room_for_rounds(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", 2.0**-4), taking("full", 2.0**-12), budget_s=8.0)
     assert result.calls_per_sample == 1
     assert result.rounds > 10
 
 
-def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, taking: Make) -> None:
+def test_every_round_has_every_variant_in_an_order_of_its_own(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
     names = ["eager", "aot_eager", "regional", "full"]
-    options = BenchmarkOptions(8.0, seed=3)
-    result = run_rounds([taking(name, LONGER) for name in names], options, clock=clock)
+    result = rounds(*(taking(name, LONGER) for name in names), budget_s=8.0, seed=3)
     measured = clock.log[len(names) * WARMUP :]
-    rounds = [tuple(measured[start : start + 5]) for start in range(0, len(measured), 5)]
-    assert len(rounds) == result.rounds
-    assert all(sorted(order) == sorted([*names, "eager"]) for order in rounds), "eager is its own control"
-    assert len(set(rounds)) > 4
+    orders = [tuple(measured[start : start + 5]) for start in range(0, len(measured), 5)]
+    assert len(orders) == result.rounds
+    assert all(sorted(order) == sorted([*names, "eager"]) for order in orders), "eager is its own control"
+    assert len(set(orders)) > 4
 
     clock.log.clear()
-    run_rounds([taking(name, LONGER) for name in names], options, clock=clock)
+    rounds(*(taking(name, LONGER) for name in names), budget_s=8.0, seed=3)
     assert clock.log[len(names) * WARMUP :] == measured
 
 
 @pytest.mark.parametrize("names", [("eager", "full"), ("eager", "aot_eager", "full")])
-def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], clock: FakeClock) -> None:
+def test_no_variant_is_favoured_by_following_itself(names: tuple[str, ...], clock: FakeClock, rounds: Rounds) -> None:
     def call(name: str) -> None:
         clock.spend(LONG if clock.log[-1:] != [name] else LONG / 2)
         clock.log.append(name)
 
-    timed_calls = [TimedCall(name, partial(call, name)) for name in names]
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
+    result = rounds(*(TimedCall(name, partial(call, name)) for name in names))
     samples = [*result.samples.values(), result.control]
     assert {seconds for phases in samples for seconds in phases[FORWARD]} == {LONG}
 
 
-def test_long_calls_are_not_called_between_samples(clock: FakeClock, taking: Make) -> None:
+def test_long_calls_are_not_called_between_samples(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
     assert LONG < COLD_MATTERS_S < LONGER
-    timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
+    result = rounds(taking("eager", LONGER), taking("full", LONGER))
     assert len(clock.log) == 2 * WARMUP + 3 * result.rounds
 
 
-def test_the_control_is_there_when_the_budget_has_room(clock: FakeClock, taking: Make) -> None:
-    def run(budget_s: float) -> RoundsResult:
-        return run_rounds([taking("eager", LONG), taking("full", LONG)], BenchmarkOptions(budget_s), clock=clock)
+def test_the_control_is_there_when_the_budget_has_room(rounds: Rounds, taking: Make) -> None:
+    def control(budget_s: float) -> object:
+        return rounds(taking("eager", LONG), taking("full", LONG), budget_s=budget_s).control
 
-    assert run(4.0).control
-    assert run(24 * LONG).control, "wherever there are rounds enough for a verdict"
-    assert not run(16 * LONG).control
-    assert not run_rounds([taking("eager", LONG)], BenchmarkOptions(4.0), clock=clock).control
+    assert control(4.0)
+    assert control(24 * LONG), "wherever there are rounds enough for a verdict"
+    assert not control(16 * LONG)
+    assert not rounds(taking("eager", LONG)).control
 
 
-def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, taking: Make) -> None:
-    def failing() -> None:
-        if len(broken) == WARMUP + 5:
-            raise RuntimeError("out of luck")
-        broken.append(1)
-        clock.spend(LONGER)
-
-    broken: list[int] = []
-    result = run_rounds([taking("eager", LONGER), TimedCall("full", failing)], BenchmarkOptions(4.0), clock=clock)
+def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+    failing = raising(RuntimeError("out of luck"), clock, after=WARMUP + 5)
+    result = rounds(taking("eager", LONGER), TimedCall("full", failing))
     assert result.dropped == {"full": "'full' raised RuntimeError in round 6: out of luck"}
     assert len(result.samples["full"][FORWARD]) == 5
     assert len(result.samples["eager"][FORWARD]) == result.rounds > 5
@@ -177,80 +377,56 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, 
     assert len(ratios) == 5
 
 
-def test_a_variant_that_never_runs_is_dropped_too(clock: FakeClock, taking: Make) -> None:
-    def failing() -> None:
-        raise ValueError("bad shape")
-
-    result = run_rounds([TimedCall("full", failing), taking("eager", LONG)], BenchmarkOptions(4.0), clock=clock)
+def test_a_variant_that_never_runs_is_dropped_too(rounds: Rounds, taking: Make) -> None:
+    result = rounds(TimedCall("full", raising(ValueError("bad shape"))), taking("eager", LONG))
     assert list(result.samples) == ["eager"]
     assert result.dropped["full"] == "'full' raised ValueError before the first round was complete: bad shape"
     assert result.ratios("full", FORWARD) is None
 
 
-def test_without_its_baseline_a_run_still_gives_times(clock: FakeClock, taking: Make) -> None:
-    def failing() -> None:
-        raise ValueError("no kernel")
-
-    result = run_rounds([TimedCall("eager", failing), taking("full", LONG)], BenchmarkOptions(4.0), clock=clock)
+def test_without_its_baseline_a_run_still_gives_times(rounds: Rounds, taking: Make) -> None:
+    result = rounds(TimedCall("eager", raising(ValueError("no kernel"))), taking("full", LONG))
     assert set(result.samples["full"][FORWARD]) == {LONG}
     assert result.ratios("full", FORWARD) is None
     assert result.control_ratios(FORWARD) is None
 
 
-def test_nothing_to_measure_is_an_error(clock: FakeClock, taking: Make) -> None:
-    def failing() -> None:
-        raise ValueError("bad shape")
-
+def test_nothing_to_measure_is_an_error(rounds: Rounds, taking: Make) -> None:
     with pytest.raises(MeasureError, match=r"No variant could be measured.*'full' raised ValueError.*bad shape"):
-        run_rounds([TimedCall("full", failing)], clock=clock)
+        rounds(TimedCall("full", raising(ValueError("bad shape"))))
     with pytest.raises(MeasureError, match="nothing to measure"):
-        run_rounds([], clock=clock)
+        rounds()
     with pytest.raises(MeasureError, match="Two variants are called 'full'"):
-        run_rounds([taking("full", LONG), taking("full", LONG)], clock=clock)
+        rounds(taking("full", LONG), taking("full", LONG))
 
 
-def test_an_interrupt_keeps_the_complete_rounds(clock: FakeClock, taking: Make) -> None:
-    calls: list[int] = []
-
-    def interrupted() -> None:
-        calls.append(1)
-        if len(calls) > WARMUP + 7:
-            raise KeyboardInterrupt
-        clock.spend(LONGER)
-
-    result = run_rounds([taking("eager", LONGER), TimedCall("full", interrupted)], BenchmarkOptions(4.0), clock=clock)
+def test_an_interrupt_keeps_the_complete_rounds(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+    interrupted = raising(KeyboardInterrupt(), clock, after=WARMUP + 7)
+    result = rounds(taking("eager", LONGER), TimedCall("full", interrupted))
     assert (result.stopped, result.rounds) == (Stop.INTERRUPTED, 7)
     assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [7, 7, 7]
 
 
-def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(clock: FakeClock) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    result = run_rounds([TimedCall("eager", interrupted)], clock=clock)
+def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(rounds: Rounds) -> None:
+    result = rounds(TimedCall("eager", raising(KeyboardInterrupt())))
     assert (result.stopped, result.rounds, dict(result.samples)) == (Stop.INTERRUPTED, 0, {})
 
 
-def test_cancelling_is_seen_between_samples(clock: FakeClock, taking: Make) -> None:
-    timed_calls = [taking("eager", LONGER), taking("full", LONGER)]
-    wanted = len(timed_calls) * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
+def test_cancelling_is_seen_between_samples(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+    wanted = 2 * WARMUP + 3 * 7 + 1  # seven rounds of three entries, and one sample of the eighth
     context = Run(cancelled=lambda: len(clock.log) == wanted)
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock, context=context)
+    result = rounds(taking("eager", LONGER), taking("full", LONGER), context=context)
     assert (result.stopped, result.rounds) == (Stop.CANCELLED, 7)
     assert len(clock.log) == wanted
 
 
-def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
+def test_progress_is_reported(rounds: Rounds, taking: Make) -> None:
     reports: list[tuple[str, float]] = []
     context = Run(progress=lambda doing, fraction: reports.append((doing, fraction)))
-    options = BenchmarkOptions(16 * LONG)  # too little for a control
-    result = run_rounds([taking("eager", LONG), taking("full", LONG)], options, clock=clock, context=context)
-    assert [doing for doing, _ in reports[:4]] == [
-        "first calls of eager",
-        "first calls of full",
-        "warming up eager",
-        "warming up full",
-    ]
+    # A budget with no room for a control.
+    result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16 * LONG, context=context)
+    first = ["first calls of eager", "first calls of full", "warming up eager", "warming up full"]
+    assert [doing for doing, _ in reports[:4]] == first
     assert reports[0] == ("first calls of eager", 0.0)
     assert reports[4] == ("round 2", (2 + 4) / 16)
     assert reports[5][0] == "round 4"  # two rounds of two calls take more than 50 ms
@@ -258,9 +434,168 @@ def test_progress_is_reported(clock: FakeClock, taking: Make) -> None:
     assert all(earlier <= later <= 1.0 for (_, earlier), (_, later) in pairwise(reports))
 
 
-def test_phases_are_kept_apart(clock: FakeClock, taking: Make) -> None:
-    result = run_rounds(
-        [taking("eager", LONG, LONG), taking("full", LONG / 2, LONG)], BenchmarkOptions(4.0), clock=clock
-    )
+def test_parts_of_a_run_report_their_share() -> None:
+    reports: list[tuple[str, float]] = []
+    run = Run(progress=lambda doing, fraction: reports.append((doing, fraction)))
+    run.part(0.5, 1.0).part(0.0, 0.5, "mlp alone: ").progress("round 1", 0.5)
+    assert reports == [("mlp alone: round 1", 0.625)]
+
+
+def test_phases_are_kept_apart(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG, LONG), taking("full", LONG / 2, LONG))
     speedups = {phase: set(ratios) for phase in Phase if (ratios := result.ratios("full", phase)) is not None}
-    assert speedups == {Phase.FORWARD: {2.0}, Phase.BACKWARD: {1.0}, Phase.STEP: {4 / 3}}
+    assert speedups == {FORWARD: {2.0}, BACKWARD: {1.0}, STEP: {4 / 3}}
+
+
+# --------------------------------------------------------------------------------------------------------- the machine
+
+GIB = 1 << 30
+COOL = DeviceState(1980, 45, 10 * GIB, 80 * GIB)
+HOT = DeviceState(1400, 83, 12 * GIB, 80 * GIB)
+
+
+class DeviceClock(FakeClock):
+    """A device that is done ``behind_s`` after the host."""
+
+    behind_s = 0.0
+
+    def seconds(self, begin: float, end: float) -> float:
+        return super().seconds(begin, end) + self.behind_s
+
+
+@pytest.mark.parametrize(("behind_s", "warned"), [(0.0, True), (0.1, True), (9.0, False)])
+def test_launches_are_told_apart_from_work(behind_s: float, *, warned: bool) -> None:
+    clock = DeviceClock()
+    clock.behind_s = behind_s
+    share = launch_share(TimedCall("full", lambda: clock.spend(1.0)), clock)
+    assert share == pytest.approx(1.0 / (1.0 + behind_s))
+    assert bool(launch_warning(share)) is warned
+
+
+def test_the_backward_is_launched_too() -> None:
+    clock = DeviceClock()
+    clock.behind_s = 3.0
+    entry = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
+    assert launch_share(entry, clock) == pytest.approx(0.5)
+
+
+def test_waiting_for_a_core_is_a_busy_machine() -> None:
+    assert warnings_on_waiting(0.5, 2.0) == ("no core was free for 25% of the time: a busy machine",)
+    assert warnings_on_waiting(0.01, 2.0) == warnings_on_waiting(None, 2.0) == ()
+
+
+def test_a_system_that_does_not_tell_gives_none(tmp_path: Path) -> None:
+    assert waited_s(tmp_path / "nothing") is None
+
+
+def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
+    said = describe(COOL, HOT)
+    assert said == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
+    assert describe(None, None) == ""
+    unread = DeviceState(None, None, GIB, 2 * GIB)
+    assert describe(unread, unread) == "1.0 of 2.0 GiB in use"
+
+
+def test_a_clock_that_fell_is_throttling() -> None:
+    (warning,) = throttled(COOL, HOT)
+    assert "from 1980 to 1400 MHz" in warning
+    assert throttled(HOT, COOL) == throttled(COOL, COOL) == throttled(None, None) == ()
+
+
+def test_a_cpu_has_no_such_state() -> None:
+    assert device_state("cpu") is None
+
+
+@pytest.fixture
+def measured(clock: FakeClock, taking: Make, environment: Environment) -> Callable[..., Measured]:
+    """Return a function that measures between two states of the device."""
+
+    def measure(*states: DeviceState | None) -> Measured:
+        context = MeasureContext(Run(), environment, clock, Mock(side_effect=states))
+        calls = [taking("eager", LONGER), taking("regional", LONG)]
+        verdicts = {"regional": NumericsVerdict.OK}
+        return measure_rounds(calls, BenchmarkOptions(4.0), context, baseline="eager", numerics=verdicts)
+
+    return measure
+
+
+def test_a_clock_that_fell_is_said_of_each_timing(measured: Callable[..., Measured]) -> None:
+    found = measured(COOL, HOT)
+    for timing in found.timings:
+        assert sum("throttling: the SM clock fell from 1980 to 1400 MHz" in text for text in timing.warnings) == 1
+        assert any("launch-bound" in text for text in timing.warnings), "the fake device is never slower than the host"
+    assert "SM clock 1980 MHz before" in found.conditions.gpu
+
+
+def test_a_cpu_has_neither(measured: Callable[..., Measured]) -> None:
+    found = measured(None, None)
+    assert not any(timing.warnings for timing in found.timings)
+    assert found.conditions.gpu == ""
+    assert found.timings[1].speedup == 2.0
+
+
+# ----------------------------------------------------------------------------------------------------- peaks of memory
+
+MIB = 1 << 20
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+class FakeGauge:
+    """Sees the peaks it is told to."""
+
+    how = "allocator"
+    least_bytes = 0
+
+    def __init__(self, *peaks: int) -> None:
+        self._peaks: Iterator[int] = iter(peaks)
+
+    def peak_of(self, work: Callable[[], object]) -> int:
+        work()
+        return next(self._peaks)
+
+
+def test_a_peak_is_the_median_of_calls_and_their_spread_cannot_be_told() -> None:
+    work = Mock()
+    found = peak("regional", work, FakeGauge(100, 140, 110))
+    assert (found.variant, found.peak_bytes, found.least_bytes, found.how) == ("regional", 110, 40, "allocator")
+    assert work.call_count == memory.MEASURED_CALLS
+
+
+@linux
+def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
+    gauge = gauge_for("cpu")
+    assert isinstance(gauge, ResidentGauge)
+    found = peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
+    assert 60 * MIB < found.peak_bytes < 80 * MIB
+    assert found.how.startswith("resident set")
+    assert found.least_bytes >= LEAST_RESIDENT
+
+
+@linux
+def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    gauge = ResidentGauge(lambda: False)
+    assert gauge.how == "resident set, sampled"
+
+    status_bytes, sampled = memory._status_bytes, threading.Semaphore(0)
+
+    def sample(key: str) -> int:
+        found = status_bytes(key)
+        sampled.release()
+        return found
+
+    monkeypatch.setattr(memory, "_status_bytes", sample)
+
+    # Held until the sampler has run: a moment alone it may well miss.
+    def hold() -> None:
+        held = torch.ones(64 * MIB // 4)
+        while sampled.acquire(blocking=False):
+            pass
+        for _ in range(2):  # the first may have been read before
+            assert sampled.acquire(timeout=60)
+        del held
+
+    assert gauge.peak_of(hold) > 60 * MIB
+
+
+def test_where_nothing_reads_it_there_is_no_gauge(tmp_path: Path) -> None:
+    assert gauge_for("cpu", proc=tmp_path) is None

@@ -1,10 +1,18 @@
-"""Statistics: exact on samples one can count by hand, and right as often as they claim on synthetic noise."""
+"""Statistics, exact on what one can count by hand and right as often as they claim; what is said of samples."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.summary import Measured, summarize
+from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
@@ -19,9 +27,13 @@ from regional_explorer.record.statistics import (
     trend,
     verdict_of,
 )
-from regional_explorer.record.timing import Verdict
+from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
+from tests.measure.fakes import FakeClock, Make
 
 CONFIDENCE = 0.998
+
+Summary = Callable[..., Measured]
+TimingOf = Callable[..., Timing]
 
 
 def counted(n: int) -> Floats:
@@ -171,3 +183,166 @@ def test_the_fast_rounds_are_those_of_a_quiet_machine() -> None:
     assert np.median(ratios_of_fast_rounds(eager, compiled)) == pytest.approx(1.0, abs=0.005)
     assert np.median(paired_ratios(eager, compiled)) > 1.02
     assert len(ratios_of_fast_rounds(eager[:150], compiled)) == 150, "of few rounds none is left out"
+
+
+# ------------------------------------------------------------------------------------------- from samples to the record
+
+LONG = 2.0**-6
+
+
+def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) -> RoundsResult:
+    """Return a run that saw these samples of one phase."""
+    return RoundsResult(
+        baseline="eager",
+        options=BenchmarkOptions(4.0),
+        samples={variant: {Phase.FORWARD: tuple(row)} for variant, row in samples.items()},
+        control={Phase.FORWARD: tuple(control)} if control else {},
+        dropped={},
+        rounds=max(len(row) for row in samples.values()),
+        calls_per_sample=3,
+        spent_s=4.0,
+        stopped=Stop.BUDGET,
+    )
+
+
+@pytest.fixture
+def summary(environment: Environment) -> Summary:
+    """Return a function that summarizes a run, or samples of one phase."""
+
+    def summarized(run: RoundsResult | Mapping[str, Sequence[float]], **more: Any) -> Measured:
+        return summarize(run if isinstance(run, RoundsResult) else seen(run), environment, **more)
+
+    return summarized
+
+
+@pytest.fixture
+def timing_of(summary: Summary) -> TimingOf:
+    """Return a function that gives the timing of a variant, ``full`` by default."""
+
+    def timing(run: RoundsResult | Mapping[str, Sequence[float]], variant: str = "full") -> Timing:
+        return next(timing for timing in summary(run).timings if timing.variant == variant)
+
+    return timing
+
+
+def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary) -> None:
+    timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
+    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
+    measured = summary(result, numerics={"regional": NumericsVerdict.OK})
+    timings, conditions = measured.timings, measured.conditions
+    assert [(timing.variant, timing.phase) for timing in timings] == [
+        (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
+    ]
+    eager, regional, full = timings[0], timings[3], timings[6]
+    assert (eager.speedup, eager.speedup_low, eager.speedup_high, eager.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
+    assert regional == Timing(
+        variant="regional",
+        phase=Phase.FORWARD,
+        samples_s=(LONG / 4,) * result.rounds,
+        median_s=LONG / 4,
+        iqr_s=0.0,
+        speedup=4.0,
+        speedup_low=4.0,
+        speedup_high=4.0,
+        verdict=Verdict.FASTER,
+        calls_per_sample=1,
+        numerics=NumericsVerdict.OK,
+    )
+    assert (full.speedup, full.verdict, full.numerics) == (1.0, Verdict.SAME, NumericsVerdict.NOT_CHECKED)
+    assert (conditions.device, conditions.torch, conditions.threads) == ("cpu", "2.13.0", 2)
+    assert (conditions.confidence, conditions.rounds, conditions.budget_s) == (0.99, result.rounds, 4.0)
+    assert conditions.stopped == "every speedup is precise enough"
+    assert conditions.smallest_difference == 0.005
+    assert measured.diagnostics == ()
+
+
+def test_too_few_samples_give_no_ratio_and_no_spread(timing_of: TimingOf) -> None:
+    few = timing_of({"eager": [2.0] * 7, "full": [1.0] * 7})
+    assert (few.median_s, few.iqr_s, few.speedup, few.speedup_low) == (1.0, None, None, None)
+    assert few.verdict is Verdict.UNKNOWN
+    enough = timing_of({"eager": [2.0] * 8, "full": [1.0] * 8})
+    assert (enough.iqr_s, enough.speedup) == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 13, 40])
+def test_intervals_cover_the_median_as_often_as_they_say(timing_of: TimingOf, rounds: int) -> None:
+    random = np.random.default_rng(0)
+    covered = []
+    for _ in range(1000):
+        disturbed = random.random((2, rounds)) < 0.2
+        samples = np.exp(0.02 * random.standard_normal((2, rounds))) + disturbed * random.exponential(1.0, (2, rounds))
+        full = timing_of({"eager": samples[0].tolist(), "full": samples[1].tolist()})
+        assert full.speedup_low is not None
+        assert full.speedup_high is not None
+        covered.append(full.speedup_low <= 1.0 <= full.speedup_high)
+    assert np.mean(covered) >= 0.985, "99 %, and twice the standard error of a thousand runs"
+
+
+def test_a_wrong_result_has_no_speedup(summary: Summary) -> None:
+    full = summary({"eager": [2.0] * 20, "full": [1.0] * 20}, numerics={"full": NumericsVerdict.FAILED}).timings[1]
+    assert (full.speedup, full.speedup_low, full.speedup_high, full.verdict) == (None, None, None, Verdict.UNKNOWN)
+    assert (full.median_s, full.numerics) == (1.0, "failed")
+
+
+def test_without_eager_there_is_no_speedup(timing_of: TimingOf, summary: Summary) -> None:
+    full = timing_of({"full": [1.0] * 20})
+    assert (full.speedup, full.verdict) == (None, Verdict.UNKNOWN)
+    assert summary({"full": [1.0] * 20}).conditions.smallest_difference is None
+
+
+def test_few_samples_give_no_verdict_and_say_so(timing_of: TimingOf, summary: Summary) -> None:
+    result = seen({"eager": [2.0] * 9, "full": [1.0] * 9})
+    full = timing_of(result)
+    assert (full.speedup, full.verdict) == (2.0, Verdict.UNKNOWN)
+    assert full.warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
+    assert summary(result).conditions.smallest_difference is None
+
+
+def test_a_control_that_differs_raises_the_bar_and_is_told(timing_of: TimingOf, summary: Summary) -> None:
+    samples = {"eager": [1.02] * 20, "full": [1.0] * 20}
+    assert timing_of(samples).verdict is Verdict.FASTER
+    unsteady = seen(samples, control=[0.98] * 20)
+    assert timing_of(unsteady).verdict is Verdict.SAME
+    assert timing_of(unsteady, "eager").warnings == (
+        "the baseline differs from itself (1.041 to 1.041): small differences mean nothing here",
+    )
+    assert summary(unsteady).conditions.smallest_difference == pytest.approx(0.0408, abs=1e-4)
+
+
+def test_what_a_machine_does_is_told_on_the_baseline_alone(timing_of: TimingOf) -> None:
+    slowing = np.linspace(1.0, 1.2, 60)
+    result = seen({"eager": slowing.tolist(), "full": slowing.tolist()})
+    assert timing_of(result, "eager").warnings == (
+        "the machine got slower while measuring, by 13%: throttling, or other work",
+    )
+    assert timing_of(result).warnings == ()
+    quicker = timing_of({"eager": slowing[::-1].tolist()}, "eager")
+    assert quicker.warnings == ("the machine got quicker while measuring, by 12%: it was cold, or other work ended",)
+    busy = timing_of({"eager": [1.0, 1.3] * 20}, "eager")
+    assert busy.warnings == ("busy machine: half of the baseline's samples spread over 26% of the median",)
+
+
+def test_what_a_variant_does_is_told_on_the_variant(timing_of: TimingOf) -> None:
+    eager, warming = [1.0] * 60, np.linspace(1.2, 1.0, 60).tolist()
+    assert timing_of({"eager": eager, "full": warming}).warnings == (
+        "the speedup drifted while measuring, by +13%: the variant may not have been warm",
+    )
+    jumping = [0.5] * 54 + [0.9] * 6
+    np.random.default_rng(0).shuffle(jumping)
+    assert timing_of({"eager": eager, "full": jumping}).warnings == (
+        "outliers: 10% of the samples lie far above the rest",
+    )
+    tiny = timing_of({"eager": eager, "full": [1e-7] * 60})
+    assert tiny.warnings == ("under a microsecond per call: the clock's own overhead matters in this figure",)
+
+
+def test_a_variant_that_raised_is_told_and_keeps_its_rounds(summary: Summary) -> None:
+    text = "'full' raised RuntimeError in round 21: out of luck"
+    result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
+    found = summary(result)
+    full = found.timings[1]
+    assert (full.speedup, full.verdict, len(full.samples_s)) == (2.0, Verdict.FASTER, 20)
+    assert full.warnings == (f"stopped early: {text}",)
+    (diagnostic,) = found.diagnostics
+    assert (diagnostic.code, diagnostic.severity) == ("variant-failed", Severity.ERROR)
+    assert text in diagnostic.message
