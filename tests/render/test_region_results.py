@@ -11,31 +11,31 @@ from regional_explorer.page.saved import page_html
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.style.formats import signed, size
 from regional_explorer.tables.results import memory_table, region_timings_table
-from tests.measure.test_region_timing import measured
 from tests.render import sessions
 from tests.render.parsing import cells, note
+from tests.render.sessions import measured_alone
 
 
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
-    session = measured(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
+    session = measured_alone(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
     (row,) = cells(region_timings_table(session))
     assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
     assert row[-1] == "–"
 
 
 def test_what_gains_nothing_is_never_paid_for() -> None:
-    (row,) = cells(region_timings_table(measured(verdict=Verdict.SLOWER, speedup=0.5)))
+    (row,) = cells(region_timings_table(measured_alone(verdict=Verdict.SLOWER, speedup=0.5)))
     assert row[3] == "−600 µs"
     assert row[-1] == "never"
 
 
 def test_warnings_are_told_once() -> None:
-    assert note(region_timings_table(measured(warnings=("busy machine: very",)))).count("busy machine") == 1
+    assert note(region_timings_table(measured_alone(warnings=("busy machine: very",)))).count("busy machine") == 1
 
 
 def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
     peaks = (MemoryPeak("eager", 25_200_000, "resident set", 1 << 20), MemoryPeak("full", 100, "resident set", 1 << 20))
-    assert cells(memory_table(replace(measured(), memory=peaks))) == [
+    assert cells(memory_table(replace(measured_alone(), memory=peaks))) == [
         ["eager", "24.0 MiB", "resident set"],
         ["full", "below 1.00 MiB", "resident set"],
     ]
@@ -45,21 +45,21 @@ def test_tables_without_figures_are_left_out_of_text_and_page() -> None:
     for said in (session_text(sessions.trained()), session_html(sessions.trained())):
         assert "Regions alone" not in said
         assert "How it adds up" not in said
-    for said in (session_text(measured()), session_html(measured())):
+    for said in (session_text(measured_alone()), session_html(measured_alone())):
         assert "Regions alone" in said
         assert "10,000 calls" in said
 
 
 def test_a_region_of_which_a_part_was_measured_has_no_row_and_no_table() -> None:
-    interrupted = replace(measured(), partition_timings=measured().partition_timings[:1])
+    interrupted = replace(measured_alone(), partition_timings=measured_alone().partition_timings[:1])
     for said in (session_text(interrupted), session_html(interrupted), page_html(interrupted)):
         assert "Regions alone" not in said
 
 
 def test_the_note_says_what_the_bounds_of_a_sum_assume() -> None:
     said = "bounds of a region with several partitions take all of them at their bounds at once"
-    assert said in note(region_timings_table(measured()))
-    session = measured()
+    assert said in note(region_timings_table(measured_alone()))
+    session = measured_alone()
     first = session.partitions[0]
     alone = tuple(timing for timing in session.partition_timings if timing.partition == first.id)
     single = replace(session, grad=False, partitions=(first,), partition_timings=alone)

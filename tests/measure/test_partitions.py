@@ -1,0 +1,188 @@
+"""Regions as sums of their partitions, how they add up to the call, and what that advises."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from regional_explorer.diagnostics.measured import region_diagnostics
+from regional_explorer.exploration.results import Results
+from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
+from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.record.json_file import dump_session, from_json
+from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
+from tests.render import sessions
+from tests.render.sessions import measured_alone, timing
+
+
+def step(session: Session) -> RegionTiming:
+    return whole_region_timings(session)["mlp"]
+
+
+def test_partitions_add_up_by_phase() -> None:
+    forward, backward, whole = region_timings(measured_alone())
+    assert [forward.phase, backward.phase, whole.phase] == list(Phase)
+    assert forward.eager_s == pytest.approx(2e-4)
+    assert backward.eager_s == pytest.approx(4e-4)
+    assert whole.eager_s == pytest.approx(6e-4)
+    assert whole.compiled_s == pytest.approx(3e-4)
+    assert (whole.speedup, whole.speedup_low, whole.speedup_high) == pytest.approx((2.0, 1.8, 2.2))
+    assert (whole.partitions, whole.measured) == (4, 2)
+
+
+def test_what_runs_more_often_counts_more_often() -> None:
+    assert step(measured_alone(runs=3)).eager_s == pytest.approx(18e-4)
+
+
+def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
+    whole = step(measured_alone())
+    assert whole.compile_s == pytest.approx(3.0)  # one artifact for each phase, 1.5 s each
+    assert whole.cache == "cold"
+    assert whole.pays_off_after_calls == 10_000
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.SAME])
+def test_what_gains_nothing_never_pays_off(verdict: Verdict) -> None:
+    assert step(measured_alone(verdict=verdict, speedup=0.9, speedup_low=0.8)).pays_off_after_calls == math.inf
+
+
+def test_too_few_samples_tell_nothing_of_it() -> None:
+    assert step(measured_alone(verdict=Verdict.UNKNOWN)).pays_off_after_calls is None
+
+
+def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
+    base = measured_alone()
+    bad = replace(base.partition_timings[1], numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
+    whole = step(replace(base, partition_timings=(base.partition_timings[0], bad, *base.partition_timings[2:])))
+    assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.UNKNOWN)
+    assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
+
+
+def test_what_is_not_compiled_counts_as_eager() -> None:
+    base = measured_alone()
+    eager = replace(base.partition_timings[0], compiled_s=None, speedup=None, artifact=None)
+    parts = (replace(base.partitions[0], artifact=None), *base.partitions[1:])
+    whole = step(replace(base, partitions=parts, partition_timings=(eager, *base.partition_timings[1:])))
+    assert whole.compiled_s == pytest.approx(3.5e-4)
+    assert whole.speedup == pytest.approx(6 / 3.5)
+
+
+def test_verdicts_that_differ_need_the_bounds_of_the_sum() -> None:
+    base = measured_alone()
+    slow = replace(base.partition_timings[0], speedup=0.5, speedup_low=0.4, speedup_high=0.6, verdict=Verdict.SLOWER)
+    assert step(replace(base, partition_timings=(slow, *base.partition_timings[1:]))).verdict is Verdict.FASTER
+
+
+def test_a_figure_falls_with_the_artifact_it_was_taken_of() -> None:
+    base = measured_alone()
+    anew = tuple(replace(part, artifact="new") if part.graph == "0/forward" else part for part in base.partitions)
+    assert [row.phase for row in region_timings(replace(base, partitions=anew))] == [Phase.BACKWARD]
+
+
+def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
+    frame = Results(measured_alone()).region_timings
+    assert list(frame["phase"]) == ["forward", "backward", "step"]
+    assert frame["eager_us"].tolist() == pytest.approx([200.0, 400.0, 600.0])
+    regions = Results(measured_alone()).regions
+    assert regions.loc[0, "compiled_us"] == pytest.approx(300.0)
+    assert regions.loc[0, "pays_off_after_calls"] == 10_000
+    assert Results(sessions.trained(2)).regions["speedup"].isna().all()
+    assert len(Results(measured_alone()).partition_timings) == 4
+
+
+def test_a_session_with_partition_timings_survives_json() -> None:
+    text = json.loads(dump_session(measured_alone()))
+    assert from_json(Session, {key: text[key] for key in text if key not in ("format", "kind")}) == measured_alone()
+
+
+# ------------------------------------------------------------------------------------------ how they add up to a call
+
+VARIANTS = {"eager": 10e-4, "aot_eager": 12e-4, "regional": 9e-4, "full": 7e-4}
+
+
+def variants(phase: Phase = Phase.STEP) -> list[Timing]:
+    return [timing(name, seconds, None, phase=phase) for name, seconds in VARIANTS.items()]
+
+
+def cut_rounds() -> RoundsResult:
+    samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT_GRAPH: {Phase.STEP: (12.5e-4,) * 9}}
+    return RoundsResult("aot_eager", BenchmarkOptions(), samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
+
+
+def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, Reconciled]:
+    return {row.part: row for row in reconcile(variants(), regions, cut, 0.99)}
+
+
+def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
+    found = rows(region_timings(measured_alone()), cut_rounds())
+    assert list(found) == ["eager", WRAPPER, "aot_eager", DISPATCH, "mlp", REST, "regional", BORDERS, "full"]
+    assert found[WRAPPER].seconds == pytest.approx(2e-4)
+    assert found[DISPATCH].seconds == pytest.approx(0.5e-4)
+    assert found["mlp"].seconds == pytest.approx(-3e-4)
+    assert found[REST].seconds == pytest.approx(-0.5e-4)
+    assert found[BORDERS].seconds == pytest.approx(-2e-4)
+    between = [row.seconds for row in found.values() if not row.total]
+    assert found["eager"].seconds + sum(between) == pytest.approx(found["full"].seconds)
+
+
+def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
+    found = rows(region_timings(measured_alone()), None)
+    low, high = found["mlp"].low_s, found["mlp"].high_s
+    assert low is not None
+    assert high is not None
+    assert low < found["mlp"].seconds < high
+    assert found[REST].low_s is None
+    assert DISPATCH not in found
+
+
+def test_a_region_whose_gain_is_withheld_is_named_in_the_rest() -> None:
+    found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
+    assert "mlp" not in found
+    assert "mlp, of which no gain is known" in found[REST].note
+
+
+def test_a_region_that_runs_eagerly_gains_nothing() -> None:
+    base = measured_alone(compiled_s=None, speedup=None, artifact=None)
+    base = replace(base, partitions=tuple(replace(part, artifact=None) for part in base.partitions))
+    assert rows(region_timings(base), None)["mlp"].seconds == 0.0
+
+
+def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
+    regions = [replace(row, eager_s=15e-4) for row in region_timings(measured_alone())]
+    found = reconcile(variants(), regions, cut_rounds(), 0.99)
+    assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
+    assert all(row.total for row in found)
+    assert [row.note.partition(":")[0] for row in found] == ["parts withheld", *[""] * (len(found) - 1)]
+    assert "1.25 times as long eagerly as the whole of aot_eager" in found[0].note
+
+
+def test_variants_left_out_leave_out_their_steps() -> None:
+    some = [row for row in variants() if row.variant in ("eager", "regional")]
+    assert [row.part for row in reconcile(some, region_timings(measured_alone()), None, 0.99)] == ["eager", "regional"]
+
+
+def slower() -> Session:
+    return measured_alone(speedup=0.8, speedup_low=0.75, speedup_high=0.85, verdict=Verdict.SLOWER)
+
+
+def test_a_region_that_gains_is_told_with_its_price() -> None:
+    (found,) = region_diagnostics(measured_alone())
+    assert found.code == "region-worth"
+    assert "'mlp' saves 300 µs in each call, its cold compile of 3.00 s pays off after 10,000 calls" in found.message
+
+
+def test_a_region_that_loses_is_told_with_the_way_out() -> None:
+    (found,) = region_diagnostics(slower())
+    assert (found.code, found.region) == ("region-slower", "mlp")
+    assert "takes 150 µs longer" in found.message
+    assert "ex.disable('mlp')" in found.remedy
+
+
+def test_nothing_is_advised_without_data() -> None:
+    assert region_diagnostics(measured_alone(verdict=Verdict.UNKNOWN)) == []
+    assert region_diagnostics(replace(measured_alone(), partition_timings=())) == []
