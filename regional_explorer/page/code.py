@@ -28,7 +28,7 @@ from regional_explorer.style.element import (
     verbatim,
 )
 from regional_explorer.style.formats import NONE, size
-from regional_explorer.tables.code import bound_text, kernels_table, resource_changes, resource_texts
+from regional_explorer.tables.code import bound_text, kernels_table, resource_texts
 
 LONG_KERNEL = 80
 """A kernel of more lines is folded."""
@@ -389,16 +389,15 @@ _LINE_CLASSES = {"+": "rx-good", "-": "rx-bad", "@": "rx-quiet"}
 
 
 def diff_text(region: str, diffs: Sequence[CodeDiff]) -> str:
-    """Return, for each partition, its kernels as same, changed, new or gone, their resources, and the changed lines."""
+    """Return, for each partition, its kernels as same, changed, new or gone, and the changed lines."""
     return f"{_diff_summary(region, diffs)}\n\n" + "\n\n".join(
-        "\n".join((_diff_head(diff), *(f"  {line}" for line in resource_changes(diff)), diff.unified)).rstrip()
-        for diff in diffs
+        f"{_diff_head(diff)}\n{diff.unified}".rstrip() for diff in diffs
     )
 
 
 def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
     """Return the differences as an HTML fragment with changed lines coloured."""
-    content = "".join(f"<h4>{markup(_diff_head(diff))}</h4>{_resource_list(diff)}{_diff_lines(diff)}" for diff in diffs)
+    content = "".join(f"<h4>{markup(_diff_head(diff))}</h4>{_diff_lines(diff)}" for diff in diffs)
     summary = f"<p>{markup(_diff_summary(region, diffs))}</p>"
     return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{summary}{content}</div>'
 
@@ -416,11 +415,6 @@ def _diff_head(diff: CodeDiff) -> str:
     if diff.problem:
         return f"{diff.partition}: {diff.problem}"
     return f"{diff.partition}: the code is the same" if diff.same else f"{diff.partition}: kernels: {diff.counted}"
-
-
-def _resource_list(diff: CodeDiff) -> str:
-    lines = "".join(f"<li>{markup(line)}</li>" for line in resource_changes(diff))
-    return f"<ul>{lines}</ul>" if lines else ""
 
 
 def _diff_lines(diff: CodeDiff) -> str:

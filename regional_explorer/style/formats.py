@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -81,6 +82,7 @@ class Unit:
 UNITS = (Unit("_us", US_PER_S, duration), Unit("_s", 1, duration), Unit("_bytes", 1, lambda number: size(int(number))))
 
 
+@cache
 def unit_of(column: str) -> Unit | None:
     """Return the unit at the end of a column's name, None without one."""
     return next((unit for unit in UNITS if column.endswith(unit.ending)), None)

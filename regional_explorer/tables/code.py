@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.artifact import (
-    ArtifactCode,
     ArtifactKernelTimes,
-    CodeDiff,
     GpuResources,
     Kernel,
-    KernelPair,
     KernelTime,
     RefusedFusion,
 )
@@ -40,41 +37,6 @@ def resource_texts(resources: GpuResources) -> Mapping[str, str]:
 def bound_text(bound_s: float | None) -> str:
     """Return a bound with ``≥``, which tells it from a time that was measured."""
     return NONE if bound_s is None else f"≥ {duration(bound_s)}"
-
-
-def resource_changes(diff: CodeDiff) -> Iterator[str]:
-    """Yield a line per kernel whose resources differ, and one for the sum of the bounds; none without a target."""
-    for pair in diff.kernels:
-        if changes := list(_kernel_changes(pair)):
-            yield f"{_kernel_names(pair)}: {', '.join(changes)}"
-    before, after = (bound_text(_bounds_s(code)) for code in (diff.before, diff.after))
-    if before != after:
-        yield f"bounds, added up: {before} → {after}; nothing was measured"
-
-
-def _kernel_names(pair: KernelPair) -> str:
-    names = [clean(kernel.name) for kernel in (pair.before, pair.after) if kernel is not None]
-    return f"{' → '.join(dict.fromkeys(names))} ({pair.word})"
-
-
-def _kernel_changes(pair: KernelPair) -> Iterator[str]:
-    before, after = (
-        None if kernel is None or kernel.gpu is None else resource_texts(kernel.gpu)
-        for kernel in (pair.before, pair.after)
-    )
-    if before is not None and after is not None:
-        yield from (f"{title} {text} → {after[title]}" for title, text in before.items() if text != after[title])
-    elif (only := after or before) is not None:
-        yield from (f"{title} {text}" for title, text in only.items())
-
-
-def _bounds_s(code: ArtifactCode) -> float | None:
-    """Return the sum of the bounds of all kernels; None if there is no target or one of them is unknown."""
-    target = GPU_TARGETS.get(code.target)
-    if target is None:
-        return None
-    bounds = [target.bound_s(kernel.bytes_moved, kernel.operations, kernel.dtype) for kernel in code.kernels]
-    return None if None in bounds else sum(bound for bound in bounds if bound is not None)
 
 
 MOST_REFUSALS = 3

@@ -67,7 +67,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
         (
             Column("region", lambda row: row[0], region=lambda row: region_numbers.get(row[0])),
             Number("artifacts", lambda row: len(row[1])),
-            Number("compile_s", lambda row: sum(compiled.seconds for compiled in row[1]), "all", text=_all_phases),
+            Number("compile_s", lambda row: sum(compiled.seconds for compiled in row[1]), "all"),
             *map(_phase_column, CompilePhase),
         ),
         tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
@@ -89,7 +89,3 @@ def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
 
 def _phase_seconds(row: RegionCompiles, phase: CompilePhase) -> float:
     return sum(compiled.phases.get(phase, 0.0) for compiled in row[1])
-
-
-def _all_phases(row: RegionCompiles) -> str:
-    return duration(sum(_phase_seconds(row, phase) for phase in CompilePhase))

@@ -79,8 +79,8 @@ def partitions_table(session: Session) -> Table[Equal]:
                 "config_applied",
                 lambda parts: parts[0].config_applied,
                 "applied",
-                text=lambda parts: _applied_config(parts[0])[0],
-                tone=lambda parts: _applied_config(parts[0])[1],
+                text=lambda parts: _applied_text(parts[0]),
+                tone=lambda parts: _applied_tone(parts[0]),
             ),
             Column("artifact", lambda parts: parts[0].artifact),
             Number("", lambda parts: len({part.artifact for part in parts} - {None}) or NONE, "artifacts"),
@@ -115,15 +115,21 @@ def _compile_text(parts: Equal) -> str:
     return f"{duration(sum(seconds))} {'/'.join(caches)}".rstrip() if seconds else NONE
 
 
-def _applied_config(partition: Partition) -> tuple[str, str]:
-    """Return the applied config, with keys marked that differ from the requested one, and a tone."""
+def _applied_tone(partition: Partition) -> str:
     if partition.config_applied is None:
-        return "not seen yet", "quiet"
-    if partition.config_applied == partition.config_requested:
-        return "same", ""
-    keys = {**partition.config_requested, **partition.config_applied}
-    key_texts = (_applied_key(key, partition.config_requested, partition.config_applied) for key in keys)
-    return listing((clean(text, 2 * SHORT) for text in key_texts), MOST_ENTRIES), "warn"
+        return "quiet"
+    return "" if partition.config_applied == partition.config_requested else "warn"
+
+
+def _applied_text(partition: Partition) -> str:
+    """Return the applied config, with keys marked that differ from the requested one."""
+    requested, applied = partition.config_requested, partition.config_applied
+    if applied is None:
+        return "not seen yet"
+    if applied == requested:
+        return "same"
+    texts = (clean(_applied_key(key, requested, applied), 2 * SHORT) for key in {**requested, **applied})
+    return listing(texts, MOST_ENTRIES)
 
 
 def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, Any]) -> str:

@@ -162,12 +162,9 @@ class Table(Generic[R]):
     def cells(self) -> list[list[list[Node | str]]]:
         """Return the contents of all cells that are shown, row by row."""
         rows = self.shown_rows
-        drawings = [column.drawn(rows) if column.drawn else None for column in self.shown_columns]
+        columns = [(column, column.drawn(rows) if column.drawn else None) for column in self.shown_columns]
         return [
-            [
-                [drawing] if draw and (drawing := draw(row)) else column.content(row)
-                for column, draw in zip(self.shown_columns, drawings, strict=True)
-            ]
+            [[drawing] if draw and (drawing := draw(row)) else column.content(row) for column, draw in columns]
             for row in rows
         ]
 

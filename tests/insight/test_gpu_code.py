@@ -10,10 +10,8 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.exploration.shown import _gpu_note
 from regional_explorer.insight import code_store
-from regional_explorer.page.code import diff_html, diff_text
-from regional_explorer.record.artifact import ArtifactCode, CodeDiff, GpuResources, Kernel, KernelKind
+from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.tables.code import resource_changes
 from regional_explorer.torch_api.virtual_gpu import occupancy
 
 pytestmark = pytest.mark.compiles
@@ -87,31 +85,6 @@ def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
     after = ex.code("r", config={"max_fusion_size": 1}, target="h100")
     assert before.diff(before).same
     assert not before.diff(after).same
-
-
-def one_kernel(registers: int, spilled: int, occupancy: float, target: str = "h100") -> ArtifactCode:
-    gpu = GpuResources(registers, spilled, 0, occupancy, "XBLOCK=1, 1 warp", 1)
-    kernel = Kernel(
-        "triton_red_0", KernelKind.REDUCTION, nodes=(0,), bytes_read=registers << 20, bytes_written=0, gpu=gpu
-    )
-    return ArtifactCode("a", f"code with {registers} registers", (kernel,), target=target)
-
-
-def test_a_diff_says_what_a_config_does_to_registers_spills_and_bounds() -> None:
-    diff = CodeDiff("r.0", one_kernel(96, 0, 0.3125), one_kernel(48, 96, 0.625))
-    resources, bounds = resource_changes(diff)
-    assert resources == "triton_red_0 (changed): registers 96 → 48, spilled 0 B → 96 B, occupancy 31 % → 62 %"
-    assert bounds == "bounds, added up: ≥ 30.0 µs → ≥ 15.0 µs; nothing was measured"
-    for shown in (diff_text("r", [diff]), diff_html("r", [diff])):
-        assert resources in shown
-        assert bounds in shown
-    assert not list(resource_changes(CodeDiff("r.0", diff.before, diff.before)))
-
-
-def test_a_kernel_that_is_new_shows_what_it_takes() -> None:
-    nothing = ArtifactCode("a", "no code", (), target="h100")
-    resources, _bounds = resource_changes(CodeDiff("r.0", nothing, one_kernel(96, 8, 0.3125)))
-    assert resources.startswith("triton_red_0 (new): registers 96, spilled 8 B")
 
 
 @pytest.mark.slow

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
-from regional_explorer.style.formats import signed, size
+from regional_explorer.style.formats import signed
 from regional_explorer.tables.results import memory_table, region_timings_table
 from tests.render import sessions
 from tests.render.parsing import cells, note
@@ -65,14 +63,6 @@ def test_the_note_says_what_the_bounds_of_a_sum_assume() -> None:
     single = replace(session, grad=False, partitions=(first,), partition_timings=alone)
     assert len(region_timings_table(single).shown_rows) == 1
     assert said not in note(region_timings_table(single))
-
-
-@pytest.mark.parametrize(
-    ("number", "shown"),
-    [(0, "0 B"), (512, "512 B"), (1 << 10, "1.00 KiB"), (3 << 20, "3.00 MiB"), (5 << 30, "5.00 GiB")],
-)
-def test_bytes_have_the_largest_unit_that_fits(number: int, shown: str) -> None:
-    assert size(number) == shown
 
 
 def test_differences_have_a_sign() -> None:

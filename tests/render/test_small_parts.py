@@ -66,8 +66,10 @@ def test_percent(share: float, written: str) -> None:
 @pytest.mark.parametrize(
     ("number", "written"),
     [
+        (0, "0 B"),
         (1023, "1023 B"),
         (1 << 10, "1.00 KiB"),
+        (3 << 20, "3.00 MiB"),
         (1000 << 10, "1,000 KiB"),
         ((1 << 20) - 1, "1.00 MiB"),
         ((1 << 30) - 1, "1.00 GiB"),
