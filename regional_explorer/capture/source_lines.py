@@ -113,16 +113,17 @@ def _is_read_as_it_is(file: str) -> bool:
 def _codes_in(file: str, stamp: tuple[int, int]) -> tuple[CodeType, ...]:  # noqa: ARG001 - read anew when it changes
     """Return the code of all functions in a file as it is now; none if it is not Python."""
     try:
-        return tuple(_codes_below(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))
+        return tuple(codes_below(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
 
 
-def _codes_below(code: CodeType) -> Iterator[CodeType]:
+def codes_below(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of the functions and classes that are defined in ``code``, and in these."""
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield inner
-            yield from _codes_below(inner)
+            yield from codes_below(inner)
 
 
 def as_loaded(line: SourceLine, outdated: Outdated) -> SourceLine:

@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 from regional_explorer.capture.call import Call, check_call, check_options
+from regional_explorer.capture.changed_source import under_changed_source
+from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import label_of, save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
-from regional_explorer.compiler.program import stacklevel_of_caller
+from regional_explorer.compiler.program import Program, stacklevel_of_caller
 from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
-from regional_explorer.compiler.validate import check_plan, configured
+from regional_explorer.compiler.validate import check_plan, configured, source_plan
 from regional_explorer.errors import (
     ArtifactError,
-    MissingPackageError,
     NotCompiledError,
     RegionalExplorerError,
     ReproError,
@@ -48,7 +49,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.partition import Preview
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
@@ -61,7 +62,7 @@ from regional_explorer.tables.plan import DiagnosticList, runs_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from regional_explorer.export.source_patch import SourcePatch
+    from regional_explorer.export.source_patch import Contents, SourcePatch
 
 
 class Exploration(Edits, Results):
@@ -481,23 +482,25 @@ class Exploration(Edits, Results):
 
     # -------------------------------------------------------------------------------------------------------- exports
 
-    def to_source(self, *, apply: bool = False) -> str:
+    def to_source(self, *, apply: bool = False, run: Run = PLAIN_RUN) -> str:
         """Return the plan as a change of the source: a unified diff, and the new text of cells of a notebook.
 
-        Regions become ``torch.fx.traceback.annotate`` around statements, functions and calls, such that exploring the
-        changed source gives the same partitions and configs. For a region that no annotation can express, the text says
-        why, and has the calls that mark it.
+        Regions become ``torch.fx.traceback.annotate`` around statements and functions. The call is traced again under
+        the changed source, once or a few times, which must give the same partitions and configs. For a region that no
+        annotation can express, the text says why, and has the calls that mark it.
 
         Args:
             apply: also write the files. They must be tracked by git and clean; either all are written or none.
+            run: how to cancel it, which leaves the source as it is, and where it reports.
 
         Raises:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
-            MissingPackageError: libcst is not installed.
+            ClosedError: the exploration is closed.
+            BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("apply", apply)
-        self.live.require_open()
-        patch = source_patch(self.live)
+        with self._turn(run) as run:
+            patch = source_patch(self.live, run)
         if apply:
             patch.apply()
         return str(patch)
@@ -674,22 +677,29 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
     )
 
 
-def source_patch(live: Live) -> SourcePatch:
-    """Return the change of the source that marks the plan there.
+def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
+    """Return the change of the source that marks the plan there; see ``to_source``."""
+    from regional_explorer.export.source_patch import contents, source_patch
 
-    Raises:
-        MissingPackageError: libcst is not installed.
-    """
-    try:
-        import libcst  # noqa: F401 - unlike Python's ``ast``, it keeps comments and layout of a file
-    except ImportError as error:
-        raise MissingPackageError(
-            "Writing a plan into the source needs libcst: pip install libcst. ex.save_plan(…) does without."
-        ) from error
-    from regional_explorer.export.source_patch import source_patch
+    plan, capture = live.program.plan, live.capture
 
-    program, capture = live.program, live.capture
-    return source_patch(capture.graphs, capture.breaks, program.plan, lambda plan: preview_of(program, plan).partitions)
+    def retraced(texts: Mapping[str, tuple[str, str]], others: Sequence[Region]) -> Contents | None:
+        if run.cancelled():
+            return None
+        run.progress("tracing the changed source", 0.0)
+        changed = under_changed_source(
+            texts, lambda: Capture(live.call, dynamic=capture.dynamic, partitioner=capture.partitioner)
+        )
+        try:
+            regions = (*source_plan(changed.graphs)[0].regions, *others)
+            marked = Plan(tuple({region.name: region for region in regions}.values()), plan.cut)
+            return contents(preview_of(Program(changed, marked), marked).partitions)
+        finally:
+            changed.close()
+
+    found = preview_of(live.program, plan).partitions
+    expected = contents(part for part in found if part.graph not in capture.late_graphs)
+    return source_patch(capture.graphs, capture.breaks, plan, expected, retraced)
 
 
 def explore(

@@ -2,437 +2,57 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import libcst as cst
-
-from regional_explorer.export.source_file import (
-    Function,
-    Mark,
-    SourceFile,
-    Span,
-    Statement,
-    StatementRange,
-    SubmoduleCalls,
-    WholeFunction,
-    can_be_hoisted,
-    is_loop,
-    span_of,
-    submodule_calls,
-)
-from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, ModuleCall, Node, SourceLine, is_library
+from regional_explorer.capture.source_lines import is_internal
+from regional_explorer.export.source_file import Mark, Site, SourceFile
+from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.instances import Instance
-from regional_explorer.regions.select import Assignment, assign, node_names
+from regional_explorer.regions.select import assign, node_names
 from regional_explorer.regions.source_marks import annotated_config, annotation_key, annotation_name
 
-
-@dataclass(frozen=True)
-class Frame:
-    """One function on the stack of an op, with the statements around the current line, outermost first.
-
-    ``depth`` counts the functions above it on the stack.
-    """
-
-    file: str
-    function: Function
-    path: Sequence[Statement]
-    library: bool
-    depth: int = 0
-
-    @property
-    def around(self) -> list[Function | Statement]:
-        """The function, and the statements around the current line, outermost first."""
-        return [self.function, *self.path]
-
-
-class Sites:
-    """The stack frames of ops, and the ops of functions and statements, in the files that ops of ``origins`` come from.
-
-    Graph breaks count as ops of no region, with negative numbers: a marked block with a break runs in plain Python.
-    """
-
-    def __init__(self, graphs: Sequence[Graph], breaks: Sequence[GraphBreak], origins: Collection[int]) -> None:
-        nodes = (node for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops)
-        self.ops: dict[int, Node] = {node.origin: node for node in nodes if node.origin is not None}
-        self.unread: dict[str, str] = {}
-        self.files: dict[str, SourceFile] = {}
-        self._read_files(line.file for origin in origins for line in self.ops[origin].stack)
-        self._drop_changed_files(line for node in self.ops.values() for line in node.stack)
-        frame_of = functools.cache(self._frame_of_line)
-        stacks = {origin: node.stack for origin, node in self.ops.items()}
-        stacks |= {-number: graph_break.stack for number, graph_break in enumerate(breaks, start=1)}
-        self.frames: dict[int, list[Frame]] = {}
-        self.origins: dict[Any, set[int]] = defaultdict(set)
-        self._call_origins: dict[Statement, dict[str, set[int]]] = {}
-        self._range_origins: dict[StatementRange, set[int]] = {}
-        for origin, stack in stacks.items():
-            numbered = enumerate(map(frame_of, stack))
-            self.frames[origin] = [replace(frame, depth=depth) for depth, frame in numbered if frame is not None]
-            for frame in self.frames[origin]:
-                for site in frame.around:
-                    self.origins[site].add(origin)
-
-    def _read_files(self, names: Iterable[str]) -> None:
-        for name in dict.fromkeys(names):
-            try:
-                self.files[name] = SourceFile(name)
-            except (OSError, ValueError) as error:
-                self.unread[name] = str(error)
-
-    def _drop_changed_files(self, lines: Iterable[SourceLine]) -> None:
-        """Drop files that have changed since the trace: their line numbers may be wrong."""
-        for line in set(lines):
-            if (file := self.files.get(line.file)) is not None and not file.is_unchanged(line):
-                self.unread[line.file] = f"{line.file} has changed since the call was traced: explore again"
-                del self.files[line.file]
-
-    def _frame_of_line(self, line: SourceLine) -> Frame | None:
-        file = self.files.get(line.file)
-        if file is None:
-            return None
-        function, path = file.path_to(line)
-        return None if function is None else Frame(line.file, function, path, is_library(line.file))
-
-    # -------------------------------------------------------------------------------------------------------- covering
-
-    def cover(
-        self,
-        required: AbstractSet[int],
-        allowed: AbstractSet[int],
-        *,
-        through: AbstractSet[int] = frozenset(),
-        in_loops: bool = False,
-        innermost: bool = False,
-    ) -> list[Span] | None:
-        """Return the outermost spans that contain all ``required`` ops and only ``allowed`` ones, or None.
-
-        The user's own files come before those of libraries, and statements and functions before single calls. With
-        ``in_loops`` only statements in loops are considered, with ``innermost`` those of inner loops first. Consecutive
-        statements are one span, and so are those with nothing but ops of ``through`` between them.
-        """
-        spans: dict[Any, Span] = {}
-        missing = sorted(required)
-        while missing:
-            candidate = next(
-                (
-                    self._spans_in_loops(missing[0], allowed, innermost=innermost)
-                    if in_loops
-                    else self._candidate_spans(missing[0], allowed)
-                ),
-                None,
-            )
-            if candidate is None:
-                return None
-            span, contained = candidate
-            spans[span] = span
-            missing = [origin for origin in missing if origin not in contained]
-        blocks = [span for span in spans.values() if isinstance(span, StatementRange)]
-        return [
-            *self._joined_ranges(blocks, through),
-            *(span for span in spans.values() if not isinstance(span, StatementRange)),
-        ]
-
-    def _candidate_spans(self, origin: int, allowed: AbstractSet[int]) -> Iterator[tuple[Span, AbstractSet[int]]]:
-        for library in (False, True):
-            frames = [frame for frame in self.frames[origin] if frame.library is library]
-            for frame in frames:
-                if frame.function.plain and self.origins[frame.function] <= allowed:
-                    yield WholeFunction(frame.function), self.origins[frame.function]
-                for statement in frame.path:
-                    if self.origins[statement] <= allowed and not statement.yields:
-                        yield span_of(statement), self.origins[statement]
-            for frame in frames:
-                for attribute, origins in self.calls(frame.path[-1]).items() if frame.path else ():
-                    if origin in origins and origins <= allowed:
-                        yield SubmoduleCalls(frame.path[-1], attribute), origins
-
-    def _spans_in_loops(
-        self, origin: int, allowed: AbstractSet[int], *, innermost: bool
-    ) -> Iterator[tuple[Span, AbstractSet[int]]]:
-        for library in (False, True):
-            candidates = [
-                (span_of(statement), self.origins[statement])
-                for frame in self.frames[origin]
-                if frame.library is library
-                for statement in frame.path
-                if self.origins[statement] <= allowed and not statement.yields and any(map(is_loop, statement.around))
-            ]
-            yield from reversed(candidates) if innermost else candidates
-
-    def calls(self, statement: Statement) -> dict[str, set[int]]:
-        """Return the ops of each submodule that a statement calls as ``self.name(…)``, by that name.
-
-        Calls that cannot be moved out of the statement are left out.
-        """
-        if (cached := self._call_origins.get(statement)) is not None:
-            return cached
-        origins_by_name = self._call_origins[statement] = {}
-        for name, calls in submodule_calls(statement).items():
-            if len(calls) > 1 or not can_be_hoisted(statement.node, calls[0]):
-                continue
-            inside = {origin for origin in self.origins[statement] if origin >= 0 and _in_call(self.ops[origin], name)}
-            if inside:
-                origins_by_name[name] = inside
-        return origins_by_name
-
-    def _joined_ranges(self, blocks: Iterable[StatementRange], through: AbstractSet[int]) -> list[Span]:
-        ranges: list[StatementRange] = []
-        for block in sorted(blocks, key=lambda span: (id(span.suite), span.first)):
-            previous = ranges[-1] if ranges else None
-            between = block.suite.statements[previous.last + 1 : block.first] if previous else ()
-            joins = all(self.origins[stmt] <= through and not stmt.yields for stmt in between)
-            if previous and previous.suite is block.suite and joins:
-                ranges[-1] = replace(previous, last=block.last)
-            else:
-                ranges.append(block)
-        return list(ranges)
-
-    def ops_of(self, span: Span) -> AbstractSet[int]:
-        """Return the ops that a span contains."""
-        if isinstance(span, WholeFunction):
-            return self.origins[span.function]
-        if isinstance(span, SubmoduleCalls):
-            return self.calls(span.statement).get(span.attribute, set())
-        if span not in self._range_origins:
-            self._range_origins[span] = set().union(*(self.origins[statement] for statement in span.statements))
-        return self._range_origins[span]
-
-    def runs_once(self, span: StatementRange) -> bool:
-        """Return whether the ops of statements come from one run of their function, as far as the record shows."""
-        origins = self.ops_of(span)
-        paths = {
-            tuple(self.ops[origin].stack[: frame.depth])
-            for origin in origins
-            for frame in self.frames[origin]
-            if frame.function is span.function
-        }
-        if paths == {()}:
-            return True
-        method_of, _, name = span.function.scope.rpartition(".")
-        class_name = method_of.rpartition(".")[2]
-        chains = [self.ops[origin].modules for origin in origins]
-        if any(call.class_name == class_name for call in _common_calls(chains)):
-            return True
-        # The root is the only module whose call has no entry: wrappers may call its forward, on one path.
-        is_root = name == "forward" and not any(call.class_name == class_name for chain in chains for call in chain)
-        return is_root and len(paths) == 1
-
-    def iteration(self, function: Function, origin: int) -> int | None:
-        """Return which iteration of a method's loop over a list of modules an op comes from: the module's number.
-
-        None if the method called no such module for it.
-        """
-        class_name = function.scope.rpartition(".")[0].rpartition(".")[2]
-        chain = self.ops[origin].modules
-        inside = [index for index, call in enumerate(chain) if call.class_name == class_name]
-        inner_calls = chain[inside[0] + 1 :] if inside else chain  # the root has no entry of its own
-        if len(inside) > 1 or not inner_calls:
-            return None
-        outer_path, called = f"{chain[inside[0]].path}." if inside else "", inner_calls[0]
-        parts = called.path.removeprefix(outer_path).split(".") if called.path.startswith(outer_path) else ()
-        return next((int(part) for part in parts if part.isdecimal()), None)
-
-
-def _common_calls(chains: Sequence[Chain]) -> Sequence[ModuleCall]:
-    in_step = itertools.takewhile(lambda calls: len(set(calls)) == 1, zip(*chains, strict=False))
-    return [calls[0] for calls in in_step]
-
-
-def _in_call(node: Node, attribute: str) -> bool:
-    """Return whether an op is inside a call of the submodule ``attribute`` of one of the modules around it."""
-    outer = {""}  # the root has no entry of its own
-    for call in node.modules:
-        names = {call.path, *call.aliases}
-        if any((f"{name}.{attribute}" if name else attribute) in names for name in outer):
-            return True
-        outer = names
-    return False
+Span = tuple[Site, Site]
+"""The first and the last of consecutive statements in one block, or a function, twice."""
 
 
 @dataclass(frozen=True)
 class NewMark:
-    """One mark to write: the span it surrounds and its region; with ``carve`` it leaves that span's ops to eager.
+    """One mark to write, around consecutive statements or a function; with ``carve`` it leaves their ops to eager.
 
-    ``instance`` distinguishes this mark's instances from others of the region: numbers, and loops, which stand for
-    their index. With ``by_number`` the iterations of the loop are known by the numbers of the modules called in them.
+    ``parts`` distinguish this mark's instances from others of the region: numbers, and loops, which stand for their
+    index.
     """
 
-    span: Span
     region: Region
-    instance: tuple[int | Statement, ...] = ()
+    first: Site
+    last: Site
+    parts: tuple[int | Site, ...] = ()
     carve: bool = False
-    by_number: bool = False
+
+    @property
+    def reused(self) -> Mark | None:
+        """The mark in the source that surrounds exactly the same, and so is changed in place."""
+        return self.first.mark if self.first is self.last and not self.carve else None
 
 
 @dataclass
 class Placement:
     """The marks to write, the regions whose marks in the source stay, and why other regions cannot be written.
 
-    ``obsolete`` are the marks in the source that are removed; ``staying`` are marks of no region that cannot be, since
-    they are computed, each with its file.
+    ``obsolete`` are the places whose marks are removed; ``staying`` are places of marks of no region that cannot be
+    removed, each with the reason.
     """
 
-    sites: Sites
     marks: list[NewMark] = field(default_factory=list)
-    kept: dict[str, Region] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    obsolete: list[Mark] = field(default_factory=list)
-    staying: dict[Function | Statement, str] = field(default_factory=dict)
-
-
-def reused_mark(new_mark: NewMark) -> Mark | None:
-    """Return the mark in the source that surrounds exactly the span of ``new_mark``, and so is changed in place."""
-    span = new_mark.span
-    if new_mark.carve:
-        return None
-    if isinstance(span, WholeFunction):
-        return span.function.mark
-    if isinstance(span, StatementRange) and len(span.statements) == 1:
-        return span.statements[0].mark
-    return None
-
-
-MOST_NAMED_LINES = 3
-"""How many source lines a reason names: enough to find the place."""
-
-
-def why_unwritable(
-    region: Region, region_origins: AbstractSet[int], sites: Sites, claims: Mapping[int, tuple[str, object]]
-) -> str:
-    """Return why no statements, function or call compute exactly the ops ``region_origins``.
-
-    ``claims`` has the region of every op that is in one.
-    """
-    nodes = [sites.ops[origin] for origin in sorted(region_origins)]
-    for node in nodes:
-        if not node.stack:
-            return f"torch records no source line for {node.name}"
-        unread = [sites.unread[line.file] for line in node.stack if line.file in sites.unread]
-        if unread:
-            return unread[0]
-    innermost = [frame.path[-1] for origin in region_origins for frame in sites.frames[origin] if frame.path]
-    if any(statement.yields for statement in innermost):
-        return "its lines hold a yield, and a mark around one would stay open while the generator waits"
-    lines = dict.fromkeys(str(node.source) for node in nodes)
-    shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
-    if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):
-        return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
-    calls = {(node.stack, node.modules) for node in nodes}
-    other_regions = dict.fromkeys(
-        claims[origin][0] if origin in claims else None
-        for origin, node in sites.ops.items()
-        if str(node.source) in lines and not any(_is_from_run(node, *call) for call in calls)
-    )
-    if other_names := [repr(name) for name in other_regions if name is not None and name != region.name]:
-        return f"the same lines run for region {other_names[0]} too ({shown_lines})"
-    if None in other_regions:
-        return f"the same lines also run where they are in no region ({shown_lines})"
-    return f"it is part of an expression ({shown_lines})"
-
-
-def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> bool:
-    """Return whether an op comes from the same run of its line as one with this stack and these modules."""
-    shorter = min(len(modules), len(node.modules))
-    return node.stack == stack and node.modules[:shorter] == modules[:shorter]
-
-
-OriginClaims = Mapping[int, tuple[str, Instance]]
-"""The region of each op that is in one, and its instance, by origin."""
-
-
-def predicted_plan(
-    graphs: Sequence[Graph], plan: Plan, claims: OriginClaims, placement: Placement
-) -> tuple[Plan, dict[str, str]]:
-    """Return the plan that exploring the marked source would begin with.
-
-    Each instance of a region of ``plan`` is a region of its own in it; the second value maps their names to the names
-    of those regions.
-    """
-    owners = _predicted_owners(claims, placement)
-    carved = {origin for origin, (_, _, eager) in owners.items() if eager}
-    origins_by_owner = grouped((owners[origin][:2], origin) for origin in sorted(owners))
-    names: dict[str, str] = {}
-    regions = [*placement.kept.values()]
-    for number, ((name, _), origins) in enumerate(origins_by_owner.items()):
-        if name not in placement.kept:
-            names[f"{name} {number}"] = name
-            regions.append(
-                _region_of_nodes(graphs, f"{name} {number}", plan[name], set(origins), carved.intersection(origins))
-            )
-    return replace(plan, regions=(*regions, *map(plan.__getitem__, placement.refused))), names
-
-
-def _region_of_nodes(
-    graphs: Sequence[Graph], name: str, region: Region, origins: AbstractSet[int], carved: AbstractSet[int]
-) -> Region:
-    nodes = Selector(SelectorKind.NODES, node_names(graphs, origins))
-    left_out = (Selector(SelectorKind.NODES, node_names(graphs, carved)),) if carved else ()
-    return Region(name, (nodes,), region.config, carved=left_out)
-
-
-def _predicted_owners(claims: OriginClaims, placement: Placement) -> dict[int, tuple[str, Any, bool]]:
-    """Return by op the region of the innermost mark around it, which instance, and whether it is carved out."""
-    sites = placement.sites
-    marks_at: dict[Any, list[NewMark]] = {}
-    for mark in placement.marks:
-        span = mark.span
-        span_sites: Sequence[Function | Statement] = (
-            span.statements
-            if isinstance(span, StatementRange)
-            else [span.function if isinstance(span, WholeFunction) else span.statement]
-        )
-        for site in span_sites:
-            marks_at.setdefault(site, []).append(mark)
-    for site_marks in marks_at.values():
-        site_marks.sort(key=lambda mark: -len(sites.ops_of(mark.span)))
-    kept_by_key = {key: name for name, region in placement.kept.items() for key in annotation_keys(region)}
-    owners: dict[int, tuple[str, Any, bool]] = {}
-    for origin, node in sites.ops.items():
-        kept_region = kept_by_key.get(annotation_key(node.annotation)) if node.annotated else None
-        owner = (kept_region, None, False) if kept_region is not None else None
-        for site in (site for frame in sites.frames[origin] for site in frame.around):
-            if site.mark is not None and site.mark.value is not None and kept_region is not None:
-                owner = (kept_region, None, False)
-            for mark in marks_at.get(site, ()):
-                if origin in sites.ops_of(mark.span):
-                    owner = _owner_below(mark, origin, owner, claims, placement)
-            if site in placement.staying:  # inside what surrounds it
-                owner = None
-        if owner is not None:
-            owners[origin] = owner
-    return owners
-
-
-def _owner_below(mark: NewMark, origin: int, outer: Any, claims: OriginClaims, placement: Placement) -> Any:
-    """Return the owner of an op inside ``mark``; ``outer`` is its owner by the marks around ``mark``."""
-    if mark.carve:
-        return (*outer[:2], True) if outer is not None else None
-    numbers = tuple(part for part in mark.instance if isinstance(part, int))
-    iteration: object = None
-    if mark.by_number and isinstance(mark.span, StatementRange):
-        iteration = placement.sites.iteration(mark.span.function, origin)
-    elif len(numbers) < len(mark.instance):
-        iteration = claims.get(origin, ("", None))[1]
-    return mark.region.name, (numbers, iteration), False
-
-
-def annotation_keys(region: Region) -> Iterator[str]:
-    """Yield the keys of the marks in the source that a region stands for."""
-    return (key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns)
-
-
-PreviewPartitions = Callable[[Plan], Sequence[Partition]]
-"""Returns the partitions that a plan would give."""
+    obsolete: list[Site] = field(default_factory=list)
+    staying: dict[Site, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -444,136 +64,140 @@ class _RegionOps:
     allowed: AbstractSet[int]
 
 
-def place(graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan, preview: PreviewPartitions) -> Placement:
-    """Return where the marks of ``plan`` go, such that exploring the marked source gives the same partitions."""
-    assignment = assign(graphs, plan)
-    claims = {
-        node.origin: (claim.region, claim.instance)
-        for graph in graphs
-        if graph.kind is GraphKind.DYNAMO
-        for node in graph.ops
-        if node.origin is not None and (claim := assignment.claim(graph.id, node, with_carved=True)) is not None
-    }
-    annotated = {
-        node.origin
-        for graph in graphs
-        if graph.kind is GraphKind.DYNAMO
-        for node in graph.ops
-        if node.annotated and node.origin is not None
-    }
-    sites = Sites(graphs, breaks, sorted(annotated.union(claims)))
-    return _Placer(graphs, plan, preview, assignment, claims, sites).place()
+IN_SOURCE = (SelectorKind.ANNOTATION, SelectorKind.SUBGRAPH)
+"""The selectors of marks in the source."""
+
+Choice = list[NewMark] | str | None
+"""The marks that express a region, why there are none, or None if the marks in the source already do."""
+
+Sites = Callable[[list[Site]], Iterable[Site]]
+"""The sites that may hold an op, in order of preference, of all those around it."""
 
 
-class _Placer:
-    def __init__(
-        self,
-        graphs: Sequence[Graph],
-        plan: Plan,
-        preview: PreviewPartitions,
-        assignment: Assignment,
-        claims: OriginClaims,
-        sites: Sites,
-    ) -> None:
-        self.graphs, self.plan, self.preview, self.claims = graphs, plan, preview, claims
-        self.placement = Placement(sites)
-        self.sites = sites
-        self.ops = {region.name: self._region_ops(region, assignment) for region in plan.regions}
+class Places:
+    """The places in the source where the ops of a plan come from, and the marks that can express its regions there.
 
-    def _region_ops(self, region: Region, assignment: Assignment) -> _RegionOps:
-        region_origins = {origin for origin, (name, _) in self.claims.items() if name == region.name}
-        carved = region_origins & assignment.carved
-        carved_in_source = {origin for origin in region_origins if self.sites.ops[origin].carved}
-        taken_over = {
-            origin for (loser, _), origins in assignment.overruled.items() if loser == region.name for origin in origins
+    Graph breaks count as ops of no region, with negative numbers: a marked block with a break runs in plain Python.
+    """
+
+    def __init__(self, graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan) -> None:
+        self._graphs, self._plan = graphs, plan
+        assignment = assign(graphs, plan)
+        nodes = [(graph, node) for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
+        self._nodes: dict[int, Node] = {node.origin: node for _, node in nodes if node.origin is not None}
+        self._claims: dict[int, tuple[str, Instance]] = {
+            node.origin: (claim.region, claim.instance)
+            for graph, node in nodes
+            if node.origin is not None and (claim := assignment.claim(graph.id, node, with_carved=True)) is not None
         }
-        return _RegionOps(region_origins - carved - carved_in_source, carved, region_origins | taken_over)
+        self._ops: dict[str, _RegionOps] = {}
+        for region in plan.regions:
+            origins = {origin for origin, (name, _) in self._claims.items() if name == region.name}
+            carved = origins & assignment.carved
+            carved_in_source = {origin for origin in origins if self._nodes[origin].carved}
+            taken_over = {
+                origin for (loser, _), lost in assignment.overruled.items() if loser == region.name for origin in lost
+            }
+            self._ops[region.name] = _RegionOps(origins - carved - carved_in_source, carved, origins | taken_over)
+        self._unread: dict[str, str] = {}
+        self.files: dict[str, SourceFile] = {}
+        self._read_files()
+        self._around: dict[int, list[Site]] = {}
+        stacks = {origin: node.stack for origin, node in self._nodes.items()}
+        stacks |= {-number: graph_break.stack for number, graph_break in enumerate(breaks, start=1)}
+        for origin, stack in stacks.items():
+            read = [line for line in stack if line.file in self.files]
+            self._around[origin] = [site for line in read for site in self.files[line.file].sites_of(line)]
+            for site in self._around[origin]:
+                site.ops.add(origin)
 
-    def place(self) -> Placement:
-        """Choose for each region the first of its candidates with which the marked source gives its partitions."""
-        candidates = {region.name: self._mark_candidates(region) for region in self.plan.regions}
-        chosen = {name: next(options) for name, options in candidates.items()}
-        expected = self._partition_contents(self.preview(self.plan), {})
-        while True:
-            self._store_choice(chosen)
-            predicted, names = predicted_plan(self.graphs, self.plan, self.claims, self.placement)
-            resulting = self._partition_contents(self.preview(predicted), names)
-            wrong = [
-                name
-                for name, marks in chosen.items()
-                if isinstance(marks, list) and resulting.get(name) != expected.get(name)
-            ]
-            if not wrong:
-                return self.placement
-            for name in wrong:
-                chosen[name] = next(candidates[name])
+    def _read_files(self) -> None:
+        """Read the files of ops that are marked; not those that have changed since: their line numbers may be wrong."""
+        marked = [node for origin, node in self._nodes.items() if node.annotated or origin in self._claims]
+        for name in dict.fromkeys(line.file for node in marked for line in node.stack if not is_internal(line.file)):
+            try:
+                self.files[name] = SourceFile(name)
+            except (OSError, ValueError) as error:
+                self._unread[name] = str(error)
+        for line in {line for node in self._nodes.values() for line in node.stack if line.file in self.files}:
+            if line.file in self.files and not self.files[line.file].is_unchanged(line):
+                self._unread[line.file] = f"{line.file} has changed since the call was traced: explore again"
+                del self.files[line.file]
 
-    def _store_choice(self, chosen: Mapping[str, list[NewMark] | str | None]) -> None:
-        """Store what was chosen: marks, None for a region that stays as it is, or why there is no mark."""
-        placement = self.placement
-        placement.marks = [mark for marks in chosen.values() if isinstance(marks, list) for mark in marks]
-        placement.kept = {name: self.plan[name] for name, marks in chosen.items() if marks is None}
-        placement.refused = {name: reason for name, reason in chosen.items() if isinstance(reason, str)}
-        kept_keys = {key for name in (*placement.kept, *placement.refused) for key in annotation_keys(self.plan[name])}
-        reused = {id(mark) for new_mark in placement.marks if (mark := reused_mark(new_mark)) is not None}
-        placement.obsolete = [
-            mark
-            for site, origins in self.sites.origins.items()
-            if origins
-            and (mark := site.mark) is not None
-            and mark.value is not None
-            and annotation_key(json_safe(mark.value)) not in kept_keys
-            and id(mark) not in reused
-        ]
-        placement.staying = {}
-        for origin, node in self.sites.ops.items():
-            around = [(site, frame.file) for frame in self.sites.frames[origin] for site in frame.around if site.mark]
-            if node.annotated and annotation_key(node.annotation) not in kept_keys and around:
-                site, file = around[-1]
-                if site.mark is not None and site.mark.value is None:
-                    placement.staying[site] = file
+    def chosen(self, choices: Mapping[str, Choice]) -> Placement:
+        """Return what a choice for each region means for all marks in the source."""
+        placement = Placement(
+            [mark for choice in choices.values() if isinstance(choice, list) for mark in choice],
+            [name for name, choice in choices.items() if choice is None],
+            {name: choice for name, choice in choices.items() if isinstance(choice, str)},
+        )
+        kept_keys = {key for name in (*placement.kept, *placement.refused) for key in _keys(self._plan[name])}
+        reused = [mark.reused for mark in placement.marks]
+        for file in self.files.values():
+            for site in _with_all_below(file.functions):
+                if site.mark is None or site.mark.value is None or not site.ops or site.mark in reused:
+                    continue
+                if annotation_key(json_safe(site.mark.value)) in kept_keys:
+                    continue
+                if site.mark.alone:
+                    placement.obsolete.append(site)
+                else:
+                    placement.staying[site] = "its `with` holds other context managers, too"
+        for origin, node in self._nodes.items():
+            marked = [site for site in self._around[origin] if site.mark is not None]
+            if node.annotated and annotation_key(node.annotation) not in kept_keys and marked:
+                mark = marked[-1].mark
+                if mark is not None and mark.value is None:
+                    placement.staying[marked[-1]] = "it is computed, not written out"
+        return placement
+
+    def selected(self, names: Iterable[str]) -> list[Region]:
+        """Return regions of the plan as ones that pick the same ops by names, which a later trace has, too.
+
+        Those that are marked in the source are left out: a later trace finds them there.
+        """
+        found = []
+        for region in map(self._plan.__getitem__, names):
+            ops = self._ops[region.name]
+            if any(selector.kind not in IN_SOURCE or selector.only for selector in region.selectors):
+                picked, carved = (
+                    (Selector(SelectorKind.NODES, names),) if (names := node_names(self._graphs, origins)) else ()
+                    for origins in (ops.own | ops.carved, ops.carved)
+                )
+                found.append(Region(region.name, picked, region.config, region.enabled, carved=carved))
+        return found
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 
-    def _mark_candidates(self, region: Region) -> Iterator[list[NewMark] | str | None]:
-        """Yield ways to write a region, the simplest first, and finally why there is none."""
+    def choices(self, region: Region) -> Iterator[Choice]:
+        """Yield ways to express a region, the simplest first, and finally why there is none."""
         if (reason := self._why_no_annotation(region)) is not None:
             yield reason
             return
         if self._is_in_source(region):
             yield None
             return
-        ops = self.ops[region.name]
-        spans = self.sites.cover(ops.own, ops.allowed, through=ops.carved)
+        ops = self._ops[region.name]
+        spans = self._cover(ops.own, ops.allowed, ops.carved)
         if spans is None:
-            yield why_unwritable(region, ops.own, self.sites, self.claims)
+            yield self._why_unwritable(region)
             return
-        if any((mark := reused_mark(NewMark(span, region))) is not None and mark.value is None for span in spans):
+        plain = [NewMark(region, *span) for span in spans]
+        if any(mark.reused is not None and mark.reused.value is None for mark in plain):
             yield "its mark in the source is computed, not written out: change it there"
             return
-        other_torch = None
-        by_loop_index = (self._marks_by_loop_index(region, innermost=innermost) for innermost in (False, True))
-        for marks in ([NewMark(span, region) for span in spans], self._marks_by_number(region), *by_loop_index):
-            if marks is None or (carving := self._carving_marks(region, marks)) is None:
+        tried: list[list[NewMark]] = []
+        reason = "marks in the source would give other partitions: they join what feeds each other directly"
+        for candidate in (lambda: plain, *self._telling_instances_apart(region)):
+            marks = candidate()
+            if marks is None or (carving := self._carving_marks(region, marks)) is None or marks in tried:
                 continue
-            if (reason := self._why_no_torch([*marks, *carving])) is not None:
-                other_torch = reason
+            tried.append(marks)
+            if (function := _with_other_torch([*marks, *carving])) is not None:
+                reason = f"the name torch means something else in {function.scope}"
             else:
                 yield [*marks, *carving]
-        yield other_torch or "marks in the source would give other partitions: they join what feeds each other directly"
-
-    def _why_no_torch(self, marks: Sequence[NewMark]) -> str | None:
-        """Return why marks inside functions cannot use the name ``torch``, or None if they can."""
-        for mark in marks:
-            function = mark.span.function
-            file = next(file for file in self.sites.files.values() if function in file.functions)
-            if (
-                not isinstance(mark.span, WholeFunction)
-                and reused_mark(mark) is None
-                and file.has_other_torch(function)
-            ):
-                return f"the name torch means something else in {function.scope}"
-        return None
+        yield reason
 
     def _why_no_annotation(self, region: Region) -> str | None:
         if region.backward_config is not None:
@@ -582,7 +206,7 @@ class _Placer:
             return "it is disabled"
         if any(selector.kind is SelectorKind.SUBGRAPH for selector in region.selectors):
             return "it is marked by nested_compile_region(options=…)"
-        if not self.ops[region.name].own:
+        if not self._ops[region.name].own:
             return "it has no op in this trace"
         return None
 
@@ -591,67 +215,142 @@ class _Placer:
         if region.carved or any(sel.kind is not SelectorKind.ANNOTATION or sel.only for sel in region.selectors):
             return False
         return all(
-            (name := annotation_name(annotation := self.sites.ops[origin].annotation)) in (None, region.name)
+            (name := annotation_name(annotation := self._nodes[origin].annotation)) in (None, region.name)
             and (name is not None or region.name.startswith("default"))
             and annotated_config(annotation) == config_of(region, Direction.FORWARD)
-            for origin in self.ops[region.name].own
+            for origin in self._ops[region.name].own
         )
 
-    def _marks_by_number(self, region: Region) -> list[NewMark] | None:
-        """Return marks that give each instance its own number, if each has its own statements."""
-        ops, instances = self.ops[region.name], self._instance_origins(region)
-        marks = []
-        for number, origins in enumerate(instances.values()):
-            spans = self.sites.cover(origins, origins | (ops.allowed - ops.own), through=ops.carved)
+    def _telling_instances_apart(self, region: Region) -> Iterator[Callable[[], list[NewMark] | None]]:
+        """Yield ways to give each instance an id of its own: its number, or the indices of loops around it."""
+        origins = sorted(self._ops[region.name].own)
+        instances = grouped((self._claims[origin][1], origin) for origin in origins)
+        if len(instances) > 1:
+            yield lambda: self._marks_by_number(region, list(instances.values()))
+            yield lambda: self._marks_by_loop_index(region, lambda sites: [site for site in sites if site.loops])
+            yield lambda: self._marks_by_loop_index(region, lambda sites: [site for site in sites[::-1] if site.loops])
+
+    def _marks_by_number(self, region: Region, instances: Sequence[Sequence[int]]) -> list[NewMark] | None:
+        ops, marks = self._ops[region.name], []
+        for number, origins in enumerate(map(set, instances)):
+            spans = self._cover(origins, origins | (ops.allowed - ops.own), ops.carved)
             if spans is None:
                 return None
-            marks += [NewMark(span, region, (number,)) for span in spans]
-        return marks if len(instances) > 1 else None
+            marks += [NewMark(region, *span, (number,)) for span in spans]
+        return marks
 
-    def _marks_by_loop_index(self, region: Region, *, innermost: bool) -> list[NewMark] | None:
-        """Return marks in loops whose index distinguishes the instances."""
-        ops = self.ops[region.name]
-        spans = self.sites.cover(ops.own, ops.allowed, through=ops.carved, in_loops=True, innermost=innermost)
-        if spans is None or len(self._instance_origins(region)) < 2:  # noqa: PLR2004 - there is nothing to distinguish
+    def _marks_by_loop_index(self, region: Region, preferred: Sites) -> list[NewMark] | None:
+        """Return marks in loops whose indices distinguish the instances, and numbers if the loops differ in these."""
+        ops = self._ops[region.name]
+        spans = self._cover(ops.own, ops.allowed, ops.carved, preferred)
+        if spans is None:
             return None
-        block_instances, by_number = [], []
-        blocks = [span for span in spans if isinstance(span, StatementRange)]  # no other is in a loop
-        for block in blocks:
-            origins = self.sites.ops_of(block) & ops.own
-            loops = [loop for loop in block.statements[0].around if isinstance(loop.node, (cst.For, cst.While))]
-            if not all(map(is_loop, loops)) or not self.sites.runs_once(block):
-                return None
-            # Whether the record shows which iteration of the one loop around the block each op comes from.
-            known_iteration = all(self.sites.iteration(block.function, origin) is not None for origin in origins)
-            by_number.append(known_iteration and len(_loops_around(block)) == 1)
-            block_instances.append({self.claims[origin][1] for origin in origins})
-        same = all(instances == block_instances[0] for instances in block_instances)
-        if not same and sum(map(len, block_instances)) > len(set().union(*block_instances)):
+        instances = [{self._claims[origin][1] for origin in _ops_of(span) & ops.own} for span in spans]
+        same = all(one == instances[0] for one in instances)
+        if not same and sum(map(len, instances)) > len(set().union(*instances)):
             return None
         return [
-            NewMark(block, region, (*(() if same else (number,)), *_loops_around(block)), by_number=by_number[number])
-            for number, block in enumerate(blocks)
+            NewMark(region, *span, (*(() if same else (number,)), *span[0].loops)) for number, span in enumerate(spans)
         ]
-
-    def _instance_origins(self, region: Region) -> dict[Instance, set[int]]:
-        by_instance = grouped((self.claims[origin][1], origin) for origin in sorted(self.ops[region.name].own))
-        return {instance: set(origins) for instance, origins in by_instance.items()}
 
     def _carving_marks(self, region: Region, marks: Sequence[NewMark]) -> list[NewMark] | None:
         """Return marks that leave the carved ops inside ``marks`` to eager; None if they cannot be marked."""
-        marked_origins = set().union(*(self.sites.ops_of(mark.span) for mark in marks))
-        carved = self.ops[region.name].carved & marked_origins
-        spans = self.sites.cover(carved, carved)
-        return None if spans is None else [NewMark(span, region, carve=True) for span in spans]
+        marked_origins = set().union(*(_ops_of((mark.first, mark.last)) for mark in marks))
+        carved = self._ops[region.name].carved & marked_origins
+        spans = self._cover(carved, carved)
+        return None if spans is None else [NewMark(region, *span, carve=True) for span in spans]
 
-    def _partition_contents(self, partitions: Sequence[Partition], names: Mapping[str, str]) -> dict[str, set[Any]]:
-        contents: dict[str, set[Any]] = {}
-        for partition in partitions:
-            content = partition.graph, partition.nodes, repr(sorted(partition.config_requested.items()))
-            contents.setdefault(names.get(partition.region, partition.region), set()).add(content)
-        return contents
+    def _cover(
+        self,
+        required: AbstractSet[int],
+        allowed: AbstractSet[int],
+        through: AbstractSet[int] = frozenset(),
+        preferred: Sites = iter,
+    ) -> list[Span] | None:
+        """Return the first spans in order of preference with all ``required`` ops and only ``allowed`` ones, or None.
+
+        The user's own files come before those of libraries. Consecutive statements are one span, and so are those with
+        nothing but ops of ``through`` between them.
+        """
+        found: list[Site] = []
+        missing = sorted(required)
+        while missing:
+            sites = sorted(preferred(self._around[missing[0]]), key=lambda site: site.file.library)
+            site = next((site for site in sites if site.plain and site.ops <= allowed), None)
+            if site is None:
+                return None
+            found.append(site)
+            missing = [origin for origin in missing if origin not in site.ops]
+        spans: list[Span] = []
+        for site in sorted(found, key=lambda site: (site.file.path, site.first)):
+            first, last = spans[-1] if spans else (site, site)
+            if last.suite is site.suite and all(
+                between.plain and between.ops <= through for between in last.until(site)[1:-1]
+            ):
+                spans[-1:] = [(first, site)]
+            else:
+                spans.append((site, site))
+        return spans
+
+    # ----------------------------------------------------------------------------------------------- why there is none
+
+    def _why_unwritable(self, region: Region) -> str:
+        """Return why no statements and no function compute exactly the ops of a region."""
+        own = self._ops[region.name].own
+        nodes = [self._nodes[origin] for origin in sorted(own)]
+        for node in nodes:
+            if not any(line for line in node.stack if not is_internal(line.file)):
+                return f"torch records no source line of yours for {node.name}"
+            unread = [self._unread[line.file] for line in node.stack if line.file in self._unread]
+            if unread:
+                return unread[0]
+        innermost = [self._around[origin][-1] for origin in own if self._around[origin]]
+        if any(not site.plain and not site.scope for site in innermost):
+            return "its lines hold a yield, and a mark around one would stay open while the generator waits"
+        lines = dict.fromkeys(str(node.source) for node in nodes)
+        shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
+        if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):
+            return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
+        calls = {(node.stack, node.modules) for node in nodes}
+        others = dict.fromkeys(
+            self._claims[origin][0] if origin in self._claims else None
+            for origin, node in self._nodes.items()
+            if str(node.source) in lines and not any(_is_from_run(node, *call) for call in calls)
+        )
+        if names := [repr(name) for name in others if name is not None and name != region.name]:
+            return f"the same lines run for region {names[0]} too ({shown_lines})"
+        if None in others:
+            return f"the same lines also run where they are in no region ({shown_lines})"
+        return f"it is part of an expression: give it a line of its own ({shown_lines})"
 
 
-def _loops_around(block: StatementRange) -> tuple[Statement, ...]:
-    """Return the loops around a block in its function, outermost first."""
-    return tuple(statement for statement in reversed(list(block.statements[0].around)) if is_loop(statement))
+MOST_NAMED_LINES = 3
+"""How many source lines a reason names: enough to find the place."""
+
+
+def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> bool:
+    """Return whether an op comes from the same run of its line as one with this stack and these modules."""
+    shorter = min(len(modules), len(node.modules))
+    return node.stack == stack and node.modules[:shorter] == modules[:shorter]
+
+
+def _with_all_below(sites: Iterable[Site]) -> Iterator[Site]:
+    for site in sites:
+        yield site
+        yield from _with_all_below(site.body)
+
+
+def _ops_of(span: Span) -> AbstractSet[int]:
+    first, last = span
+    return set().union(*(site.ops for site in first.until(last)))
+
+
+def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
+    """Return a function that marks inside it would use the name ``torch`` in, where it means something else."""
+    functions = (mark.first.function for mark in marks if not mark.first.scope and mark.reused is None)
+    return next((site for site in functions if site is not None and site.file.has_other_torch(site)), None)
+
+
+def _keys(region: Region) -> Iterator[str]:
+    """Yield the keys of the marks in the source that a region stands for."""
+    return (key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns)

@@ -1,89 +1,80 @@
-"""A source file parsed into functions and statements with their marks."""
+"""A source file: its functions and statements with their marks, and edits of its lines."""
 
 from __future__ import annotations
 
 import ast
-import itertools
+import functools
+import io
 import linecache
 import re
-import symtable
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import tokenize
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
-
+from regional_explorer.capture.changed_source import REGION_NAMES
 from regional_explorer.errors import fresh_names
-from regional_explorer.record.graph import SourceLine
+from regional_explorer.record.graph import SourceLine, is_library
+from regional_explorer.torch_api.graphs import ANNOTATION
 
-REGION_KEY = "compile_with_inductor"
-"""The key of the annotations that upstream's regional inductor reads."""
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+"""A function in Python's syntax tree."""
 
 
 @dataclass(eq=False, repr=False)
 class Mark:
     """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
 
-    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal.
+    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal. ``alone`` says that
+    nothing else is in its ``with``.
     """
 
-    call: cst.Call
+    call: ast.Call
     value: Any = None
     by_region: bool = False
+    alone: bool = True
 
 
 @dataclass(eq=False, repr=False)
-class Suite:
-    """The statements of one indented block, in order, and the function they are in."""
+class Site:
+    """A function, or a statement: what a mark can surround. Several statements on one line are one site.
 
-    node: cst.IndentedBlock
-    function: Function
-    parent: Statement | None
-    statements: list[Statement] = field(default_factory=list)
+    ``first`` and ``last`` are its lines. ``suite`` has the statements of its block in order, itself among them; of a
+    function it has that alone. ``above`` is the compound statement around it, if any, ``body`` has the statements in
+    its blocks, and ``ops`` the origins of all that it computes. ``scope`` is a function's name, with those of classes
+    and functions around it, and empty for a statement.
 
-
-@dataclass(eq=False, repr=False)
-class Statement:
-    """One statement, or one line of several; ``mark`` is set for a ``with`` that marks a region.
-
-    ``yields`` says that its function may wait there: a ``with`` around it would be open meanwhile.
+    ``plain`` says that a mark fits. It must not be open while a generator waits, so no statement with a ``yield`` is
+    plain. A decorator cannot mark a generator, nor an ``async`` function, whose body runs after the decorator has
+    returned; nor a nested function, where Dynamo would have to trace the decorator.
     """
 
-    node: Any
+    file: SourceFile
+    node: ast.stmt
     first: int
     last: int
-    suite: Suite
+    suite: list[Site]
+    function: Site | None
+    plain: bool
+    above: Site | None = None
+    scope: str = ""
     mark: Mark | None = None
-    suites: list[Suite] = field(default_factory=list)
-    yields: bool = False
+    body: list[Site] = field(default_factory=list)
+    ops: set[int] = field(default_factory=set)
 
     @property
-    def around(self) -> Iterator[Statement]:
-        """The compound statements around this one in its function, innermost first."""
-        statement = self.suite.parent
-        while statement is not None:
-            yield statement
-            statement = statement.suite.parent
+    def loops(self) -> list[Site]:
+        """The ``for`` loops around it in its function, outermost first."""
+        outer = self.above
+        if outer is None:
+            return []
+        return [*outer.loops, outer] if isinstance(outer.node, ast.For) else outer.loops
 
-
-@dataclass(eq=False, repr=False)
-class Function:
-    """One function: its lines from the ``def`` on, and its body.
-
-    ``plain`` says that a decorator can mark its whole body: it is neither a generator nor ``async``, whose bodies run
-    after the decorator has returned, nor nested in another function, where Dynamo would have to trace the decorator.
-    """
-
-    node: Any
-    name: str
-    scope: str
-    first: int
-    last: int
-    body: Suite
-    plain: bool
-    mark: Mark | None = None
+    def until(self, last: Site) -> Sequence[Site]:
+        """Return the statements of its block from this one to ``last``."""
+        return self.suite[self.suite.index(self) : self.suite.index(last) + 1]
 
 
 class SourceFile:
@@ -94,325 +85,363 @@ class SourceFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self.library = path, is_library(path)
         self.cell = not Path(path).is_file()
-        if self.cell:
-            lines = linecache.getlines(path)
-            if not lines:
-                raise FileNotFoundError(path)
-            content: bytes | str = "".join(lines)
-        else:
-            content = Path(path).read_bytes()
         try:
-            self.module: Any = cst.parse_module(content)
-        except (cst.ParserSyntaxError, UnicodeDecodeError, RecursionError) as error:
+            if self.cell:
+                self.encoding, self.text = "utf-8", "".join(linecache.getlines(path))
+            else:
+                content = Path(path).read_bytes()
+                self.encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+                self.text = content.decode(self.encoding)
+            if self.cell and not self.text:
+                raise FileNotFoundError(path)
+            self.lines = ["", *split_lines(self.text)]  # the first line has number 1
+            self.tree = ast.parse(self.text)
+            self.functions = list(self._functions_in(self.tree))
+        except (SyntaxError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path}: {error}") from error
-        self.text = self.module.code
-        self._lines = re.split(r"\r\n|\r|\n", self.text)  # as Python counts them: a form feed ends no line
-        self._positions: Mapping[Any, Any] = MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(
-            PositionProvider
-        )
-        self.functions = list(self._functions_in(self.module, ""))
 
     def is_unchanged(self, line: SourceLine) -> bool:
         """Return whether the line has the same text as when the call was traced."""
-        current = self._lines[line.line - 1].strip() if 0 < line.line <= len(self._lines) else ""
-        return current == line.text.strip()
+        current = self.lines[line.line] if 0 < line.line < len(self.lines) else ""
+        return current.strip() == line.text.strip()
 
-    def has_other_torch(self, function: Function) -> bool:
+    def has_other_torch(self, function: Site) -> bool:
         """Return whether ``torch`` is a variable of ``function``, or of one around it, that no import makes."""
-        around = {(func.name, func.first) for func in self.functions if func.first <= function.first <= func.last}
-        tables = [symtable.symtable(self.text.removeprefix("\ufeff"), self.path, "exec")]
-        for table in tables:
-            tables += table.get_children()
-            if (table.get_name(), table.get_lineno()) in around and "torch" in table.get_identifiers():
-                symbol = table.lookup("torch")
-                if symbol.is_local() and not symbol.is_imported():
-                    return True
-        return False
+        around = next(outer for outer in self.functions if outer.first <= function.first <= outer.last)
+        return any(
+            (isinstance(node, ast.Name) and node.id == "torch" and isinstance(node.ctx, ast.Store))
+            or (isinstance(node, ast.arg) and node.arg == "torch")
+            for node in ast.walk(around.node)
+        )
 
-    def path_to(self, line: SourceLine) -> tuple[Function | None, list[Statement]]:
+    def sites_of(self, line: SourceLine) -> list[Site]:
         """Return the innermost function around the line, by its name, and its statements there, outermost first."""
-        named = (func for func in self.functions if func.name == line.function and func.first <= line.line <= func.last)
-        function = max(named, key=lambda func: func.first, default=None)
-        path: list[Statement] = []
-        suites = [function.body] if function is not None else []
-        while suites:
-            inside = [stmt for suite in suites for stmt in suite.statements if stmt.first <= line.line <= stmt.last]
-            path += inside[:1]
-            suites = inside[0].suites if inside else []
-        return function, path
+        named = (
+            site
+            for site in self.functions
+            if site.scope.rpartition(".")[2] == line.function and site.first <= line.line <= site.last
+        )
+        function = max(named, key=lambda site: site.first, default=None)
+        sites: list[Site] = []
+        while function is not None:
+            sites.append(function)
+            function = next((site for site in function.body if site.first <= line.line <= site.last), None)
+        return sites
 
-    def _functions_in(self, node: Any, scope: str, *, nested: bool = False) -> Iterator[Function]:
-        for child in node.children:
-            inner_scope, is_function = scope, isinstance(child, cst.FunctionDef)
-            if isinstance(child, (cst.FunctionDef, cst.ClassDef)):
-                inner_scope = f"{scope}.{child.name.value}".lstrip(".")
-            if is_function:
-                yield self._parsed_function(child, inner_scope, nested=nested)
-            yield from self._functions_in(child, inner_scope, nested=nested or is_function)
+    def segment(self, node: ast.AST) -> str:
+        """Return the text of a node."""
+        return ast.get_source_segment(self.text, node) or ""
 
-    def _parsed_function(self, node: Any, scope: str, *, nested: bool) -> Function:
-        position = self._positions[node]
-        plain = not nested and node.asynchronous is None and not _yields(node.body)
-        marks = (_region_mark(decorator.decorator) for decorator in node.decorators)
-        mark = next((mark for mark in marks if mark is not None), None)
-        function = Function(node, node.name.value, scope, position.start.line, position.end.line, None, plain, mark)  # type: ignore[arg-type]
-        function.body = self._parsed_suite(node.body, function, None)
+    def _functions_in(self, node: ast.AST, scope: str = "", *, nested: bool = False) -> Iterator[Site]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, FunctionNode):
+                inner_scope = f"{scope}.{child.name}".lstrip(".")
+                yield self._function(child, inner_scope, nested=nested)
+                yield from self._functions_in(child, inner_scope, nested=True)
+            elif isinstance(child, ast.ClassDef):
+                yield from self._functions_in(child, f"{scope}.{child.name}".lstrip("."), nested=nested)
+            else:
+                yield from self._functions_in(child, scope, nested=nested)
+
+    def _function(self, node: FunctionNode, scope: str, *, nested: bool) -> Site:
+        plain = not nested and isinstance(node, ast.FunctionDef) and not any(map(_yields, node.body))
+        function = Site(self, node, node.lineno, node.end_lineno or node.lineno, [], None, plain, scope=scope)
+        function.suite, function.function = [function], function
+        function.mark = _first_mark(node.decorator_list)
+        function.body = self._suite(node.body, function, None)
         return function
 
-    def _parsed_suite(self, block: Any, function: Function, parent: Statement | None) -> Suite:
+    def _suite(self, nodes: Sequence[ast.stmt], function: Site, above: Site | None) -> list[Site]:
         """Return the statements of a block; none if they are on the line of its header, where no mark fits."""
-        suite = Suite(block, function, parent)
-        if not isinstance(block, cst.IndentedBlock):
-            return suite
-        for node in block.body:
-            position = self._positions[node]
-            statement = Statement(node, position.start.line, position.end.line, suite)
-            statement.yields = not isinstance(node, (cst.FunctionDef, cst.ClassDef)) and _yields(node)
-            if isinstance(node, cst.With):
-                marks = (_region_mark(item.item) for item in node.items)
-                statement.mark = next((mark for mark in marks if mark is not None), None)
-            if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-                statement.suites = [self._parsed_suite(inner, function, statement) for inner in _indented_blocks(node)]
-            suite.statements.append(statement)
+        suite: list[Site] = []
+        for node in nodes:
+            first, last = first_line(node), node.end_lineno or node.lineno
+            if first == node.lineno and self.lines[first].encode()[: node.col_offset].strip():  # it begins no line
+                if not suite:
+                    return []
+                suite[-1].last, suite[-1].plain = last, suite[-1].plain and not _yields(node)
+                continue
+            site = Site(self, node, first, last, suite, function, not _yields(node), above)
+            if isinstance(node, ast.With):
+                site.mark = _first_mark([item.context_expr for item in node.items])
+                if site.mark is not None:
+                    site.mark.alone = len(node.items) == 1
+            site.body = [inner for block in self._blocks(node) for inner in self._suite(block, function, site)]
+            suite.append(site)
         return suite
 
-
-def _indented_blocks(node: Any) -> Iterator[Any]:
-    """Yield the indented blocks of a compound statement, including those of ``else``, ``except`` and ``case``."""
-    for child in node.children:
-        if isinstance(child, cst.IndentedBlock):
-            yield child
-        elif isinstance(
-            child, (cst.If, cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler, cst.MatchCase)
-        ):
-            yield from _indented_blocks(child)
-
-
-def _yields(body: Any) -> bool:
-    """Return whether a function's own body has a ``yield``, nested functions excluded."""
-    if isinstance(body, cst.Yield):
-        return True
-    return any(
-        _yields(child) for child in body.children if not isinstance(child, (cst.FunctionDef, cst.Lambda, cst.ClassDef))
-    )
+    def _blocks(self, node: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+        """Yield the blocks of a compound statement, including those of ``else``, ``except`` and ``case``."""
+        if isinstance(node, (FunctionNode, ast.ClassDef)):
+            return
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, [])
+            if name == "orelse" and block and self.lines[block[0].lineno][block[0].col_offset :].startswith("elif"):
+                yield from self._blocks(block[0])
+            else:
+                yield block
+        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield part.body
 
 
-def dotted_name(node: Any) -> str:
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text with their ends, as Python counts them: a form feed ends no line."""
+    return io.StringIO(text, newline="").readlines()
+
+
+def first_line(node: ast.stmt) -> int:
+    """Return the first line of a statement, that of its first decorator included."""
+    decorators = node.decorator_list if isinstance(node, (FunctionNode, ast.ClassDef)) else []
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _yields(node: ast.AST) -> bool:
+    """Return whether a function's own code has a ``yield`` in ``node``, nested functions excluded."""
+    if isinstance(node, (FunctionNode, ast.Lambda, ast.ClassDef)):
+        return False
+    return isinstance(node, (ast.Yield, ast.YieldFrom)) or any(map(_yields, ast.iter_child_nodes(node)))
+
+
+def dotted_name(node: ast.AST) -> str:
     """Return a dotted name as text, such as ``torch.fx.traceback.annotate``; empty for any other expression."""
-    if isinstance(node, cst.Name):
-        return str(node.value)
-    if isinstance(node, cst.Attribute):
-        outer = dotted_name(node.value)
-        return f"{outer}.{node.attr.value}" if outer else ""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (outer := dotted_name(node.value)):
+        return f"{outer}.{node.attr}"
     return ""
 
 
-def literal(node: Any) -> Any:
-    """Return the value of a literal expression.
-
-    Raises:
-        ValueError: it is not a literal.
-    """
-    try:
-        return ast.literal_eval(cst.Module(body=[]).code_for_node(node).strip())
-    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+def _first_mark(nodes: Iterable[ast.expr]) -> Mark | None:
+    return next((mark for mark in map(_region_mark, nodes) if mark is not None), None)
 
 
-def _region_mark(node: Any) -> Mark | None:
+def _region_mark(node: ast.expr) -> Mark | None:
     """Return the region mark that an item of a ``with`` or a decorator makes, or None."""
-    if not isinstance(node, cst.Call) or not node.args:
+    if not isinstance(node, ast.Call) or not (node.args or node.keywords):
         return None
     name = dotted_name(node.func)
     if name.rpartition(".")[2] in ("annotate", "annotate_fn"):
         try:
-            argument = literal(node.args[0].value)
-        except ValueError:
+            argument = ast.literal_eval(first_argument(node))
+        except (ValueError, TypeError):
             return Mark(node)
-        return Mark(node, argument[REGION_KEY]) if isinstance(argument, Mapping) and REGION_KEY in argument else None
-    if name in ("rx.region", "regional_explorer.region", "region"):
-        return Mark(node, _region_value(node.args), by_region=True)
-    return None
+        return Mark(node, argument[ANNOTATION]) if isinstance(argument, Mapping) and ANNOTATION in argument else None
+    return Mark(node, _region_value(node), by_region=True) if name in REGION_NAMES else None
 
 
-def _region_value(arguments: Sequence[Any]) -> Any:
-    """Return the value that ``rx.region(…)`` annotates with these arguments, None if they are not literals."""
+def first_argument(call: ast.Call) -> ast.expr:
+    """Return the first argument of a call, by position or by keyword."""
+    return call.args[0] if call.args else call.keywords[0].value
+
+
+def _region_value(call: ast.Call) -> Any:
+    """Return the value that ``rx.region(…)`` annotates with its arguments, None if they are not literals."""
     configs: dict[str, Any] = {}
-    name = None
     try:
-        for argument in arguments:
-            value = literal(argument.value)
-            if argument.star == "**":
-                configs.update(value)
-            elif argument.keyword is not None:
-                configs[argument.keyword.value] = value
-            else:
-                name = value
+        name = ast.literal_eval(first_argument(call))
+        for keyword in call.keywords:
+            value = ast.literal_eval(keyword.value)
+            configs.update(value if keyword.arg is None else {keyword.arg: value})
     except (ValueError, TypeError):
         return None
-    return {"inductor_region": name, "inductor_configs": configs}
+    return {"inductor_region": name, "inductor_configs": configs} if len(call.args) == 1 else None
 
 
-@dataclass(frozen=True)
-class StatementRange:
-    """Statements ``first`` to ``last`` of a suite, counted from 0."""
+# ------------------------------------------------------------------------------------------------------------ the edits
 
-    suite: Suite
-    first: int
-    last: int
+LONGEST_LINE = 100
+"""A longer mark is split over several lines."""
+
+Position = tuple[int, int]
+"""A line and a column, counted in bytes of UTF-8 as Python's syntax trees do."""
+
+
+class Edits:
+    """Edits of the lines of a file; whatever they do not touch stays as it is, byte by byte."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._spans: list[tuple[Position, Position, str]] = []
+        self._wraps: list[tuple[Site, Site, str]] = []
+        self._decorators: list[tuple[Site, str]] = []
+        self._unmarked: list[Site] = []
+        self._imports: list[str] = []
+        self._indices: dict[Site, str] = {}
+        self._lines = list(file.lines)
+        self._above: dict[int, list[str]] = defaultdict(list)
+
+    def wrap(self, first: Site, last: Site, manager: str) -> None:
+        """Put statements of one block inside ``with manager:``."""
+        self._wraps.append((first, last, manager))
+
+    def decorate(self, function: Site, decorator: str) -> None:
+        """Add a decorator next to the ``def``, inside all others."""
+        self._decorators.append((function, decorator))
+
+    def unmark(self, site: Site) -> None:
+        """Remove the mark of a statement or function, with comments on its lines."""
+        if isinstance(site.node, ast.With) and not site.body:  # its body is on the line of its header
+            self._spans.append((start_of(site.node), start_of(site.node.body[0]), ""))
+        else:
+            self._unmarked.append(site)
+
+    def replace(self, node: ast.expr, text: str) -> None:
+        """Replace the text of an expression."""
+        self._spans.append((start_of(node), end_of(node), text))
+
+    def index_of(self, loop: Site) -> str:
+        """Return the index variable of a ``for`` loop; if it has none, it gets one by ``enumerate``."""
+        node, function = loop.node, loop.function
+        assert isinstance(node, ast.For)  # noqa: S101 - that is what a loop is
+        assert function is not None  # noqa: S101 - a statement is in a function
+        if (counter := _loop_counter(node)) is not None:
+            return counter
+        if loop not in self._indices:
+            used = {*re.findall(r"\w+", self._file.segment(function.node)), *self._indices.values()}
+            name = self._indices[loop] = next(fresh_names("index", used))
+            self.replace(node.target, f"{name}, {ast.unparse(node.target)}")  # with the parentheses of a tuple
+            opened, closed = ("((", "))") if isinstance(node.iter, ast.Tuple) else ("(", ")")
+            self._spans.append((start_of(node.iter), start_of(node.iter), f"enumerate{opened}"))
+            self._spans.append((end_of(node.iter), end_of(node.iter), closed))
+        return self._indices[loop]
+
+    def add_import(self, module: str) -> None:
+        """Import a module, after the first imports or the docstring."""
+        self._imports.append(module)
+
+    def text(self) -> str:
+        """Return the text of the file with all edits. Call it once."""
+        for start, end, new in sorted(self._spans, reverse=True):
+            self._replace_span(start, end, new)
+        for first, last, manager in sorted(
+            self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first
+        ):  # inner ones first
+            self._wrap_lines(first, last, manager)
+        for function, decorator in self._decorators:
+            margin = _margin(self._lines[function.first])
+            self._above[function.first].append(f"{margin}@{decorator}{self._newline}")
+        for site in self._unmarked:
+            self._remove_mark(site)
+        for module in self._imports:
+            self._insert_import(f"import {module}{self._newline}")
+        return "".join(line for number, own in enumerate(self._lines) for line in (*self._above[number], own))
 
     @property
-    def function(self) -> Function:
-        """The function that they are in."""
-        return self.suite.function
+    def _newline(self) -> str:
+        match = re.search(r"\r\n|\r|\n", self._file.text)
+        return match[0] if match else "\n"
 
-    @property
-    def statements(self) -> Sequence[Statement]:
-        """The statements, in order."""
-        return self.suite.statements[self.first : self.last + 1]
+    def _replace_span(self, start: Position, end: Position, new: str) -> None:
+        (first, start_column), (last, end_column) = start, end
+        before = self._lines[first].encode()[:start_column].decode()
+        after = self._lines[last].encode()[end_column:].decode()
+        self._lines[first] = f"{before}{new}{after}"
+        self._lines[first + 1 : last + 1] = [""] * (last - first)
+
+    def _wrap_lines(self, first: Site, last: Site, manager: str) -> None:
+        margin = _margin((self._above[first.first] or [self._lines[first.first]])[0])
+        unit = self._indent(first)
+
+        def deeper(line: str) -> str:
+            start = len(margin) if line.startswith(margin) else 0
+            return f"{line[:start]}{unit}{line[start:]}" if line.strip() else line
+
+        self._change_lines(first.first, last.last, deeper)
+        head = [f"with {manager}:"]
+        if len(head[0]) > LONGEST_LINE:
+            name, _, value = manager.partition("(")
+            head = [f"with {name}(", f"{unit}{value[:-1]}", "):"]
+        self._above[first.first][:0] = [f"{margin}{line}{self._newline}" for line in head]
+
+    def _indent(self, site: Site) -> str:
+        """Return the text by which the block of ``site`` is indented."""
+        lines, outer = self._file.lines, site.above or site.function
+        assert outer is not None  # noqa: S101 - a statement is in a function
+        return _margin(lines[site.suite[0].first]).removeprefix(_margin(lines[outer.first])) or "    "
+
+    def _change_lines(self, first: int, last: int, change: Callable[[str], str]) -> None:
+        for number in range(first, last + 1):
+            self._above[number] = list(map(change, self._above[number]))
+            if number not in self._fixed:
+                self._lines[number] = change(self._lines[number])
+
+    @functools.cached_property
+    def _fixed(self) -> set[int]:
+        """The lines that begin inside a text: indenting them would change it."""
+        fixed: set[int] = set()
+        nodes: list[ast.AST] = [self._file.tree]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, ast.JoinedStr) or (
+                isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+            ):
+                fixed.update(range(node.lineno + 1, (node.end_lineno or 0) + 1))
+            else:
+                nodes += ast.iter_child_nodes(node)
+        return fixed
+
+    def _remove_mark(self, site: Site) -> None:
+        """Remove the lines of a mark, and indent what was in its ``with`` less."""
+        assert site.mark is not None  # noqa: S101 - that is what is removed
+        first, last = site.mark.call.lineno, site.mark.call.end_lineno or 0
+        if isinstance(site.node, ast.With):
+            first, last = site.first, self._colon_line(site.node)
+            margin, unit = _margin(self._lines[first]), self._indent(site.body[0])
+
+            def shallower(line: str) -> str:
+                return margin + line.removeprefix(margin + unit) if line.startswith(margin + unit) else line
+
+            self._change_lines(last + 1, site.last, shallower)
+        self._lines[first : last + 1] = [""] * (last + 1 - first)
+
+    def _colon_line(self, node: ast.With) -> int:
+        """Return the line of the colon that ends the header of a ``with``."""
+        end = end_of(node.items[-1].optional_vars or node.items[-1].context_expr)
+        lines = iter(self._file.lines[node.lineno :])
+        for token in tokenize.generate_tokens(lambda: next(lines, "")):
+            position = node.lineno - 1 + token.start[0], len(token.line[: token.start[1]].encode())
+            if token.string == ":" and position >= end:
+                return position[0]
+        return end[0]
+
+    def _insert_import(self, line: str) -> None:
+        position = 0
+        for number, node in enumerate(self._file.tree.body):
+            docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
+                break
+            position = node.end_lineno or 0
+        self._above[position + 1 if position else first_line(self._file.tree.body[0])].insert(0, line)
 
 
-@dataclass(frozen=True)
-class WholeFunction:
-    """A function, with everything that it calls."""
-
-    function: Function
+def start_of(node: ast.expr | ast.stmt) -> Position:
+    """Return where a node begins."""
+    return node.lineno, node.col_offset
 
 
-@dataclass(frozen=True)
-class SubmoduleCalls:
-    """The calls of one submodule in a statement: ``self.mlp(…)``, whatever the rest of the statement is."""
-
-    statement: Statement
-    attribute: str
-
-    @property
-    def function(self) -> Function:
-        """The function that the statement is in."""
-        return self.statement.suite.function
+def end_of(node: ast.expr | ast.stmt) -> Position:
+    """Return where a node ends."""
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
-Span = StatementRange | WholeFunction | SubmoduleCalls
-"""What one mark in the source can surround."""
-
-
-def span_of(statement: Statement) -> StatementRange:
-    """Return the span of one statement."""
-    index = statement.suite.statements.index(statement)
-    return StatementRange(statement.suite, index, index)
-
-
-def is_loop(statement: Statement) -> bool:
-    """Return whether a statement is a ``for`` loop with its body on lines of its own."""
-    return isinstance(statement.node, cst.For) and statement.node.asynchronous is None and bool(statement.suites)
-
-
-def submodule_calls(statement: Statement) -> Mapping[str, list[Any]]:
-    """Return the calls of ``self.name(…)`` in a statement, by the name of the submodule."""
-    calls: dict[str, list[Any]] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, cst.Call) and (name := _submodule_path(node.func)):
-            calls.setdefault(name, []).append(node)
-        for child in node.children:
-            if not isinstance(child, (cst.FunctionDef, cst.ClassDef, cst.IndentedBlock)):
-                visit(child)
-
-    visit(statement.node)
-    return calls
-
-
-def _submodule_path(node: Any) -> str:
-    """Return ``blocks.0.mlp`` for the expression ``self.blocks[0].mlp``, and an empty text for any other."""
-    if isinstance(node, cst.Attribute):
-        if isinstance(node.value, cst.Name) and node.value.value == "self":
-            return str(node.attr.value)
-        outer = _submodule_path(node.value)
-        return f"{outer}.{node.attr.value}" if outer else ""
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        outer, index = _submodule_path(node.value), node.slice[0].slice.value
-        return f"{outer}.{index.value}" if outer and isinstance(index, cst.Integer) else ""
-    return ""
-
-
-EVALUATED_ONCE = (
-    *(cst.Return, cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign),
-    *(cst.Call, cst.Arg, cst.Attribute, cst.Subscript, cst.BinaryOperation, cst.UnaryOperation),
-    *(cst.Tuple, cst.List, cst.Element),
-)
-"""Syntax that evaluates all its parts once, from left to right; a condition or a comprehension does not."""
-
-
-def can_be_hoisted(statement: cst.CSTNode, call: cst.Call) -> bool:
-    """Return whether a call can run before the rest of its statement: only names are evaluated before it."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) > 1:
-        return False
-    path = _path_to(statement.body[0], call)
-    if path is None or not all(isinstance(holder, EVALUATED_ONCE) for holder in path[:-1]):
-        return False
-    return all(
-        _is_trivial(part) for holder, inner in itertools.pairwise(path) for part in _evaluated_before(holder, inner)
+def _loop_counter(loop: ast.For) -> str | None:
+    """Return the index variable that a loop already has: that of ``range``, or the first of ``enumerate``."""
+    kind = dotted_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
+    target = loop.target
+    if kind == "enumerate" and isinstance(target, ast.Tuple):
+        target = target.elts[0]
+    elif kind != "range":
+        return None
+    stored = (
+        node.id
+        for statement in loop.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     )
+    return target.id if isinstance(target, ast.Name) and target.id not in stored else None
 
 
-def _path_to(node: cst.CSTNode, target: cst.CSTNode) -> list[cst.CSTNode] | None:
-    if node is target:
-        return [node]
-    for child in node.children:
-        if (below := _path_to(child, target)) is not None:
-            return [node, *below]
-    return None
-
-
-def _evaluated_before(holder: cst.CSTNode, inner: cst.CSTNode) -> Iterable[cst.CSTNode]:
-    """Return the parts of an expression that are evaluated before one of its parts."""
-    if isinstance(holder, (cst.Assign, cst.AnnAssign)):
-        return ()  # the value comes first
-    return itertools.takewhile(lambda child: child is not inner, holder.children)
-
-
-def _is_trivial(node: cst.CSTNode) -> bool:
-    """Return whether an expression computes nothing: a name, a number, an attribute of ``self`` or of a module."""
-    computing = (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript, cst.Await, cst.Yield)
-    if isinstance(node, computing):
-        return False
-    if isinstance(node, cst.Attribute):
-        base: Any = node
-        while isinstance(base, cst.Attribute):
-            base = base.value
-        return isinstance(base, cst.Name) and base.value in ("self", "torch", "nn", "F")  # x.T is an op
-    return all(_is_trivial(child) for child in node.children)
-
-
-@dataclass(frozen=True)
-class Hoisted:
-    """A call as separate statements: its inputs, then the call; ``name`` is the variable for its result."""
-
-    inputs: list[cst.SimpleStatementLine]
-    call: cst.SimpleStatementLine
-    name: cst.Name
-
-
-def hoisted(call: cst.Call, module: str, used: Collection[str]) -> Hoisted:
-    """Return ``call`` of the submodule ``module`` as statements, with variable names that are not in ``used``."""
-    base = next((part for part in reversed(module.split(".")) if part.isidentifier()), "module")
-    output = cst.Name(next(fresh_names(f"{base}_output", used)))
-    inputs, arguments = [], []
-    fresh = fresh_names(f"{base}_input", used)
-    for argument in call.args:
-        if _is_trivial(argument.value):
-            arguments.append(argument)
-            continue
-        name = cst.Name(next(fresh))
-        inputs.append(_assignment(name, argument.value))
-        arguments.append(argument.with_changes(value=name))
-    return Hoisted(inputs, _assignment(output, call.with_changes(args=arguments)), output)
-
-
-def _assignment(name: cst.Name, value: cst.BaseExpression) -> cst.SimpleStatementLine:
-    bare = value.with_changes(lpar=[], rpar=[])  # parentheses of an expression that no longer needs them
-    spans_lines = bool(value.lpar) and "\n" in cst.Module([]).code_for_node(value)
-    keep_parens = isinstance(value, cst.GeneratorExp) or spans_lines
-    return cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(name)], value if keep_parens else bare)])
+def _margin(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t\f"))]

@@ -2,15 +2,20 @@
 
 import importlib.util
 import itertools
+import signal
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.capture.changed_source import under_changed_source
 
 FEW = {"max_fusion_size": 8}
 NUMBERS = itertools.count()
@@ -24,7 +29,7 @@ def git(folder, *arguments):
 
 def load(path):
     spec = importlib.util.spec_from_file_location(f"patched_{next(NUMBERS)}", path)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -234,23 +239,6 @@ CASES = {
         """,
         lambda ex: ex.mark("up", modules="up"),
     ),
-    "a call inside an expression": (
-        """
-        import torch
-
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.norm = torch.nn.LayerNorm(4)
-                self.mlp = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
-
-            def forward(self, x):
-                return x + self.mlp(self.norm(x))
-
-        call = Net()
-        """,
-        lambda ex: ex.mark("mlp", modules="mlp").configure("mlp", FEW),
-    ),
     "lambdas and f-strings": (
         '''
         import torch
@@ -427,6 +415,83 @@ CASES = {
         """,
         lambda ex: ex.unmark("a").unmark("g").mark("a", lines="call:3-4"),
     ),
+    "an annotation of several lines that is gone": (
+        """
+        import torch
+        from torch.fx.traceback import annotate
+
+        def call(x):
+            with annotate({"compile_with_inductor": {"inductor_region": "a"}}): x = x.sin()
+            with (
+                annotate(
+                    {"compile_with_inductor": {"inductor_region": "b"}}  # here: b
+                )
+            ):
+
+                # inside
+                x = x.cos()
+                text = '''a
+        b'''
+                if text:
+                    x = x * 2
+            return x.exp()
+        """,
+        lambda ex: ex.unmark("a").unmark("b").mark("c", lines="call:2-14").mark("annotation", lines="call:15"),
+    ),
+    "decorators edited": (
+        """
+        import torch
+        import regional_explorer as rx
+        from torch.fx.traceback import annotate_fn
+
+        @annotate_fn({"compile_with_inductor": {"inductor_region": "g"}})
+        def gate(y):
+            return y.exp() * 2
+
+        @rx.region("h", max_fusion_size=2)
+        def other(y):
+            return y.exp() * 2
+
+        def call(x):
+            return gate(other(x) + 1) + 1
+        """,
+        lambda ex: ex.configure("g", FEW).configure("h", FEW),
+    ),
+    "a decorator that is gone, in a region around its function": (
+        """
+        import torch
+        from torch.fx.traceback import annotate_fn
+
+        @annotate_fn({"compile_with_inductor": {"inductor_region": "g"}})
+        def gate(y):
+            return y.exp() * 2
+
+        def call(x):
+            x = x.sin()
+            x = gate(x)
+            return x + 1
+        """,
+        lambda ex: ex.unmark("g").mark("a", lines="call:2-3"),
+    ),
+    "elif, and loops over tuples": (
+        """
+        import torch
+
+        def call(x):
+            for a, b in (2, 3), (4, 5):
+                x = x * a
+                if a == 9:
+                    pass
+                elif b:
+                    x = x.sin()
+                else:
+                    x = x.cos()
+            for i, (a, b) in enumerate([(1, 2), (3, 4)]):
+                x = x * b
+            return x
+        """,
+        lambda ex: ex.mark("m", lines="call:3").mark("s", lines="call:7").mark("k", lines="call:11"),
+    ),
 }
 
 
@@ -449,7 +514,7 @@ def test_bytes_that_no_mark_touches_stay(program, start):
 
 
 def test_the_diff_is_one_that_git_applies(program, tmp_path):
-    one = program(*CASES["a call inside an expression"])
+    one = program(*CASES["a text of several lines inside"])
     diff = one.ex.to_source()
     assert one.path.read_bytes() == one.before
     (tmp_path / "diff.patch").write_text(diff)
@@ -459,15 +524,112 @@ def test_the_diff_is_one_that_git_applies(program, tmp_path):
     assert patched == one.patched()
     assert (
         """\
-        mlp_input = self.norm(x)
-        with torch.fx.traceback.annotate(
-            {"compile_with_inductor": {"inductor_region": "mlp", "inductor_configs": {"max_fusion_size": 8}}}
-        ):
-            mlp_output = self.mlp(mlp_input)
-        return x + mlp_output
+    with torch.fx.traceback.annotate(
+        {"compile_with_inductor": {"inductor_region": "r", "inductor_configs": {"max_fusion_size": 8}}}
+    ):
+        y = x.sin()
 """
         in patched
     )
+
+
+def test_instances_that_feed_each_other_get_numbers(program):
+    text = """
+        import torch
+        from torch import nn
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+            def forward(self, x):
+                x = self.a(x)
+                x = self.b(x)
+                return x.sin()
+
+        call = Net()
+        """
+    patched = program(text, lambda ex: ex.mark("r", modules=["a", "b"])).patched()
+    assert [number for number in range(3) if f'"inductor_region": ("r", {number})' in patched] == [0, 1]
+
+
+def test_a_region_in_the_source_may_hold_one_that_is_not(program):
+    """The text has the calls that mark the other one in the changed source."""
+    text = """
+        import torch
+
+        def call(x):
+            y = x.sin()
+            y = y.exp() + 1
+            y = y.cos()
+            return y * 2
+        """
+    one = program(text, lambda ex: ex.mark("outer", lines="call:2-4").mark("inner", ops="exp"))
+    said = one.ex.to_source(apply=True)
+    assert said.startswith("# Region 'inner' is not in the source below: it is part of an expression")
+    again = one.explore()
+    assert parts(again) != parts(one.ex)
+    assert parts(again.mark("inner", ops="exp")) == parts(one.ex)
+
+
+def test_meanwhile_another_thread_computes_the_same_and_no_function_stays_changed(program):
+    one = program(*CASES["a loop whose turns feed each other"])
+    net, x = one.ex.live.call.fn, torch.ones(2, 4)
+    expected, code = net(x), type(net).forward.__code__
+    seen, outputs, ended = set(), [], threading.Event()
+
+    def compute():
+        while not ended.is_set():
+            seen.add(type(net).forward.__code__)
+            outputs.append(net(x))
+
+    with ThreadPoolExecutor(1) as pool:
+        computing = pool.submit(compute)
+        said = one.ex.to_source()
+        ended.set()
+        computing.result()
+    assert "in enumerate(self.layers)" in said
+    assert len(seen) > 1  # it ran the changed code, too
+    assert all(torch.equal(output, expected) for output in outputs)
+    assert type(net).forward.__code__ is code
+
+
+def test_an_interrupt_leaves_no_function_changed(program):
+    """Interrupts come at many moments, while the code of thousands of functions is put back, too."""
+    one = program(*CASES["no import of torch"])
+    call, before = one.ex.live.call.fn, one.before.decode()
+    code, after = call.__code__, before.replace("y = x.sin()", "with torch.no_grad():\n        y = x.sin()")
+    moments = (12e-6 * number for number in itertools.count(1))
+    functions = [call, *(FunctionType(code, call.__globals__) for _ in range(2_000))]
+
+    def work():
+        assert not any(function.__code__ is code for function in functions)
+        assert "torch" in call.__globals__
+        signal.setitimer(signal.ITIMER_REAL, next(moments))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(20):
+            with pytest.raises(KeyboardInterrupt):
+                under_changed_source({str(one.path): (before, after)}, work) or time.sleep(1)
+            assert all(function.__code__ is code for function in functions)
+            assert "torch" not in call.__globals__
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+
+
+def test_it_says_what_it_does_and_can_be_cancelled(program):
+    one = program(SHARED, lines("gate:2"))
+    said = one.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
+    assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
+    assert one.path.read_bytes() == one.before
+    done = []
+    one.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
+    assert done == ["tracing the changed source"]
 
 
 def test_a_loop_counts_its_turns(program):
@@ -790,13 +952,6 @@ def test_a_cell_of_a_notebook_is_given_anew():
     )
     with pytest.raises(rx.SourcePatchError, match="defined in a notebook"):
         ex.to_source(apply=True)
-
-
-def test_without_libcst_it_says_what_to_install(program, monkeypatch):
-    one = program(SHARED, lines("gate:2"))
-    monkeypatch.setitem(sys.modules, "libcst", None)
-    with pytest.raises(rx.MissingPackageError, match="pip install libcst"):
-        one.ex.to_source()
 
 
 def test_line_numbers_are_said_to_be_those_before_the_change(program):

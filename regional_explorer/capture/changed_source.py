@@ -1,0 +1,139 @@
+"""Runs work while the live functions of the user's files have the code of a changed source."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain, repeat, zip_longest
+from types import CodeType, FunctionType
+from typing import TypeVar
+
+import torch
+from torch.fx.traceback import annotate
+
+from regional_explorer.capture.source_lines import codes_below
+
+REGION_NAMES = ("rx.region", "regional_explorer.region", "region")
+"""How ``rx.region`` is called in the source."""
+
+T = TypeVar("T")
+
+
+def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[], T]) -> T:
+    """Return what ``work`` returns, while functions run the code of a changed text, as IPython's autoreload does it.
+
+    What other threads compute with them stays the same: marks of that text have an effect where Dynamo traces, only.
+
+    Args:
+        texts: the text of files before and after, by path. Both have the same functions, in the same order.
+        work: runs the functions.
+
+    Raises:
+        SyntaxError: a text is not Python.
+    """
+    codes = {}
+    for path, (before, after) in texts.items():
+        old, new = _function_codes(ast.parse(before), path), _function_codes(_traced_marks(ast.parse(after)), path)
+        codes.update({_key(code): changed for code, changed in zip(old, new, strict=True) if _differ(code, changed)})
+    changes = [
+        (found, code)
+        for found in gc.get_objects()
+        if type(found) is FunctionType
+        and (code := codes.get(_key(found.__code__)) or _without_mark(found, texts)) is not None
+        and code.co_freevars == found.__code__.co_freevars
+    ]
+    functions = [function for function, _ in changes]
+    spaces = [function.__globals__ for function in functions if "torch" not in function.__globals__]
+    exchanged = chain(
+        map(setattr, functions, repeat("__code__"), [code for _, code in changes]),
+        map(dict.setdefault, spaces, repeat("torch"), repeat(torch)),
+    )
+    put_back = chain(
+        map(setattr, functions, repeat("__code__"), [function.__code__ for function in functions]),
+        map(dict.pop, spaces, repeat("torch"), repeat(None)),
+    )
+    try:
+        deque(exchanged, 0)
+        return work()
+    finally:
+        deque(put_back, 0)  # in C as a whole, where no interrupt comes in between: no function stays changed
+
+
+def _key(code: CodeType) -> tuple[str, int, str]:
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
+def _function_codes(tree: ast.Module, path: str) -> list[CodeType]:
+    """Return the code of all functions with a name, in their order in the source."""
+    found = codes_below(compile(tree, path, "exec", dont_inherit=True))
+    named = [code for code in found if code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")]
+    return sorted(named, key=lambda code: code.co_firstlineno)
+
+
+def _differ(code: CodeType, other: CodeType) -> bool:
+    """Return whether two codes do something else, on whichever lines they are."""
+    if (code.co_code, code.co_names, code.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
+        return True
+    return any(
+        _differ(one, two) if isinstance(one, CodeType) and isinstance(two, CodeType) else one != two
+        for one, two in zip_longest(code.co_consts, other.co_consts)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ the marks
+
+
+def _traced_marks(tree: ast.Module) -> ast.Module:
+    """Let the marks that ``ex.to_source`` writes have an effect where Dynamo traces only, and decorators be blocks.
+
+    Marks in eager code change state that all threads share (``torch.fx.traceback.current_meta``, torch 2.13).
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if ast.unparse(item.context_expr).startswith("torch.fx.traceback.annotate("):
+                    item.context_expr = _where_traced(item.context_expr)
+        elif isinstance(node, ast.FunctionDef):
+            marks = [mark for decorator in node.decorator_list if (mark := _mark_as_manager(decorator)) is not None]
+            if marks:
+                node.body = [ast.With([ast.withitem(mark) for mark in marks], node.body)]
+                node.decorator_list = [item for item in node.decorator_list if _mark_as_manager(item) is None]
+    return ast.fix_missing_locations(tree)
+
+
+def _mark_as_manager(decorator: ast.expr) -> ast.expr | None:
+    """Return the context manager that marks the body of a function as ``decorator`` does, None if that is no mark."""
+    if not isinstance(decorator, ast.Call):
+        return None
+    name = ast.unparse(decorator.func)
+    if name.rpartition(".")[2] == "annotate_fn":
+        manager = ast.parse("torch.fx.traceback.annotate", mode="eval").body
+        return _where_traced(ast.Call(manager, decorator.args, decorator.keywords))
+    return _where_traced(decorator) if name in REGION_NAMES else None
+
+
+def _where_traced(manager: ast.expr) -> ast.expr:
+    test = ast.parse("torch.compiler.is_dynamo_compiling()", mode="eval").body
+    nothing = ast.parse("__import__('contextlib').nullcontext()", mode="eval").body
+    return ast.IfExp(test, manager, nothing)
+
+
+def _without_mark(function: FunctionType, files: Collection[str]) -> CodeType | None:
+    """Return the code with which a mark around a function of ``files`` only calls it, None for any other function.
+
+    A live function keeps the decorators it was defined with, whatever the changed text has.
+    """
+    code = function.__code__
+    variables = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    marks = code.co_qualname == "annotate_fn.<locals>.decorator.<locals>.wrapper" or (
+        code.co_qualname == "ContextDecorator.__call__.<locals>.inner"
+        and getattr(variables["self"].cell_contents, "func", None) is inspect.unwrap(annotate)
+    )
+    if not marks or inspect.unwrap(function).__code__.co_filename not in files:
+        return None
+    names, (args, kwargs) = ", ".join(code.co_freevars), code.co_varnames[:2]
+    text = f"def outer({names}):\n def inner(*{args}, **{kwargs}):\n  return func(*{args}, **{kwargs})\n  ({names})"
+    return next(inner for inner in codes_below(compile(text, code.co_filename, "exec")) if inner.co_name == "inner")
