@@ -122,7 +122,6 @@ class NotebookDisplay:
         self._drawing_lock = threading.Lock()
         self._static_copies = Latest()
         self._panel: Panel | None = None
-        self._shown_owner = ""
         self._picture_inputs: Any = None
         self._picture = ""
 
@@ -137,7 +136,6 @@ class NotebookDisplay:
         _last_shown = weakref.ref(self._control.exploration)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
-        self._shown_owner = self._control.owner()
         if self._with_panel:
             from regional_explorer.ui.panel import Panel
 
@@ -212,9 +210,7 @@ class NotebookDisplay:
         """Show what code in a cell changed, and which variable holds the exploration now."""
         self._control.heartbeat.reset()
         self._control.refresh()
-        owner = self._control.owner()
-        if owner != self._shown_owner and self._panel is not None:
-            self._shown_owner = owner
+        if self._panel is not None:
             with self._control.lock:
                 self._panel.show(self._control)
 

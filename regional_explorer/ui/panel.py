@@ -222,11 +222,7 @@ class Panel(ElementTree):
             self.control.heartbeat.pings.remove(self.ping)
         if not self.control.listeners:
             self.control.previews.cancel()
-        for view in (self.source, self.code):
-            view.unlink()
-        for widget in (self.graph, self.source, self.code, self):
-            widget.layout.close()
-        for view in (self.graph, self.source, self.code):
+        for view in (self.source, self.code, self.graph):
             view.close()
         super().close()
 

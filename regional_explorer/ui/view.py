@@ -56,6 +56,11 @@ class ElementTree(anywidget.AnyWidget):
         """Simulate pressing an element on the page."""
         self.receive(self, {"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, None)
 
+    def close(self) -> None:
+        """Close the widget and its layout."""
+        self.layout.close()
+        super().close()
+
 
 _picture_numbers = itertools.count(1)
 
@@ -326,6 +331,11 @@ class LinkedView(ElementTree):
             link.unlink()
         self._links = ()
         self._select_nodes = self.select
+
+    def close(self) -> None:
+        """Close the view and its links."""
+        self.unlink()
+        super().close()
 
     def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> list[str]:
         """Return what is selected after a click on ``nodes``; with Ctrl it adds them, or removes them if all are."""
