@@ -566,9 +566,9 @@ def test_without_the_widget_progress_is_one_output_that_empties(
 ) -> None:
     during: list[str] = []
 
-    def shown(_self: Exploration, *, progress: Any, **_: Any) -> None:
+    def shown(_self: Exploration, *, run: Any, **_: Any) -> None:
         for number in range(1000):
-            progress(f"round {number}", number / 1000)
+            run.progress(f"round {number}", number / 1000)
         during.append(outputs.shown[-1]["text/plain"])
 
     replace_benchmark(shown)
