@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -129,30 +129,33 @@ class TimedCall:
         """
         self.select()
         with gc_paused():
-            marks = [self._marked_call(clock) for _ in range(calls)]
+            calls_marks = [self.marked_call(clock) for _ in range(calls)]
             clock.synchronize()
-        spans = [(clock.seconds(t0, t1), clock.seconds(t1, t2), clock.seconds(t0, t2)) for t0, t1, t2 in marks]
+        spans = [
+            (clock.seconds(marks[0], marks[1]), clock.seconds(marks[-2], marks[-1]), clock.seconds(marks[0], marks[-1]))
+            for marks in calls_marks
+        ]
         forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
         if self.backward is None:
             return {Phase.FORWARD: forward}
         return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.STEP: step}
 
-    def _marked_call(self, clock: Clock[Any]) -> tuple[Any, Any, Any]:
-        """Make one call and return the marks before it, after forward and after backward.
+    def marked_call(self, clock: Clock[Moment]) -> Sequence[Moment]:
+        """Make one call and return the marks before it, after its forward, and after its backward if it has one.
 
         The outputs and gradients live until the last mark: freeing them is not part of the call.
         """
         self.before()
         clock.flush()
-        begin = clock.mark()
+        marks = [clock.mark()]
         outputs = self.forward()
-        after_forward = clock.mark()
-        if self.backward is None:
-            return begin, after_forward, after_forward
-        gradients = self.backward(outputs)
-        end = clock.mark()
-        del outputs, gradients
-        return begin, after_forward, end
+        marks.append(clock.mark())
+        if self.backward is not None:
+            gradients = self.backward(outputs)
+            marks.append(clock.mark())
+            del gradients
+        del outputs
+        return marks
 
 
 @contextmanager

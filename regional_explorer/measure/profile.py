@@ -287,23 +287,12 @@ class _ProfileRun:
             )
         self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
 
-    def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> list[Any]:
+    def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> Sequence[Any]:
         """Run the call with other implementations of the captured graphs; return the marks around its phases."""
         variant.select()
-        for live in self.variants.program.capture.live:
-            live.implementation = implementations.get(live.id, live.implementation)
-        with gc_paused():
-            variant.before()
-            self.clock.flush()
-            phase_marks = [self.clock.mark()]
-            outputs = variant.forward()
-            phase_marks.append(self.clock.mark())
-            if variant.backward is not None:
-                gradients = variant.backward(outputs)
-                phase_marks.append(self.clock.mark())
-                del gradients
-            # As in a sample, outputs are freed only after the last mark.
-            del outputs
+        capture = self.variants.program.capture
+        with capture.running(lambda live: implementations.get(live.id, live.implementation)), gc_paused():
+            phase_marks = variant.marked_call(self.clock)
             self.clock.synchronize()
         return phase_marks
 

@@ -160,8 +160,7 @@ class RegionSummary:
     """One region: what was requested (``region``), its partitions and state, and its figures.
 
     ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
-    ``compile_cold_s`` and ``compile_warm_s`` are None if it has no artifact of its own of that kind. ``timing`` is that
-    of the whole call, None if the region was not measured in its current state.
+    ``timing`` is that of the whole call, None if the region was not measured in its current state.
     """
 
     number: int
@@ -171,8 +170,6 @@ class RegionSummary:
     ops_forward: int
     ops_backward: int
     partitions: tuple[Partition, ...]
-    compile_cold_s: float | None
-    compile_warm_s: float | None
     timing: RegionTiming | None
     diagnostics: tuple[Diagnostic, ...]
 
@@ -183,8 +180,9 @@ class RegionSummary:
 
     @property
     def compile_s(self) -> float | None:
-        """Seconds that its own artifacts took to compile, cold and warm."""
-        return _total_s((self.compile_cold_s, self.compile_warm_s))
+        """Seconds that its own artifacts took to compile, None if it has none."""
+        known = [part.compile_s for part in self.partitions if part.compile_s is not None]
+        return sum(known) if known else None
 
     @property
     def numerics(self) -> NumericsVerdict | None:
@@ -223,8 +221,6 @@ def _region_summary(session: Session, number: int, region: Region, timing: Regio
         ops_forward=forward,
         ops_backward=backward,
         partitions=partitions,
-        compile_cold_s=_total_s(part.compile_s for part in partitions if part.cache != "warm"),
-        compile_warm_s=_total_s(part.compile_s for part in partitions if part.cache == "warm"),
         timing=timing,
         diagnostics=tuple(diagnostic for diagnostic in session.diagnostics if diagnostic.region == region.name),
     )
@@ -236,11 +232,6 @@ def _state_note(region: Region, state: State, counts: Mapping[State, int]) -> st
     if len(counts) > 1:
         return ", ".join(f"{counts[part_state]} {part_state}" for part_state in State if part_state in counts)
     return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
-
-
-def _total_s(times_s: Iterable[float | None]) -> float | None:
-    known = [time_s for time_s in times_s if time_s is not None]
-    return sum(known) if known else None
 
 
 class PartitionContent(NamedTuple):

@@ -25,7 +25,7 @@ from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
 from regional_explorer.record.statistics import MiddleRounds
 from regional_explorer.tables.profile import op_times_table
 from tests.engine import programs
-from tests.measure.fakes import plant_op_times
+from tests.measure.fakes import FakeClock, TickingClock, plant_op_times
 
 ATEN = torch.ops.aten
 
@@ -172,43 +172,23 @@ def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_las
     assert overhead_s(CpuClock()) > 0
 
 
-class Counter:
-    """A clock that moves on by one with every mark, and by more where an op says so."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def flush(self) -> None: ...
-
-    def mark(self) -> float:
-        self.time += 1.0
-        return self.time
-
-    def synchronize(self) -> None: ...
-
-    def seconds(self, begin: float, end: float) -> float:
-        return end - begin
-
-
 def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out() -> None:
-    clock = Counter()
+    clock = TickingClock(tick_s=1.0)
 
     def slow(x: torch.Tensor) -> torch.Tensor:
-        clock.time += 10.0
+        clock.spend(10.0)
         return x + 1
 
     timer = OpTimer(graph_of((ATEN.sin.default, (0,)), (slow, (1,)), (ATEN.cos.default, (2,))), clock)
     timer.run([torch.randn(2)])
+    clock.synchronize()
     assert dict(timer.spans()) == {"sin_default": 1.0, "slow": 11.0, "cos_default": 1.0}
     assert overhead_s(clock) == 1.0
 
 
 def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up() -> None:
     runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
-    found = list(around(Counter(), (0.0, 5.0, 10.0), runs))
+    found = list(around(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
         "before the first graph",
         "between graphs",
@@ -219,7 +199,7 @@ def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up() -> None
     ]
     assert [seconds for _, seconds in found] == [1.0, 0.5, 1.0, 1.0, 0.5, 1.0]
     assert sum(seconds for _, seconds in found) + sum(end - begin for begin, end in runs) == 10.0
-    assert [seconds for _, seconds in around(Counter(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
+    assert [seconds for _, seconds in around(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
 def test_parts_over_the_middle_rounds_add_up_to_the_whole_where_medians_do_not() -> None:

@@ -44,6 +44,9 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
     assert whole.compile_s == pytest.approx(3.0)  # one artifact for each phase, 1.5 s each
     assert whole.cache == "cold"
     assert whole.pays_off_after_calls == 10_000
+    base = measured_alone()
+    mixed = step(replace(base, partitions=(replace(base.partitions[0], cache="warm"), *base.partitions[1:])))
+    assert (mixed.compile_warm_s, mixed.compile_cold_s, mixed.cache) == (1.5, 1.5, "cold+warm")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.SAME])
