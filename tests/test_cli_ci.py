@@ -9,12 +9,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.command import checks
 from regional_explorer.command.checks import PlanCheck, compare_speed, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, main
 from regional_explorer.errors import RegionalExplorerError, SessionError
@@ -173,11 +175,14 @@ def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
 ) -> None:
     asked: list[tuple[str, float]] = []
 
-    def check_saved_plan(*_: object, against: str, budget_s: float, **__: object) -> PlanCheck:
-        asked.append((against, budget_s))
+    defaults = checks.check_saved_plan.__kwdefaults__ or {}
+
+    def check_saved_plan(*_: object, **given: Any) -> PlanCheck:
+        options = {**defaults, **given}
+        asked.append((options["against"], options["budget"]))
         return checked(0.8)
 
-    monkeypatch.setattr("regional_explorer.command.checks.check_saved_plan", check_saved_plan)
+    monkeypatch.setattr(checks, "check_saved_plan", check_saved_plan)
     file, plan = tmp_path / "f_of_mine.py", tmp_path / "plan.json"
     file.write_text("def f(x):\n    return x\n", encoding="utf-8")
     plan.write_text(dump_plan(rx.Plan()), encoding="utf-8")

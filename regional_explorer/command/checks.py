@@ -111,12 +111,12 @@ class PlanCheck:
 def check_saved_plan(
     plan: Path,
     call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
-    *,
-    grad: bool | None,
-    dynamic: bool | None,
-    against: str,
-    budget_s: float,
     run: Run,
+    *,
+    grad: bool | None = None,
+    dynamic: bool | None = None,
+    against: str = "eager",
+    budget: float = 5.0,
 ) -> PlanCheck:
     """Explore a call (function, arguments) under a saved plan, compile it, check the numerics and measure it.
 
@@ -132,7 +132,7 @@ def check_saved_plan(
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
     with closing(exploration):
         variants = (*AGAINST[against], VariantName.REGIONAL)
-        exploration.benchmark(variants, budget_s, regions=False, run=run)
+        exploration.benchmark(variants, budget, regions=False, run=run)
         return plan_check(exploration.session, against)
 
 

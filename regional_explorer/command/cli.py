@@ -9,7 +9,7 @@ import linecache
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,16 @@ EXIT_CODES_HELP = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     try:
-        return _run(_argument_parser().parse_args(arguments))
+        return _run(**vars(_argument_parser().parse_args(arguments)))
     finally:
         _drop_unwritable_streams()
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(command: Callable[..., Any], *, verbose: bool = False, **given: Any) -> int:
     try:
-        code: int = options.run(options)
+        code: int = command(**given)
     except RegionalExplorerError as error:
-        if options.verbose:
+        if verbose:
             _print_error(traceback.format_exc())
         else:
             _print_error(f"regional-explorer: {error}")
@@ -131,6 +131,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _argument_parser() -> argparse.ArgumentParser:
+    """Return the parser, which gives the function of a command and those of its arguments that are there."""
     parser = argparse.ArgumentParser(
         prog="regional-explorer",
         description="See, compile and measure regions of a PyTorch function.",
@@ -138,45 +139,96 @@ def _argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run_parser = commands.add_parser(
+
+    def add(command: Callable[..., Any], name: str, help: str, description: str, epilog: str = "") -> Any:  # noqa: A002
+        parser = commands.add_parser(
+            name,
+            help=help,
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            argument_default=argparse.SUPPRESS,
+        )
+        parser.set_defaults(command=command)
+        return parser
+
+    run_parser = add(
+        _explore_call,
         "run",
-        help="explore a call made in a Python file",
-        description="Execute FILE as a module, then explore CALL in its namespace. Tables go to stdout, progress to "
-        "stderr.",
-        epilog='Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
-        allow_abbrev=False,
+        "explore a call made in a Python file",
+        "Execute FILE as a module, then explore CALL in its namespace. Tables go to stdout, progress to stderr.",
+        'Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
     )
     _add_call_arguments(run_parser)
     add_options(run_parser, leave_out=NOTEBOOK_ONLY)
     _add_quiet(run_parser)
-    run_parser.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
-    run_parser.set_defaults(run=_explore_call)
-    show_parser = commands.add_parser(
-        "show", help="print a saved session; torch is not needed", description="Print a session saved as JSON."
+    _add_json(run_parser, "print the session as JSON instead of tables")
+
+    show_parser = add(
+        _show_session, "show", "print a saved session; torch is not needed", "Print a session saved as JSON."
     )
     show_parser.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
-    show_parser.add_argument("--json", action="store_true", help="print the session as JSON instead of tables")
-    show_parser.set_defaults(run=_show_session, verbose=False)
-    _add_compare_command(commands)
-    _add_check_command(commands)
-    _add_source_command(commands)
-    doctor_parser = commands.add_parser(
-        "doctor",
-        help="what works on this machine, and what to install",
-        description="Check what works on this machine.",
+    _add_json(show_parser, "print the session as JSON instead of tables")
+
+    compare_parser = add(
+        _compare_sessions,
+        "compare",
+        "compare the speedups of two saved sessions",
+        "Compare the speedup over eager of two sessions, each against eager in its own session.",
+        f"Example: regional-explorer compare main.json branch.json --fail-if-slower 3%. {EXIT_CODES_HELP}",
     )
-    doctor_parser.add_argument("--json", action="store_true", help="print a list of findings")
-    doctor_parser.set_defaults(run=_print_findings, verbose=False)
+    compare_parser.add_argument("before", metavar="A", type=Path, help="the earlier session, saved as JSON")
+    compare_parser.add_argument("after", metavar="B", type=Path, help="the later session")
+    compare_parser.add_argument(
+        "--fail-if-slower",
+        metavar="LIMIT",
+        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
+    )
+    _add_json(compare_parser, "print the comparison as JSON")
+
+    check_parser = add(
+        _check_saved_plan,
+        "check",
+        "check whether a saved plan still holds for a call",
+        "Explore CALL under PLAN, compile its regions, check the numerics and measure the plan.",
+        f'Example: regional-explorer check plan.json model.py "step(x)" --against torch.compile. {EXIT_CODES_HELP}',
+    )
+    _add_plan_and_call_arguments(check_parser)
+    check_parser.add_argument(
+        "--against",
+        choices=("eager", "torch.compile"),
+        help="what the plan must not be slower than: eager, or torch.compile too",
+    )
+    check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan is slower")
+    add_options(check_parser, only=frozenset({"budget"}))
+    _add_quiet(check_parser)
+    _add_json(check_parser, "print what was found as JSON")
+
+    source_parser = add(
+        _print_source_diff,
+        "source",
+        "show a saved plan as a change of the source, or apply it",
+        "Trace CALL, and print PLAN as a diff of the files it runs through; nothing is compiled.",
+        'Example: regional-explorer source plan.json model.py "step(x)" --apply.',
+    )
+    _add_plan_and_call_arguments(source_parser)
+    source_parser.add_argument(
+        "--apply", action="store_true", help="also write the files, if git tracks them and they have no changes"
+    )
+
+    doctor_parser = add(
+        _print_findings,
+        "doctor",
+        "what works on this machine, and what to install",
+        "Check what works on this machine.",
+    )
+    _add_json(doctor_parser, "print a list of findings")
     return parser
 
 
 def _add_call_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a Python file that defines everything the call uses")
     parser.add_argument("call", metavar="CALL", help='the call, such as "step(x)"')
-
-
-def _add_quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr; for logs")
 
 
 def _add_plan_and_call_arguments(parser: argparse.ArgumentParser) -> None:
@@ -187,163 +239,112 @@ def _add_plan_and_call_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the whole traceback of an error")
 
 
-def _add_compare_command(commands: Any) -> None:
-    compare_parser = commands.add_parser(
-        "compare",
-        help="compare the speedups of two saved sessions",
-        description="Compare the speedup over eager of two sessions, each against eager in its own session.",
-        epilog=f"Example: regional-explorer compare main.json branch.json --fail-if-slower 3%. {EXIT_CODES_HELP}",
-        allow_abbrev=False,
-    )
-    compare_parser.add_argument("before", metavar="A", type=Path, help="the earlier session, saved as JSON")
-    compare_parser.add_argument("after", metavar="B", type=Path, help="the later session")
-    compare_parser.add_argument(
-        "--fail-if-slower",
-        metavar="LIMIT",
-        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
-    )
-    compare_parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
-    compare_parser.set_defaults(run=_compare_sessions, verbose=False)
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr; for logs")
 
 
-def _add_check_command(commands: Any) -> None:
-    check_parser = commands.add_parser(
-        "check",
-        help="check whether a saved plan still holds for a call",
-        description="Explore CALL under PLAN, compile its regions, check the numerics and measure the plan.",
-        epilog='Example: regional-explorer check plan.json model.py "step(x)" --against torch.compile. '
-        f"{EXIT_CODES_HELP}",
-        allow_abbrev=False,
-    )
-    _add_plan_and_call_arguments(check_parser)
-    check_parser.add_argument(
-        "--against",
-        choices=("eager", "torch.compile"),
-        default="eager",
-        help="what the plan must not be slower than: eager, or torch.compile too",
-    )
-    check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan is slower")
-    add_options(check_parser, only=frozenset({"budget"}))
-    _add_quiet(check_parser)
-    check_parser.add_argument("--json", action="store_true", help="print what was found as JSON")
-    check_parser.set_defaults(run=_check_saved_plan)
+def _add_json(parser: argparse.ArgumentParser, help: str) -> None:  # noqa: A002 - as argparse calls it
+    parser.add_argument("--json", action="store_true", dest="as_json", help=help)
 
 
-def _add_source_command(commands: Any) -> None:
-    source_parser = commands.add_parser(
-        "source",
-        help="show a saved plan as a change of the source, or apply it",
-        description="Trace CALL, and print PLAN as a diff of the files it runs through; nothing is compiled.",
-        epilog='Example: regional-explorer source plan.json model.py "step(x)" --apply.',
-        allow_abbrev=False,
-    )
-    _add_plan_and_call_arguments(source_parser)
-    source_parser.add_argument(
-        "--apply", action="store_true", help="also write the files, if git tracks them and they have no changes"
-    )
-    source_parser.set_defaults(run=_print_source_diff)
-
-
-def _explore_call(options: argparse.Namespace) -> int:
-    command = Command.of(options)
-    call = read_call(options.call)
-    source = read_source(options.file)
+def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool = False, **options: Any) -> int:
+    command = Command(**options)
+    call_text, source = read_call(call), read_source(file)
     command.check()
-    fn, args, kwargs = call.evaluate(execute(options.file, source))
-    with _reporting_run(options) as run:
+    fn, args, kwargs = call_text.evaluate(execute(file, source))
+    with _reporting_run(quiet=quiet) as run:
         run.progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, run)
     try:
         saved_path = command.finish(exploration)
     finally:  # results that cannot be saved are shown all the same
-        _print_session(exploration.session, options)
+        _print_session(exploration.session, as_json=as_json)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
-    if saved_path is not None and not options.quiet:
+    if saved_path is not None and not quiet:
         _print_error(f"Saved to {saved_path}.")
     return EXIT_DONE if complete else EXIT_FAILED
 
 
-def _show_session(options: argparse.Namespace) -> int:
-    _print_session(load_session(options.file), options)
+def _show_session(file: Path, *, as_json: bool = False) -> int:
+    _print_session(load_session(file), as_json=as_json)
     return EXIT_DONE
 
 
-def _compare_sessions(options: argparse.Namespace) -> int:
+def _compare_sessions(before: Path, after: Path, *, fail_if_slower: str | None = None, as_json: bool = False) -> int:
     from regional_explorer.command.checks import compare_speed, read_limit
 
-    limit = None if options.fail_if_slower is None else read_limit(options.fail_if_slower)
-    change = compare_speed(load_session(options.before), load_session(options.after))
+    limit = None if fail_if_slower is None else read_limit(fail_if_slower)
+    change = compare_speed(load_session(before), load_session(after))
     failed = limit is not None and (bool(change.problem) or change.is_slower(limit))
-    _print((json.dumps({**asdict(change), "limit": limit, "failed": failed}) if options.json else str(change)) + "\n")
+    _print((json.dumps({**asdict(change), "limit": limit, "failed": failed}) if as_json else str(change)) + "\n")
     if failed and not change.problem:
         _print_error(f"regional-explorer: B is slower than A by more than {limit:.1%}.")
     return EXIT_NO if failed else EXIT_DONE
 
 
-def _check_saved_plan(options: argparse.Namespace) -> int:
+def _check_saved_plan(
+    plan: Path,
+    file: Path,
+    call: str,
+    *,
+    allow_slower: bool = False,
+    quiet: bool = False,
+    as_json: bool = False,
+    **options: Any,
+) -> int:
     from regional_explorer.command.checks import check_saved_plan
 
-    call = _call_under_plan(options)
-    with _reporting_run(options) as run:
-        found = check_saved_plan(
-            options.plan,
-            call,
-            grad=options.grad,
-            dynamic=options.dynamic,
-            against=options.against,
-            budget_s=options.budget,
-            run=run,
-        )
-    _print((json.dumps(found.as_json()) if options.json else str(found)) + "\n")
-    too_slow = bool(found.slower_than) and not options.allow_slower
+    user_call = _call_under_plan(plan, file, call)
+    with _reporting_run(quiet=quiet) as run:
+        found = check_saved_plan(plan, user_call, run, **options)
+    _print((json.dumps(found.as_json()) if as_json else str(found)) + "\n")
+    too_slow = bool(found.slower_than) and not allow_slower
     if found.holds and too_slow:
         slower_than = " and ".join(found.slower_than)
         _print_error(f"regional-explorer: the plan is slower than {slower_than}; --allow-slower accepts that.")
     return EXIT_NO if too_slow or not found.holds else EXIT_DONE
 
 
-def _print_source_diff(options: argparse.Namespace) -> int:
-    fn, args, kwargs = _call_under_plan(options)
+def _print_source_diff(plan: Path, file: Path, call: str, *, apply: bool = False, **options: Any) -> int:
+    fn, args, kwargs = _call_under_plan(plan, file, call)
 
     from regional_explorer.exploration.exploration import explore  # imports torch: only after errors are reported
 
-    exploration = explore(fn, args, kwargs, grad=options.grad, dynamic=options.dynamic, plan=options.plan)
-    with contextlib.closing(exploration):
-        _print(exploration.to_source(apply=options.apply))
+    with contextlib.closing(explore(fn, args, kwargs, plan=plan, **options)) as exploration:
+        _print(exploration.to_source(apply=apply))
     return EXIT_DONE
 
 
-def _print_findings(options: argparse.Namespace) -> int:
+def _print_findings(*, as_json: bool = False) -> int:
     from regional_explorer.command.checks import examine
 
     findings = list(examine())
-    text = json.dumps([asdict(finding) for finding in findings]) if options.json else "\n".join(map(str, findings))
+    text = json.dumps([asdict(finding) for finding in findings]) if as_json else "\n".join(map(str, findings))
     _print(f"{text}\n")
     return EXIT_NO if any(finding.needed and not finding.works for finding in findings) else EXIT_DONE
 
 
-def _call_under_plan(options: argparse.Namespace) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+def _call_under_plan(plan: Path, file: Path, call: str) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
     """Return the call to explore; the plan is read first, because executing the file may take long."""
-    call = read_call(options.call)
-    source = read_source(options.file)
-    load_plan_file(options.plan)
-    return call.evaluate(execute(options.file, source))
+    call_text, source = read_call(call), read_source(file)
+    load_plan_file(plan)
+    return call_text.evaluate(execute(file, source))
 
 
 @contextlib.contextmanager
-def _reporting_run(options: argparse.Namespace) -> Iterator[Run]:
-    """Context manager: give a run that prints its progress to stderr, unless ``--quiet``."""
-    if options.quiet:
+def _reporting_run(*, quiet: bool) -> Iterator[Run]:
+    """Context manager: give a run that prints its progress to stderr, unless ``quiet``."""
+    if quiet:
         yield PLAIN_RUN
     else:
         with contextlib.closing(StreamProgress(sys.stderr)) as stream:
             yield Run(progress=Throttle(stream))
 
 
-def _print_session(session: Session, options: argparse.Namespace) -> None:
-    _print(dump_session(session) + "\n" if options.json else session_text(session))
+def _print_session(session: Session, *, as_json: bool) -> None:
+    _print(dump_session(session) + "\n" if as_json else session_text(session))
 
 
 def _print(text: str) -> None:

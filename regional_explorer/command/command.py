@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import MeasureError
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 class Command:
     """The options of one command. ``marks`` are (name, kind, patterns), ``settings`` (region, key, value as text)."""
 
-    marks: tuple[tuple[str, str, str], ...] = ()
-    settings: tuple[tuple[str, str, str], ...] = ()
+    marks: Sequence[tuple[str, str, str]] = ()
+    settings: Sequence[tuple[str, str, str]] = ()
     grad: bool | None = None
     dynamic: bool | None = None
     variants: tuple[str, ...] = ()
@@ -35,16 +34,6 @@ class Command:
     bench: bool = True
     widget: bool = True
     verbose: bool = False
-
-    @classmethod
-    def of(cls, options: Namespace) -> Self:
-        """Return the command for parsed ``options``; missing ones keep their defaults."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in vars(options).items()
-            if name in cls.__slots__
-        }
-        return cls(**fields)
 
     def check(self) -> None:
         """Validate everything that can be validated before the call runs.

@@ -88,7 +88,7 @@ class RegionalMagics(Magics):
     def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
         """Return the parsed command, the source to run before the call, and the call."""
         words, call = split_line(line)
-        command = Command.of(read_options(words))
+        command = Command(**read_options(words))
         if cell is None:
             return command, "", read_call(call)
         if call:

@@ -6,6 +6,7 @@ import argparse
 import keyword
 import math
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,9 +39,13 @@ def _parse_mark(text: str) -> tuple[str, str, str]:
     name, equals, selector = text.partition("=")
     kind, colon, patterns = selector.partition(":")
     if not (equals and colon and name.strip() and patterns.strip()):
-        raise ValueError(f"-r marks a region as NAME=KIND:PATTERN, such as -r attn=modules:layers.*.attn; got {text!r}")
+        raise ArgumentTypeError(
+            f"-r marks a region as NAME=KIND:PATTERN, such as -r attn=modules:layers.*.attn; got {text!r}"
+        )
     if kind not in MARK_KINDS:
-        raise ValueError(f"-r {text}: no kind {kind!r}.{did_you_mean(kind, MARK_KINDS)} Kinds: {', '.join(MARK_KINDS)}")
+        raise ArgumentTypeError(
+            f"-r {text}: no kind {kind!r}.{did_you_mean(kind, MARK_KINDS)} Kinds: {', '.join(MARK_KINDS)}"
+        )
     return name.strip(), kind, patterns.strip()
 
 
@@ -50,14 +55,14 @@ def _parse_setting(text: str) -> tuple[str, str, str]:
     target, equals, value = text.partition("=")
     region, colon, key = target.rpartition(":")
     if not (equals and colon and region.strip() and key.strip()):
-        raise ValueError(f"-c sets a config as REGION:KEY=VALUE, such as -c mlp:max_fusion_size=8; got {text!r}")
+        raise ArgumentTypeError(f"-c sets a config as REGION:KEY=VALUE, such as -c mlp:max_fusion_size=8; got {text!r}")
     return region.strip(), key.strip(), value.strip()
 
 
 def _parse_variants(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ValueError("--variants takes names separated by commas, such as --variants eager,regional")
+        raise ArgumentTypeError("--variants takes names separated by commas, such as --variants eager,regional")
     return names
 
 
@@ -67,7 +72,7 @@ def _parse_budget(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ValueError(f"--budget takes seconds above 0, such as --budget 5; got {text!r}")
+        raise ArgumentTypeError(f"--budget takes seconds above 0, such as --budget 5; got {text!r}")
     return seconds
 
 
@@ -77,7 +82,7 @@ def _parse_plan(text: str) -> Path | str:
 
 def _parse_variable_name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
-        raise ValueError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
+        raise ArgumentTypeError(f"-o takes the name of a variable, such as -o ex; got {text!r}")
     return text
 
 
@@ -92,7 +97,7 @@ OPTIONS = (
         "NAME=KIND:PATTERN",
         "mark a region by modules, lines, ops, nodes or subgraphs, several patterns separated by commas; repeatable",
         "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
-        {"action": "append", "type": _parse_mark, "dest": "marks", "default": []},
+        {"action": "append", "type": _parse_mark, "dest": "marks"},
     ),
     Option(
         ("-c", "--config"),
@@ -100,35 +105,35 @@ OPTIONS = (
         "set an Inductor config for one region, or for its forward or backward alone: a Python literal, else text; "
         "repeatable",
         "-c mlp:max_fusion_size=8 -c mlp.backward:cpp.simdlen=None",
-        {"action": "append", "type": _parse_setting, "dest": "settings", "default": []},
+        {"action": "append", "type": _parse_setting, "dest": "settings"},
     ),
     Option(
         ("--grad", "--no-grad"),
         "",
         "take gradients, or run under no_grad; by default as the call would",
         "--no-grad",
-        {"action": _BOOLEAN_ACTION, "default": None},
+        {"action": _BOOLEAN_ACTION},
     ),
     Option(
         ("--dynamic", "--no-dynamic"),
         "",
         "dynamic or static shapes, as in torch.compile; automatic by default",
         "--dynamic",
-        {"action": _BOOLEAN_ACTION, "default": None},
+        {"action": _BOOLEAN_ACTION},
     ),
     Option(
         ("--variants",),
         "A,B,C",
         "the variants to compare: eager, aot_eager, regional and full by default; upstream and lite on request",
         "--variants eager,regional",
-        {"type": _parse_variants, "default": ()},
+        {"type": _parse_variants},
     ),
     Option(
         ("--budget",),
         "SECONDS",
         "seconds to measure, without compile time; 5 by default",
         "--budget 2.5",
-        {"type": _parse_budget, "default": 5.0},
+        {"type": _parse_budget},
     ),
     Option(
         ("--plan",),
@@ -187,25 +192,12 @@ def add_options(
 ) -> None:
     """Add the options to ``parser``, or ``only`` those of these destinations; never those in ``leave_out``."""
     for option in OPTIONS:
-        arguments = {"type": _argument_type(option.arguments["type"])} if "type" in option.arguments else {}
-        arguments = {**option.arguments, **arguments, **({"metavar": option.metavar} if option.metavar else {})}
+        arguments = {**option.arguments, **({"metavar": option.metavar} if option.metavar else {})}
         # argparse derives the second name of a switch itself.
         names = option.names[:1] if arguments.get("action") is _BOOLEAN_ACTION else option.names
         destination = arguments.get("dest", option.names[-1].lstrip("-"))
         if destination not in leave_out and (only is None or destination in only):
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
-
-
-def _argument_type(parse: Any) -> Any:
-    """Wrap ``parse`` so that argparse shows the message of its ValueError."""
-
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return convert
 
 
 class _OptionParser(argparse.ArgumentParser):
@@ -214,15 +206,15 @@ class _OptionParser(argparse.ArgumentParser):
         raise CommandError(message.split(": ", 1)[-1] if message.startswith("argument ") else message)
 
 
-def read_options(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the options before the call.
+def read_options(words: Sequence[str]) -> dict[str, Any]:
+    """Parse the options before the call; return those that are given.
 
     Raises:
         CommandError: an option is unknown, or its value is invalid.
     """
-    parser = _OptionParser(prog="", add_help=False, allow_abbrev=False)
+    parser = _OptionParser(prog="", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     add_options(parser)
-    return parser.parse_args(list(words))
+    return vars(parser.parse_args(list(words)))
 
 
 _OPTION_WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")
