@@ -1,4 +1,4 @@
-"""Diagnostics about regions, from the record alone; one module per family.
+"""Diagnostics that follow from records alone, by the first word of their codes.
 
 ``docs/diagnostics.md`` explains every code with the smallest program that shows it.
 """
@@ -7,59 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from regional_explorer.diagnostics.backward import check_backward, check_recompute
-from regional_explorer.diagnostics.configs import (
-    check_conflicts,
-    check_directions,
-    check_eager_subgraphs,
-    check_falsy,
-    check_neighbours,
-    check_nested,
-    check_subgraph_options,
-    global_config,
-)
+from regional_explorer.diagnostics import backward, configs, regions, traces
 from regional_explorer.diagnostics.evidence import Evidence
-from regional_explorer.diagnostics.regions import (
-    check_breaks,
-    check_cycles,
-    check_empty,
-    check_failures,
-    check_joined,
-    check_left_to_eager,
-    check_merged,
-    check_moved,
-    check_repaired,
-    check_shared,
-    check_split,
-)
-from regional_explorer.diagnostics.traces import check_source, check_state
 from regional_explorer.record.diagnostic import Diagnostic
 
-__all__ = ["Evidence", "check", "global_config"]
-
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
-    check_failures,
-    check_repaired,
-    check_breaks,
-    check_empty,
-    check_cycles,
-    check_split,
-    check_joined,
-    check_left_to_eager,
-    check_merged,
-    check_shared,
-    check_moved,
-    check_backward,
-    check_recompute,
-    check_conflicts,
-    check_nested,
-    check_falsy,
-    check_directions,
-    check_neighbours,
-    check_state,
-    check_source,
-    check_eager_subgraphs,
-    check_subgraph_options,
+    regions.check_failures,
+    regions.check_repaired,
+    regions.check_breaks,
+    regions.check_empty,
+    regions.check_cycles,
+    regions.check_split,
+    regions.check_joined,
+    regions.check_left_to_eager,
+    regions.check_merged,
+    regions.check_shared,
+    regions.check_moved,
+    backward.check_backward,
+    backward.check_recompute,
+    configs.check_conflicts,
+    configs.check_nested,
+    configs.check_falsy,
+    configs.check_directions,
+    configs.check_neighbours,
+    traces.check_state,
+    traces.check_source,
+    configs.check_eager_subgraphs,
+    configs.check_subgraph_options,
 )
 
 

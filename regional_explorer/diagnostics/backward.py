@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from regional_explorer.diagnostics.evidence import Evidence, lines
+from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
@@ -93,17 +93,14 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         f"; {amid} of them {'lies' if amid == 1 else 'lie'} between ops of one instance, whose backward becomes "
         f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
-    return Diagnostic(
-        DiagnosticCode.BACKWARD_UNMARKED,
+    return DiagnosticCode.BACKWARD_UNMARKED.found(
         f"{count(len(strays), 'op')} in the backward of region {region!r} without a forward op (sums of gradients and "
         f"the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
         f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
-        Severity.INFO,
         region=region,
         graph=first_graph.id,
-        nodes=tuple(stray.node.name for stray in strays if stray.graph is first_graph),
-        where=lines(input_nodes),
-        upstream="all such ops run eagerly, without a warning.",
+        at=(stray.node for stray in strays if stray.graph is first_graph),
+        where=input_nodes,
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
         else "ex.plan = dataclasses.replace(ex.plan, cut='instances'): sums of gradients that one instance computes "
@@ -113,16 +110,14 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
 
 def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]]) -> Diagnostic:
     forward_nodes = [evidence.origins[node.origin] for _, node in ops if node.origin in evidence.origins]
-    return Diagnostic(
-        DiagnosticCode.BACKWARD_ONLY,
+    return DiagnosticCode.BACKWARD_ONLY.found(
         f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
         f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
         "A backward op with a forward op follows it and runs eagerly.",
         region=region,
         graph=ops[0][0].id,
-        nodes=tuple(node.name for graph, node in ops if graph is ops[0][0]),
-        where=lines(forward_nodes),
-        upstream="it compiles the backward of such a region, and not its forward.",
+        at=(node for graph, node in ops if graph is ops[0][0]),
+        where=forward_nodes,
         remedy="Remove the graph break from what the block calls.",
     )
 
@@ -148,19 +143,14 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         partial = len(nodes) < len(all_ops)
         if partial or evidence.min_cut:
             saved = [node for key, node in all_ops.items() if key not in nodes]
-            yield Diagnostic(
-                DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN,
+            yield (DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN).found(
                 f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
                 f"({listing(node.name for node in nodes.values())})"
                 + (f", and takes {listing(node.name for node in saved)} as saved." if partial else "."),
-                Severity.INFO,
                 region=region,
                 graph=first_graph[region],
-                nodes=tuple(node.name for node in nodes.values()),
-                where=lines(nodes.values()),
-                upstream="the same: the repeated ops are a smaller region, which is compiled separately.",
-                remedy=(
-                    "Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all of "
-                    "the region, or none."
-                ),
+                at=nodes.values(),
+                remedy="Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all "
+                "of the region, or none.",
+                upstream=DiagnosticCode.RECOMPUTE_PARTIAL.upstream,
             )

@@ -40,17 +40,15 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     part, input_name = next(iter(leaks.values()))[0]
     total = sum(map(len, leaks.values()))
     input_nodes = [evidence.nodes[case.graph][name] for cases in leaks.values() for case, name in cases[:1]]
-    yield Diagnostic(
-        DiagnosticCode.CONFIG_NEIGHBOUR,
+    yield DiagnosticCode.CONFIG_NEIGHBOUR.found(
         f"{count(total, 'partition')} {'is' if total == 1 else 'are'} fed directly by another region with another "
         f"config; here {'it is' if total == 1 else 'each is'} compiled under that of its own region.",
-        Severity.INFO,
         region=part.region if len(leaks) == 1 else None,
         graph=part.graph,
-        nodes=(input_name,),
-        where=lines(input_nodes),
-        upstream=f"it takes the config of the first marked input: {pairs}.",
+        at=(input_name,),
+        where=input_nodes,
         remedy="Nothing here. For upstream, give neighbours one config or leave an unmarked op between them.",
+        upstream=f"it takes the config of the first marked input: {pairs}.",
     )
 
 
@@ -96,16 +94,13 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
         outcome = (
             f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
         )
-        yield Diagnostic(
-            DiagnosticCode.CONFIG_CONFLICT,
+        yield DiagnosticCode.CONFIG_CONFLICT.found(
             f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(configs)} different "
             f"configs ({requested}): {outcome}.",
-            Severity.WARNING if region else Severity.INFO,
             region=region.name if region else None,
-            nodes=tuple(node.name for node in first_nodes),
-            where=lines(first_nodes),
-            upstream="each piece is compiled under the config that comes first in it, without a warning.",
+            at=first_nodes,
             remedy="Give each block its own region name.",
+            severity=Severity.WARNING if region else Severity.INFO,
         )
 
 
@@ -136,15 +131,13 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
     for (outer_name, inner_name), cases in nested.items():
         _, outer, inner = cases[0]
         nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
-        yield Diagnostic(
-            DiagnosticCode.CONFIG_NESTED,
+        yield DiagnosticCode.CONFIG_NESTED.found(
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
             f"{configs_text(evidence.plan[outer_name])} does not apply to {listing(node.name for node in nodes)}, "
             f"{configs_text(evidence.plan[inner_name])} does.",
             region=inner_name,
-            nodes=tuple(node.name for node in nodes),
-            where=tuple(line for line in (outer.source, inner.source) if line is not None),
-            upstream="the same: an inner annotation replaces the outer one entirely.",
+            at=nodes,
+            where=(outer.source, inner.source),
             remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
         )
 
@@ -168,13 +161,10 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
     marked = (node for node in _marked_ops(evidence) if not isinstance(node.annotation, Mapping))
     by_annotation = grouped((repr(node.annotation), node) for node in marked if not node.annotation)
     for annotation, nodes in by_annotation.items():
-        yield Diagnostic(
-            DiagnosticCode.ANNOTATION_FALSE,
+        yield DiagnosticCode.ANNOTATION_FALSE.found(
             f"compile_with_inductor={annotation} does not switch anything off: {count(len(nodes), 'op')} "
             f"{'is' if len(nodes) == 1 else 'are'} marked all the same.",
-            nodes=tuple(node.name for node in nodes),
-            where=lines(nodes),
-            upstream="the same: only the presence of the key counts.",
+            at=nodes,
             remedy='Leave annotate out, or carve ops out of a region with annotate({"fallback_to_eager": True}).',
         )
 
@@ -186,15 +176,12 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
         if region.backward_config is None or not keys:
             continue
         marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
-        yield Diagnostic(
-            DiagnosticCode.CONFIG_DIRECTION,
+        yield DiagnosticCode.CONFIG_DIRECTION.found(
             f"The backward of region {region.name!r} has a config of its own, "
             f"{config_of(region, Direction.BACKWARD) or 'which is empty'}. It is only in the plan: a mark in the "
             "source has one config for forward and backward.",
-            Severity.INFO,
             region=region.name,
             where=lines(marked)[:1],
-            upstream="the backward of a marked block is compiled under the config of its forward.",
             remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it outside of the block.",
         )
 
@@ -202,12 +189,10 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
 def global_config(region: Region, key: str, reason: str, graphs: Sequence[Graph]) -> Diagnostic:
     """Return the ``config-global`` for a key in the source that cannot be set for one region."""
     marked = [node for node in marked_nodes(graphs) if annotation_key(node.annotation) in region.selectors[0].patterns]
-    return Diagnostic(
-        DiagnosticCode.CONFIG_GLOBAL,
+    return DiagnosticCode.CONFIG_GLOBAL.found(
         f"{key!r} was not applied to region {region.name!r}: {reason}",
         region=region.name,
         where=lines(marked)[:1],
-        upstream="it is patched in for the one compile, with whatever effect that has.",
         remedy="Set it for the whole process in torch._inductor.config, or leave it out.",
     )
 
@@ -218,14 +203,11 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
     if not bodies:
         return
     names = listing(dict.fromkeys(body.name for body in bodies))
-    yield Diagnostic(
-        DiagnosticCode.SUBGRAPH_EAGER,
+    yield DiagnosticCode.SUBGRAPH_EAGER.found(
         f"{count(len(bodies), 'subgraph')} of nested_compile_region ({names}) "
         f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
-        Severity.INFO,
         graph=bodies[0].id,
-        where=lines(body.ops[0] for body in bodies if body.ops),
-        upstream="regional_inductor_invoke_subgraph also runs bodies without options eagerly.",
+        where=(body.ops[0] for body in bodies if body.ops),
         remedy='ex.mark("blocks", subgraphs="*") makes a region of them; "*" may be a function\'s name.',
     )
 
@@ -250,13 +232,11 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         sentences = [f"Torch follows while tracing: {', '.join(followed)}."] if followed else []
         sentences += [f"Ignored: {', '.join(ignored)}."] if ignored else []
-        yield Diagnostic(
-            DiagnosticCode.SUBGRAPH_OPTIONS,
+        yield DiagnosticCode.SUBGRAPH_OPTIONS.found(
             f"The nested_compile_region of {region.name!r} has options that no plan can hold. {' '.join(sentences)}",
-            Severity.WARNING if ignored else Severity.INFO,
             region=region.name,
             graph=bodies[0].id,
-            where=lines(op for body in bodies for op in body.ops[:1]),
-            upstream="each direction is compiled by the compiler in the options, and runs eagerly if there is none.",
+            where=(op for body in bodies for op in body.ops[:1]),
             remedy="Leave them in the source: neither a plan file nor ex.to_source() contains them.",
+            severity=Severity.WARNING if ignored else Severity.INFO,
         )

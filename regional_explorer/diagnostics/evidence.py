@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -114,26 +114,31 @@ def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(node.source for node in nodes if node.source is not None))
 
 
-def path_between(
-    users: Mapping[str, Sequence[str]], start: Iterable[str], goal: frozenset[str], barred: frozenset[str]
-) -> list[str] | None:
-    """Return a shortest path from ``start`` to ``goal``, both ends included, that avoids ``barred`` between.
-
-    None if there is none; a direct edge from ``start`` to ``goal`` does not count.
-    """
-    starts = set(start)
+def paths_from(
+    users: Mapping[str, Sequence[str]],
+    start: Iterable[str],
+    ends: Callable[[str], bool],
+    passes: Callable[[str], bool] = lambda _: True,
+) -> Iterator[list[str]]:
+    """Yield paths from ``start`` to what ``ends`` accepts, both included, through such as pass, shortest first."""
     came_from: dict[str, str] = {}
     queue = list(dict.fromkeys(start))
+    starts = set(queue)
     for name in queue:
         for user in users.get(name, ()):
-            if user in goal:
-                if name in starts:
-                    continue
+            if ends(user):
                 path = [user, name]
                 while path[-1] in came_from:
                     path.append(came_from[path[-1]])
-                return path[::-1]
-            if user not in came_from and user not in starts and user not in barred:
+                yield path[::-1]
+            elif user not in came_from and user not in starts and passes(user):
                 came_from[user] = name
                 queue.append(user)
-    return None
+
+
+def nodes_between(
+    users: Mapping[str, Sequence[str]], start: Iterable[str], goal: Container[str], barred: Container[str] = ()
+) -> list[str]:
+    """Return the nodes of a shortest path from ``start`` to ``goal`` that avoids ``barred``; empty if there is none."""
+    paths = paths_from(users, start, goal.__contains__, lambda name: name not in barred)
+    return next((path[1:-1] for path in paths if len(path) > 2), [])  # noqa: PLR2004 - more than a direct edge

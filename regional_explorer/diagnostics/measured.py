@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
@@ -35,13 +35,11 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
         if worst.variant_error is not None and worst.eager_error is not None
         else f"{worst.error:.2g} from eager"
     )
-    return Diagnostic(
-        DiagnosticCode.REGION_NUMERICS,
+    return DiagnosticCode.REGION_NUMERICS.found(
         f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {against} "
         f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
         region=part.region,
         graph=part.graph,
-        upstream="runs it anyway.",
         remedy=f"No config was found that corrects it: ex.disable({part.region!r})."
         if cure is None
         else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
@@ -56,13 +54,10 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
 
 
 def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
-    return Diagnostic(
-        DiagnosticCode.REGION_SLOWER,
+    return DiagnosticCode.REGION_SLOWER.found(
         f"Region {row.region!r} takes {duration(-(row.gain_s or 0.0))} longer in each call compiled than eager "
         f"({row.speedup:.2f}×{_numerics_note(row)}, measured alone).",
-        Severity.INFO,
         region=row.region,
-        upstream="compiles it anyway.",
         remedy=f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
     )
 
@@ -85,11 +80,9 @@ def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
         f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
     ]
     return [
-        Diagnostic(
-            DiagnosticCode.REGION_WORTH,
+        DiagnosticCode.REGION_WORTH.found(
             f"{''.join(clauses)}. Each was measured alone, without the wrappers that a step with regions has around "
-            "its graphs (ex.reconciliation).",
-            Severity.INFO,
+            "its graphs (ex.reconciliation)."
         )
     ]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 
-from regional_explorer.diagnostics.evidence import Evidence, lines, path_between
+from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind, MarkedBlock, Node, SourceLine
@@ -29,24 +30,18 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     for region, breaks in lost.items():
         blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region and mark.source]
         break_lines = [break_.source for break_ in breaks if break_.source]
-        yield Diagnostic(
-            DiagnosticCode.REGION_LOST,
+        yield DiagnosticCode.REGION_LOST.found(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
             f"Python: {breaks[0].reason}",
-            Severity.ERROR,
             region=region,
-            where=tuple(dict.fromkeys((*break_lines, *blocks))),
-            upstream="the same, without a warning.",
+            where=(*break_lines, *blocks),
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
     for break_ in evidence.breaks:
         if not break_.blocks:
-            yield Diagnostic(
-                DiagnosticCode.GRAPH_BREAK,
+            yield DiagnosticCode.GRAPH_BREAK.found(
                 f"Dynamo stopped the graph here: {break_.reason}",
-                Severity.INFO,
                 where=break_.stack[-1:],
-                upstream="the same, without a warning; this line runs as plain Python.",
                 remedy="Move this line out of the call if a region should reach across it."
                 + (f" Torch's own hint: {break_.hint}." if break_.hint else ""),
             )
@@ -88,14 +83,13 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
             "compute"
         )
         remedy = "Nothing: a copy or a sum has no backward of its own."
-    return Diagnostic(
-        DiagnosticCode.REGION_EMPTY,
+    return DiagnosticCode.REGION_EMPTY.found(
         f"Region {region!r} has no op in the backward: {why}.",
-        Severity.INFO,
         region=region,
         where=lines(requested)[:1],
-        upstream="the same.",
         remedy=remedy,
+        severity=Severity.INFO,
+        upstream="the same.",
     )
 
 
@@ -146,13 +140,8 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         cause = next(filter(None, causes), "").rstrip(".")
         why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
         remedy = f"Mark it again, or ex.unmark({region!r})."
-    return Diagnostic(
-        DiagnosticCode.REGION_EMPTY,
-        f"Region {region!r} has no op in any graph: {why}.",
-        region=region,
-        where=lines(requested),
-        upstream="the same, without a warning.",
-        remedy=remedy,
+    return DiagnosticCode.REGION_EMPTY.found(
+        f"Region {region!r} has no op in any graph: {why}.", region=region, where=requested, remedy=remedy
     )
 
 
@@ -175,15 +164,13 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
     for (loser, winner), origins in evidence.assignment.overruled.items():
         nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
         if loser in remaining and nodes:
-            yield Diagnostic(
-                DiagnosticCode.REGION_SHRUNK,
+            yield DiagnosticCode.REGION_SHRUNK.found(
                 f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
                 f"{listing(node.name for node in nodes)}.",
-                Severity.INFO,
                 region=loser,
-                where=lines(nodes),
-                upstream="an inner annotation replaces the outer one in the same way.",
+                where=nodes,
                 remedy="If two regions claim an op, the later one has it: reorder the plan, or mark less.",
+                upstream="an inner annotation replaces the outer one in the same way.",
             )
 
 
@@ -204,16 +191,14 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
         if grown
         else f"Region {region!r} lost {count(len(folds), 'op')} to equal ones outside"
     )
-    return Diagnostic(
-        DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK,
+    return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).found(
         f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
-        Severity.INFO if grown else Severity.WARNING,
         region=region,
         graph=graph.id if graph else None,
-        nodes=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
-        where=lines(folded_nodes),
-        upstream="the same under this partitioner; its regional path uses the default one, which folds nothing.",
+        at=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
+        where=folded_nodes,
         remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
+        severity=Severity.INFO if grown else Severity.WARNING,
     )
 
 
@@ -223,7 +208,7 @@ class CyclePath:
 
     start: str
     end: str
-    path: tuple[str, ...]
+    path: Sequence[str]
 
 
 Cycle = tuple[CyclePath, ...]
@@ -232,12 +217,15 @@ Cycle = tuple[CyclePath, ...]
 def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cycle:
     """Return a shortest cycle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
     claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
-    members = grouped((claim, name) for name, claim in claims.items())
+    members, users = grouped((claim, name) for name, claim in claims.items()), evidence.users(graph, random=True)
     for start in sorted(members, key=lambda claim: regions.index(claim.region)):
-        came_from: dict[Claim, tuple[Claim, tuple[str, ...]]] = {}
+        came_from: dict[Claim, tuple[Claim, Sequence[str]]] = {}
         queue = [start]
         for instance in queue:
-            for target, path in _fed_instances(evidence, graph, instance, members[instance], claims):
+            # Directly, or through ops outside all of them.
+            elsewhere = partial(_is_elsewhere, claims, instance)
+            for path in paths_from(users, members[instance], elsewhere, lambda name: name not in claims):
+                target = claims[path[-1]]
                 if target == start and instance != start:
                     paths = [CyclePath(instance.region, start.region, path)]
                     while instance != start:
@@ -251,28 +239,8 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cy
     return ()
 
 
-def _fed_instances(
-    evidence: Evidence, graph: str, instance: Claim, nodes: Sequence[str], claims: dict[str, Claim]
-) -> Iterator[tuple[Claim, tuple[str, ...]]]:
-    """Yield the other instances that ``instance`` feeds, directly or through ops outside all of them, with the path."""
-    users = evidence.users(graph, random=True)
-    came_from: dict[str, str] = {}
-    queue = list(nodes)
-    visited = set(nodes)
-    for name in queue:
-        for user in users.get(name, ()):
-            if user in visited:
-                continue
-            visited.add(user)
-            came_from[user] = name
-            claim = claims.get(user)
-            if claim is None:
-                queue.append(user)
-            elif claim != instance:
-                path = [user]
-                while path[-1] in came_from:
-                    path.append(came_from[path[-1]])
-                yield claim, tuple(reversed(path))
+def _is_elsewhere(claims: Mapping[str, Claim], instance: Claim, name: str) -> bool:
+    return name in claims and claims[name] != instance
 
 
 def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -298,19 +266,17 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             else "they carry one name and feed each other directly"
         )
         where = tuple(dict.fromkeys(line for units in served.values() for line in units.values() if line))
-        yield Diagnostic(
-            DiagnosticCode.REGION_MERGED,
+        yield DiagnosticCode.REGION_MERGED.found(
             f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest} serves "
             f"{len(served[busiest])}): {why}.",
-            Severity.INFO,
             region=region.name,
             graph=part.graph,
-            nodes=part.nodes,
+            at=part.nodes,
             where=where,
-            upstream="the same." if upstream_cut else "the same; it also joins blocks that merely lie side by side.",
             remedy="Use cut='instances'."
             if upstream_cut
             else "Give blocks that should be compiled apart names of their own.",
+            upstream="the same." if upstream_cut else "the same; it also joins blocks that merely lie side by side.",
         )
 
 
@@ -356,21 +322,19 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             else f"a path from one part to the next runs through {via}, "
             + ("which stays eager" if stays else "outside the region")
         )
-        yield Diagnostic(
-            DiagnosticCode.REGION_SPLIT,
+        yield DiagnosticCode.REGION_SPLIT.found(
             f"{count(len(cases), 'instance')} of region {region!r} {'was' if len(cases) == 1 else 'were'} cut into "
             f"{len(partitions)} partitions in the {kind} ({partitions[0].id}, …): {reason}.",
-            Severity.INFO if carved else Severity.WARNING,
             region=region,
             graph=partitions[0].graph,
-            nodes=tuple(node.name for node in between),
-            where=lines(between),
-            upstream="one piece, which draws in another order: other numbers with the same seed."
-            if drawn
-            else "the same.",
+            at=between,
             remedy="Nothing, if these ops are to stay eager."
             if carved or stays or not between
             else _how_to_include(region, partitions[0].graph, between),
+            severity=Severity.INFO if carved else Severity.WARNING,
+            upstream="one piece, which draws in another order: other numbers with the same seed."
+            if drawn
+            else "the same.",
         )
 
 
@@ -386,16 +350,16 @@ def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
     for graph, left in evidence.left_to_eager.items():
         claims = evidence.claims[graph]
         for region, nodes in grouped((claims[node.name].region, node) for node in left).items():
-            yield Diagnostic(
-                DiagnosticCode.REGION_SHRUNK,
+            yield DiagnosticCode.REGION_SHRUNK.found(
                 f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
                 "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and addresses no "
                 "storage by as_strided behind its start.",
                 region=region,
                 graph=graph,
-                nodes=tuple(node.name for node in nodes),
-                where=lines(nodes),
+                at=nodes,
                 remedy="Nothing, if they are to stay eager; a number that .item() gives can stay a tensor instead.",
+                severity=Severity.WARNING,
+                upstream="",
             )
 
 
@@ -427,22 +391,19 @@ def _separate_piece(
     graph = next(graph for graph in evidence.graphs if any(node.origin in piece for node in graph.ops))
     for start, goal in ((piece, remaining), (remaining, piece)):
         first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
-        path = path_between(evidence.users(graph.id), first, frozenset(last), frozenset())
-        if path is not None and not between:
-            between = [evidence.nodes[graph.id][name] for name in path[1:-1]]
+        names = nodes_between(evidence.users(graph.id), first, last)
+        between = between or [evidence.nodes[graph.id][name] for name in names]
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
-    return Diagnostic(
-        DiagnosticCode.REGION_SPLIT,
+    return DiagnosticCode.REGION_SPLIT.found(
         f"What {region.selectors[number]} picks stays a separate piece in the merged region {region.name!r}: it "
         f"neither feeds the rest directly nor is fed by it; {why}.",
         region=region.name,
         graph=graph.id,
-        nodes=tuple(node.name for node in between),
-        where=lines(between),
+        at=between,
+        remedy=_how_to_include(region.name, graph.id, between) if between else "Keep them separate.",
         upstream="blocks with the same name that do not feed each other directly are merged only if they lie side by "
         "side.",
-        remedy=_how_to_include(region.name, graph.id, between) if between else "Keep them separate.",
     )
 
 
@@ -454,9 +415,8 @@ def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[li
         users = evidence.users(graph, random=drawn)
         for index, part in enumerate(partitions[1:], start=1):
             earlier = [name for previous in partitions[:index] for name in previous.nodes]
-            path = path_between(users, earlier, frozenset(part.nodes), own_nodes)
-            if path is not None:
-                return [evidence.nodes[graph][name] for name in path[1:-1]], drawn
+            if names := nodes_between(users, earlier, part.nodes, own_nodes):
+                return [evidence.nodes[graph][name] for name in names], drawn
     return [], False
 
 
@@ -488,20 +448,16 @@ def _region_cycle(
     )
     several = len(order) > 1
     who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
-    return Diagnostic(
-        DiagnosticCode.REGION_CYCLE,
+    return DiagnosticCode.REGION_CYCLE.found(
         f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call each: "
         f"{consequence}.",
         region=order[0],
         graph=graphs[0],
-        nodes=tuple(dict.fromkeys(name for path in cycle for name in path.path)),
-        where=lines(nodes[name] for path in cycle for name in path.path),
-        upstream=(
-            "it fails with 'Invalid partition, found dependency cycles', without any names."
-            if several
-            else "it keeps the instances of one region free of cycles as well."
-        ),
+        at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path.path)],
         remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
+        upstream="it fails with 'Invalid partition, found dependency cycles', without any names."
+        if several
+        else "it keeps the instances of one region free of cycles as well.",
     )
 
 
@@ -521,17 +477,15 @@ def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
     for region, cases in shared_by_region.items():
         part, calls = cases[0]
         callers = dict.fromkeys(call.module_path or call.name for call in calls)
-        yield Diagnostic(
-            DiagnosticCode.REGION_MERGED,
+        yield DiagnosticCode.REGION_MERGED.found(
             f"{count(len(cases), 'partition')} of region {region!r} in a body that {len(calls)} calls share "
             f"({listing(callers)}): torch traces a nested_compile_region once for all calls that are alike.",
-            Severity.INFO,
             region=region,
             graph=part.graph,
-            nodes=part.nodes,
-            where=lines(calls),
-            upstream="the same: one body, with its pieces, for all calls.",
+            at=part.nodes,
+            where=calls,
             remedy="Nothing, if all are to run compiled; a mark on the call itself holds for that call only.",
+            upstream="the same: one body, with its pieces, for all calls.",
         )
 
 
@@ -540,15 +494,12 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
     failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
     for (region, error), parts in failures.items():
         nodes = evidence.nodes[parts[0].graph]
-        yield Diagnostic(
-            DiagnosticCode.REGION_FAILED,
+        yield DiagnosticCode.REGION_FAILED.found(
             f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
-            Severity.ERROR,
             region=region,
             graph=parts[0].graph,
-            nodes=parts[0].nodes,
+            at=parts[0].nodes,
             where=lines(nodes[name] for name in parts[0].nodes)[:1],
-            upstream="the whole call would fail.",
             remedy=f"Try another config, or ex.disable({region!r}).",
         )
 
@@ -560,17 +511,14 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
     first = evidence.failed_ops[0]
     failed_names = [op.node for op in evidence.failed_ops if op.graph == first.graph]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
-    yield Diagnostic(
-        DiagnosticCode.AOT_EAGER_FAILED,
+    yield DiagnosticCode.AOT_EAGER_FAILED.found(
         f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
         f"{count(len(nodes), 'such op')}) raises '{first.error}' In the trace, its input has other strides than the "
         "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
         "left out.",
         graph=first.graph,
-        nodes=tuple(failed_names),
-        where=lines(nodes),
-        upstream="aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile "
-        "runs.",
+        at=tuple(failed_names),
+        where=nodes,
         remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
         "the one before it in a region.",
     )

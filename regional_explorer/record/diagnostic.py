@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
-from regional_explorer.record.graph import SourceLine
+from regional_explorer.record.graph import Node, SourceLine
 
 
 class Severity(StrEnum):
@@ -17,54 +19,160 @@ class Severity(StrEnum):
 
 
 class DiagnosticCode(StrEnum):
-    """What a diagnostic is about; ``docs/diagnostics.md`` has a section for each."""
+    """What a diagnostic is about, with its usual severity and what upstream torch does in that case.
 
-    REGION_MERGED = "region-merged"
-    REGION_SPLIT = "region-split"
-    REGION_CYCLE = "region-cycle"
-    REGION_LOST = "region-lost"
-    REGION_EMPTY = "region-empty"
-    REGION_SHRUNK = "region-shrunk"
-    REGION_GROWN = "region-grown"
-    BACKWARD_UNMARKED = "backward-unmarked"
-    BACKWARD_ONLY = "backward-only"
-    RECOMPUTE_PARTIAL = "recompute-partial"
-    CONFIG_NEIGHBOUR = "config-neighbour"
-    CONFIG_CONFLICT = "config-conflict"
-    CONFIG_NESTED = "config-nested"
-    CONFIG_INERT = "config-inert"
-    CONFIG_GLOBAL = "config-global"
-    CONFIG_UNKNOWN = "config-unknown"
-    CONFIG_DIRECTION = "config-direction"
-    SUBGRAPH_EAGER = "subgraph-eager"
-    SUBGRAPH_OPTIONS = "subgraph-options"
-    ANNOTATION_FALSE = "annotation-false"
-    GRAPH_BREAK = "graph-break"
-    STATE_KEPT = "state-kept"
-    SOURCE_CHANGED = "source-changed"
-    RECOMPILED = "recompiled"
-    PLAN_DIFFERS = "plan-differs"
-    AOT_EAGER_FAILED = "aot-eager-failed"
-    REGION_FAILED = "region-failed"
-    NO_COMPILER = "no-compiler"
-    ARTIFACT_DIFFERS = "artifact-differs"
-    ARTIFACT_DAMAGED = "artifact-damaged"
-    ARTIFACT_UNSAVED = "artifact-unsaved"
-    FULL_FAILED = "full-failed"
-    UPSTREAM_FAILED = "upstream-failed"
-    UPSTREAM_MERGED = "upstream-merged"
-    UPSTREAM_CONFIG = "upstream-config"
-    UPSTREAM_IGNORED = "upstream-ignored"
-    VARIANT_FAILED = "variant-failed"
-    TRACE_DIFFERS = "trace-differs"
-    CALL_NONDETERMINISTIC = "call-nondeterministic"
-    REGION_NUMERICS = "region-numerics"
-    REGION_SLOWER = "region-slower"
-    REGION_WORTH = "region-worth"
-    OP_RECOMPUTED = "op-recomputed"
-    FUSION_REFUSED = "fusion-refused"
-    KERNEL_BOUND = "kernel-bound"
-    LAUNCH_BOUND = "launch-bound"
+    ``docs/diagnostics.md`` has a section for each.
+    """
+
+    severity: Severity
+    upstream: str
+
+    def __new__(cls, code: str, severity: Severity, upstream: str = "") -> Self:
+        """Return the code with its ``severity`` and ``upstream``."""
+        member = str.__new__(cls, code)
+        member._value_, member.severity, member.upstream = code, severity, upstream
+        return member
+
+    REGION_MERGED = "region-merged", Severity.INFO, "the same."
+    REGION_SPLIT = "region-split", Severity.WARNING, "the same."
+    REGION_CYCLE = "region-cycle", Severity.WARNING
+    REGION_LOST = "region-lost", Severity.ERROR, "the same, without a warning."
+    REGION_EMPTY = "region-empty", Severity.WARNING, "the same, without a warning."
+    REGION_SHRUNK = (
+        "region-shrunk",
+        Severity.INFO,
+        "the same under this partitioner; its regional path uses the default one, which folds nothing.",
+    )
+    REGION_GROWN = (
+        "region-grown",
+        Severity.INFO,
+        "the same under this partitioner; its regional path uses the default one, which folds nothing.",
+    )
+    BACKWARD_UNMARKED = "backward-unmarked", Severity.INFO, "all such ops run eagerly, without a warning."
+    BACKWARD_ONLY = "backward-only", Severity.WARNING, "it compiles the backward of such a region, and not its forward."
+    RECOMPUTE_PARTIAL = (
+        "recompute-partial",
+        Severity.INFO,
+        "the same: the repeated ops are a smaller region, which is compiled separately.",
+    )
+    CONFIG_NEIGHBOUR = "config-neighbour", Severity.INFO
+    CONFIG_CONFLICT = (
+        "config-conflict",
+        Severity.WARNING,
+        "each piece is compiled under the config that comes first in it, without a warning.",
+    )
+    CONFIG_NESTED = "config-nested", Severity.WARNING, "the same: an inner annotation replaces the outer one entirely."
+    CONFIG_INERT = "config-inert", Severity.INFO, "the same, without a warning."
+    CONFIG_GLOBAL = (
+        "config-global",
+        Severity.WARNING,
+        "it is patched in for the one compile, with whatever effect that has.",
+    )
+    CONFIG_UNKNOWN = (
+        "config-unknown",
+        Severity.WARNING,
+        "a key that torch does not have is an error; a value of the wrong type is taken as it is.",
+    )
+    CONFIG_DIRECTION = (
+        "config-direction",
+        Severity.INFO,
+        "the backward of a marked block is compiled under the config of its forward.",
+    )
+    SUBGRAPH_EAGER = (
+        "subgraph-eager",
+        Severity.INFO,
+        "regional_inductor_invoke_subgraph also runs bodies without options eagerly.",
+    )
+    SUBGRAPH_OPTIONS = (
+        "subgraph-options",
+        Severity.WARNING,
+        "each direction is compiled by the compiler in the options, and runs eagerly if there is none.",
+    )
+    ANNOTATION_FALSE = "annotation-false", Severity.WARNING, "the same: only the presence of the key counts."
+    GRAPH_BREAK = "graph-break", Severity.INFO, "the same, without a warning; this line runs as plain Python."
+    STATE_KEPT = "state-kept", Severity.INFO, "any first call leaves the same values."
+    SOURCE_CHANGED = "source-changed", Severity.WARNING, "the new text is shown beside the old numbers."
+    RECOMPILED = "recompiled", Severity.INFO, "it would compile all its regions again at that moment."
+    PLAN_DIFFERS = "plan-differs", Severity.WARNING, "no warning."
+    AOT_EAGER_FAILED = (
+        "aot-eager-failed",
+        Severity.WARNING,
+        "aot_eager fails with this error, and so do regions that leave this op outside; plain torch.compile runs.",
+    )
+    REGION_FAILED = "region-failed", Severity.ERROR, "the whole call would fail."
+    NO_COMPILER = "no-compiler", Severity.ERROR
+    ARTIFACT_DIFFERS = "artifact-differs", Severity.WARNING
+    ARTIFACT_DAMAGED = "artifact-damaged", Severity.WARNING
+    ARTIFACT_UNSAVED = "artifact-unsaved", Severity.WARNING
+    FULL_FAILED = "full-failed", Severity.ERROR
+    UPSTREAM_FAILED = "upstream-failed", Severity.ERROR, "this is what the marks alone give."
+    UPSTREAM_MERGED = (
+        "upstream-merged",
+        Severity.WARNING,
+        "joins all ops of one id that no path between them keeps apart.",
+    )
+    UPSTREAM_CONFIG = (
+        "upstream-config",
+        Severity.WARNING,
+        (
+            "regional_inductor takes the first config it meets in a piece, that of a region feeding it included; lite "
+            "mode takes none."
+        ),
+    )
+    UPSTREAM_IGNORED = "upstream-ignored", Severity.WARNING, "the same, without a warning."
+    VARIANT_FAILED = "variant-failed", Severity.ERROR
+    TRACE_DIFFERS = (
+        "trace-differs",
+        Severity.ERROR,
+        "the same, without a warning: whatever compiles this trace gives these values.",
+    )
+    CALL_NONDETERMINISTIC = "call-nondeterministic", Severity.WARNING, "the same, without a warning."
+    REGION_NUMERICS = "region-numerics", Severity.WARNING, "runs it anyway."
+    REGION_SLOWER = "region-slower", Severity.INFO, "compiles it anyway."
+    REGION_WORTH = "region-worth", Severity.INFO
+    OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
+    FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."
+    KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."
+    LAUNCH_BOUND = "launch-bound", Severity.INFO, "the same, without a warning."
+
+    def found(
+        self,
+        message: str,
+        *,
+        region: str | None = None,
+        graph: str | None = None,
+        at: Iterable[Node | str] = (),
+        where: Iterable[Node | SourceLine | None] | None = None,
+        remedy: str = "",
+        severity: Severity | None = None,
+        upstream: str | None = None,
+    ) -> Diagnostic:
+        """Return a finding with this code.
+
+        Args:
+            message: What was found, as sentences.
+            region: The region that it is about.
+            graph: The graph of its nodes.
+            at: The nodes that it is about, or their names.
+            where: Lines, or nodes that have lines, if not those of ``at``; None among them is left out.
+            remedy: What to do, as sentences.
+            severity: Another severity than usual.
+            upstream: What upstream torch does, if not the usual; the empty text leaves it out.
+        """
+        at = list(at)
+        places = (place for place in at if isinstance(place, Node)) if where is None else where
+        lines = (place.source if isinstance(place, Node) else place for place in places)
+        return Diagnostic(
+            self,
+            message,
+            severity or self.severity,
+            region,
+            graph,
+            tuple(node.name if isinstance(node, Node) else node for node in at),
+            tuple(dict.fromkeys(line for line in lines if line is not None)),
+            self.upstream if upstream is None else upstream,
+            remedy,
+        )
 
 
 @dataclass(frozen=True, slots=True)
