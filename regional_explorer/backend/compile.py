@@ -21,7 +21,7 @@ from regional_explorer.backend.planned_backend import (
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import frame_inputs
 from regional_explorer.errors import InvalidArgumentError, check_callable, check_flag, count, shown_value
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region
 from regional_explorer.torch_api.dynamo import compile_isolated
@@ -160,12 +160,11 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
         why = f", since a guard failed: {frame.reason.strip().rstrip('. ')}" if frame.reason else ""
         cost = _cost_of([program.compiles[live.id] for live in frame.live if live.id in program.compiles])
         sizes_differ = "size mismatch" in frame.reason
-        yield Diagnostic(
-            DiagnosticCode.RECOMPILED,
+        yield DiagnosticCode.RECOMPILED.found(
             f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){why}. {cost}",
-            Severity.INFO,
             graph=frame.dynamo[0].id,
             remedy="With dynamic=True one trace may serve all sizes." if sizes_differ else "",
+            upstream="",
         )
 
 

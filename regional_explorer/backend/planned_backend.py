@@ -230,16 +230,14 @@ class PlannedProgram(CutProgram):
         failed = [record for record in partitions(self) if record.error is not None and record.graph in graphs]
         if any(record.error == NO_COMPILER for record in failed):
             message = f"What is not compiled yet runs eagerly: {NO_COMPILER}"
-            self.report(Diagnostic(DiagnosticCode.NO_COMPILER, message, Severity.ERROR))
+            self.report(DiagnosticCode.NO_COMPILER.found(message))
         for diagnostic in compile_failures(self, [record for record in failed if record.error != NO_COMPILER]):
             self.report(diagnostic)
 
     def _report_eager(self, switch: Switch, why: str) -> None:
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
-        self.report(
-            Diagnostic(DiagnosticCode.REGION_FAILED, message, Severity.ERROR, region=region, graph=graph, nodes=nodes)
-        )
+        self.report(DiagnosticCode.REGION_FAILED.found(message, region=region, graph=graph, at=nodes, upstream=""))
 
 
 def _may_run_again(gm: fx.GraphModule) -> bool:
@@ -326,11 +324,11 @@ class BackendOptions:
         return LoadedPlan(self.plan, self.partitioner or "default")
 
 
-NOTHING_MARKED = Diagnostic(
-    DiagnosticCode.REGION_EMPTY,
+NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
     "There is no region: no plan was given, or an empty one, and nothing in the first call is marked. "
     "All of it runs eagerly.",
     remedy="Give a plan, or mark ops in the source with rx.region.",
+    upstream="",
 )
 
 

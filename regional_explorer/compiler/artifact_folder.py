@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regional_explorer.errors import ArtifactError, count, shown_value
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import replacing
 from regional_explorer.record.json_file import from_json
 from regional_explorer.torch_api.config import Settings
@@ -409,8 +409,6 @@ class ArtifactFolder:
         )
 
     def _add_finding(self, code: DiagnosticCode, message: str, region: str | None, remedy: str) -> None:
-        finding = Diagnostic(
-            code, message, Severity.WARNING, region=region, upstream="it has no artifacts.", remedy=remedy
-        )
+        finding = code.found(message, region=region, remedy=remedy)
         if finding not in self.findings:
             self.findings.append(finding)

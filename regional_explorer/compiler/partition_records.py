@@ -16,7 +16,7 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.diagnostics.regions import check_empty, check_failures
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State
@@ -167,13 +167,10 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
                     reason = "the generated code is the same with it and without"
                 if reason is not None:
                     findings.append(
-                        Diagnostic(
-                            DiagnosticCode.CONFIG_INERT,
+                        DiagnosticCode.CONFIG_INERT.found(
                             f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
-                            Severity.INFO,
                             region=region.name,
                             graph=region_records[0].graph,
-                            upstream="the same, without a warning.",
                             remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
                         )
                     )

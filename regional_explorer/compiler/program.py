@@ -21,7 +21,7 @@ from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.errors import count
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
@@ -314,14 +314,11 @@ def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | 
     else:
         text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
     reason = frames[-1].reason
-    return Diagnostic(
-        DiagnosticCode.RECOMPILED,
+    return DiagnosticCode.RECOMPILED.found(
         f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
-        Severity.INFO,
         region=region,
         graph=frames[0].dynamo[0].id,
         where=tuple(dict.fromkeys(node.source for _, node in traces if node is not None and node.source is not None)),
-        upstream="it would compile all its regions again at that moment.",
         remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may avoid another trace.",
     )
 

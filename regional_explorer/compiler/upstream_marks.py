@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
@@ -185,12 +185,9 @@ class Marks:
     def _merged_instances(self, region: Region, claims: Mapping[int, Claim]) -> Iterator[Diagnostic]:
         most = max((len(_instances_in_piece(piece, region, claims)) for piece in self.pieces), default=0)
         if most > 1:
-            yield Diagnostic(
-                DiagnosticCode.UPSTREAM_MERGED,
+            yield DiagnosticCode.UPSTREAM_MERGED.found(
                 f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
-                Severity.WARNING,
                 region=region.name,
-                upstream="joins all ops of one id that no path between them keeps apart.",
                 remedy="Give each instance an id of its own in the source, as ex.to_source() does in loops: "
                 f'"inductor_region": ({region.name!r}, index).',
             )
@@ -209,13 +206,9 @@ class Marks:
         if applied:
             got = ", ".join(f"{key}={value!r}" for key, value in applied.items())
             planned = ", ".join(f"{key}={requested[key]!r}" for key in applied)
-            yield Diagnostic(
-                DiagnosticCode.UPSTREAM_CONFIG,
+            yield DiagnosticCode.UPSTREAM_CONFIG.found(
                 f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
-                Severity.WARNING,
                 region=region.name,
-                upstream="regional_inductor takes the first config it meets in a piece, that of a region feeding it "
-                "included; lite mode takes none.",
                 remedy="rx.compile runs each region under its own config. With annotations alone, leave an op unmarked "
                 "between the two regions, or give them one config.",
             )
@@ -226,13 +219,10 @@ class Marks:
             device = next(
                 (value.device for graph in self.graphs for node in graph for value in node.values), "this device"
             )
-            yield Diagnostic(
-                DiagnosticCode.UPSTREAM_IGNORED,
+            yield DiagnosticCode.UPSTREAM_IGNORED.found(
                 f"torch.compile(mode='lite') leaves {len(ignored)} of {len(region_origins)} ops of region "
                 f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
-                Severity.WARNING,
                 region=region.name,
-                upstream="the same, without a warning.",
                 remedy="Use the backend of the variant 'upstream', or rx.compile.",
             )
 

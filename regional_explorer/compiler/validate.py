@@ -113,10 +113,8 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
 
 def _unknown_config(region: str, direction: Direction | None, key: str, error: RegionalExplorerError) -> Diagnostic:
     argument = "" if direction is None else f', direction="{direction}"'
-    return Diagnostic(
-        DiagnosticCode.CONFIG_UNKNOWN,
+    return DiagnosticCode.CONFIG_UNKNOWN.found(
         f"{key!r} in the saved plan was not applied to region {region!r}: {error}",
         region=region,
-        upstream="a key that torch does not have is an error; a value of the wrong type is taken as it is.",
         remedy=f"Set what this torch has instead, ex.configure({region!r}, {{…}}{argument}), and save the plan.",
     )

@@ -258,7 +258,9 @@ def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagno
                 f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
-            pairs.append((region, Diagnostic(DiagnosticCode.PLAN_DIFFERS, message, region=region.name, remedy=remedy)))
+            pairs.append(
+                (region, DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream=""))
+            )
     return pairs
 
 

@@ -21,7 +21,7 @@ from regional_explorer.measure.partitions import benchmark_partitions, reconcile
 from regional_explorer.measure.rounds import BenchmarkOptions
 from regional_explorer.measure.summary import MeasureContext
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import (
@@ -125,7 +125,7 @@ class Measurements:
                 self._compiling.start_toolchain(run.progress)
             self._compiling.compile_stale(run)
         except NoCompilerError as error:
-            results.diagnostics.append(Diagnostic(DiagnosticCode.NO_COMPILER, str(error), Severity.ERROR))
+            results.diagnostics.append(DiagnosticCode.NO_COMPILER.found(str(error)))
             runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
             return [name for name in names if name in runnable]
         return names

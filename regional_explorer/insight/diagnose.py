@@ -20,7 +20,7 @@ from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounds import BenchmarkOptions
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, RefusedFusion, code_hash
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction, Region
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.record.session import Environment
@@ -58,30 +58,24 @@ def from_times(
     kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
     bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
     if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
-        yield Diagnostic(
-            DiagnosticCode.LAUNCH_BOUND,
+        yield DiagnosticCode.LAUNCH_BOUND.found(
             f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
             f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
-            Severity.INFO,
-            upstream="the same, without a warning.",
-            remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
-            "large one.",
             region=region,
             graph=timed_parts[0][0].partition.graph,
             where=timed_parts[0][0].source[:1],
+            remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
+            "large one.",
         )
     elif len(bounds) == len(kernels) and sum(bounds) >= AT_BOUND * whole_s:
-        yield Diagnostic(
-            DiagnosticCode.KERNEL_BOUND,
+        yield DiagnosticCode.KERNEL_BOUND.found(
             f"The kernels of region {region!r} need at least {duration(sum(bounds))} of its {duration(whole_s)} "
             f"({sum(bounds) / whole_s:.0%}) for the bytes they move and the products they compute: "
             "no config will help.",
-            Severity.INFO,
-            upstream="the same, without a warning.",
-            remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
             region=region,
             graph=timed_parts[0][0].partition.graph,
             where=timed_parts[0][0].source[:1],
+            remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
         )
 
 
@@ -147,15 +141,12 @@ def op_recomputed(region: str, cured: Recomputed, timing: Timing) -> Diagnostic:
     names = ", ".join(linked.kernel.name for linked in cured.kernels)
     nodes = tuple(dict.fromkeys(node.name for linked in cured.kernels for node in linked.nodes))
     lines = tuple(dict.fromkeys(line for linked in cured.kernels for line in linked.lines))
-    return Diagnostic(
-        DiagnosticCode.OP_RECOMPUTED,
+    return DiagnosticCode.OP_RECOMPUTED.found(
         f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
-        Severity.INFO,
         region=region,
         graph=cured.part.partition.graph,
-        nodes=nodes,
+        at=nodes,
         where=lines,
-        upstream="the same, without a warning.",
         remedy=remedy_text(region, KEEP_RESULTS, cured.part, timing),
     )
 
@@ -213,16 +204,13 @@ def fusion_refused(config: Mapping[str, Any], region: str, cured: Fused, timing:
     names = " and ".join(linked.kernel.name for linked in pair)
     which = f"{names} apart" if len(pair) > 1 else f"two loops of {names} one after the other"
     more_pairs = f", and {count(cured.pairs - 1, 'more pair')} for such a reason" if cured.pairs > 1 else ""
-    return Diagnostic(
-        DiagnosticCode.FUSION_REFUSED,
+    return DiagnosticCode.FUSION_REFUSED.found(
         f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
         f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
-        Severity.INFO,
         region=region,
         graph=cured.part.partition.graph,
-        nodes=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
+        at=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
         where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
-        upstream="the same, without a warning.",
         remedy=remedy_text(region, config, cured.part, timing),
     )
 

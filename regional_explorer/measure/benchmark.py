@@ -24,7 +24,7 @@ from regional_explorer.measure.reference import find_reference, rows_drawing_as_
 from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.timing import (
     BY_TORCH,
     CompileCost,
@@ -188,11 +188,9 @@ def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) 
 
 def _raised(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant that raised before it was measured."""
-    return Diagnostic(
-        DiagnosticCode.VARIANT_FAILED,
+    return DiagnosticCode.VARIANT_FAILED.found(
         f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
         f"{(str(error).splitlines() or [''])[0]}",
-        Severity.ERROR,
         remedy="The other variants were measured; call this one by hand to see the full traceback.",
     )
 

@@ -21,7 +21,7 @@ from regional_explorer.measure.reference import COMPILED, Check, check_partition
 from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
 from regional_explorer.record.statistics import Floats, bootstrap_interval
@@ -140,12 +140,8 @@ def _measure_kind(
 
 def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:
     why = str(error) if isinstance(error, MeasureError) else f"{type(error).__name__}: {error}".splitlines()[0]
-    return Diagnostic(
-        DiagnosticCode.VARIANT_FAILED,
-        f"Partition {switch.partition.name} alone: {why}",
-        Severity.ERROR,
-        region=switch.piece.claim.region,
-        graph=switch.piece.graph_id,
+    return DiagnosticCode.VARIANT_FAILED.found(
+        f"Partition {switch.partition.name} alone: {why}", region=switch.piece.claim.region, graph=switch.piece.graph_id
     )
 
 
@@ -235,7 +231,7 @@ def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: Me
             )
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"
-        results.diagnostics.append(Diagnostic(DiagnosticCode.VARIANT_FAILED, message, Severity.ERROR))
+        results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.found(message))
     else:
         results.cut.stopped.raise_interrupt()
 

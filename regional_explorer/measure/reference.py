@@ -249,11 +249,9 @@ def _unless_refused(run: Callable[[], Values]) -> Values | None:
 
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
-    return Diagnostic(
-        DiagnosticCode.CALL_NONDETERMINISTIC,
+    return DiagnosticCode.CALL_NONDETERMINISTIC.found(
         f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
-        upstream="the same, without a warning.",
         remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
         "leave clocks out of it.",
     )

@@ -21,7 +21,7 @@ from regional_explorer.measure.rounds import (
     Stop,
     run_rounds,
 )
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
@@ -197,10 +197,8 @@ def _smallest_difference(result: RoundsResult) -> float | None:
 def _failure_diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
     """Return one diagnostic per variant that raised while it was measured."""
     return tuple(
-        Diagnostic(
-            code=DiagnosticCode.VARIANT_FAILED,
-            message=f"Variant {text}",
-            severity=Severity.ERROR,
+        DiagnosticCode.VARIANT_FAILED.found(
+            f"Variant {text}",
             remedy="The other variants were measured; call this one by hand to see the full traceback.",
         )
         for text in result.dropped.values()

@@ -18,7 +18,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
 from regional_explorer.measure.numerics import Reference, compare, in_words, run_once
 from regional_explorer.measure.rounding import Arithmetic, far
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
@@ -54,15 +54,12 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         )
     records = {graph.id: graph.by_name() for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
-    return Diagnostic(
-        DiagnosticCode.TRACE_DIFFERS,
+    return DiagnosticCode.TRACE_DIFFERS.found(
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{location}{blame}",
-        Severity.ERROR,
         graph=graph,
-        nodes=() if node is None else (node,),
+        at=() if node is None else (node,),
         where=() if record is None or record.source is None else (record.source,),
-        upstream="the same, without a warning: whatever compiles this trace gives these values.",
         remedy=remedy,
     )
 

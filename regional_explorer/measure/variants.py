@@ -16,7 +16,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.measure.clock import TimedCall, do_nothing
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.timing import BY_TORCH, CompileCost, VariantName
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
@@ -167,17 +167,11 @@ def failed(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` that raised in its compile."""
     raised = f"failed on this call: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     if name is VariantName.FULL:
-        return Diagnostic(
-            DiagnosticCode.FULL_FAILED,
+        return DiagnosticCode.FULL_FAILED.found(
             f"Plain torch.compile {raised}",
-            Severity.ERROR,
             remedy="Call torch.compile(fn) with the same arguments to see the full error. "
             "The other variants are measured.",
         )
-    return Diagnostic(
-        DiagnosticCode.UPSTREAM_FAILED,
-        f"The variant {name} {raised}",
-        Severity.ERROR,
-        upstream="this is what the marks alone give.",
-        remedy="Run the plan with rx.compile. The other variants are not affected.",
+    return DiagnosticCode.UPSTREAM_FAILED.found(
+        f"The variant {name} {raised}", remedy="Run the plan with rx.compile. The other variants are not affected."
     )

@@ -101,9 +101,9 @@ class DiagnosticCode(StrEnum):
     )
     REGION_FAILED = "region-failed", Severity.ERROR, "the whole call would fail."
     NO_COMPILER = "no-compiler", Severity.ERROR
-    ARTIFACT_DIFFERS = "artifact-differs", Severity.WARNING
-    ARTIFACT_DAMAGED = "artifact-damaged", Severity.WARNING
-    ARTIFACT_UNSAVED = "artifact-unsaved", Severity.WARNING
+    ARTIFACT_DIFFERS = "artifact-differs", Severity.WARNING, "it has no artifacts."
+    ARTIFACT_DAMAGED = "artifact-damaged", Severity.WARNING, "it has no artifacts."
+    ARTIFACT_UNSAVED = "artifact-unsaved", Severity.WARNING, "it has no artifacts."
     FULL_FAILED = "full-failed", Severity.ERROR
     UPSTREAM_FAILED = "upstream-failed", Severity.ERROR, "this is what the marks alone give."
     UPSTREAM_MERGED = (

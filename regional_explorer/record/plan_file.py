@@ -132,12 +132,10 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
     if not changed:
         return []
     return [
-        Diagnostic(
-            DiagnosticCode.PLAN_DIFFERS,
+        DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
-            Severity.INFO,
-            upstream="no warning.",
             remedy="Measure the plan here with ex.benchmark(), and save it again.",
+            severity=Severity.INFO,
         )
     ]
 
@@ -162,12 +160,10 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
         if before.grad and not call.grad:
             found["with gradients, and a call here runs without"] = Severity.INFO
     return [
-        Diagnostic(
-            DiagnosticCode.PLAN_DIFFERS,
+        DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored {text}: its numerics and its figures are not of that.",
-            severity,
-            upstream="no warning.",
             remedy="Explore the call the way it runs here, and save that plan; calls that differ may have a plan each.",
+            severity=severity,
         )
         for text, severity in found.items()
     ]
@@ -178,12 +174,10 @@ def _autocast_text(call: CallModes) -> str:
 
 
 def _partitions_diagnostic(region: str, direction: str, before: int, now: int) -> Diagnostic:
-    return Diagnostic(
-        DiagnosticCode.PLAN_DIFFERS,
+    return DiagnosticCode.PLAN_DIFFERS.found(
         f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was "
         f"saved, and {now} here: the program, torch or the call has changed.",
         region=region,
-        upstream="no warning.",
         remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right.",
     )
 
