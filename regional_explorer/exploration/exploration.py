@@ -697,9 +697,11 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         finally:
             changed.close()
 
-    found = preview_of(live.program, plan).partitions
-    expected = contents(part for part in found if part.graph not in capture.late_graphs)
-    return source_patch(capture.graphs, capture.breaks, plan, expected, retraced)
+    def previewed(changed: Plan) -> Contents:
+        parts = preview_of(live.program, changed).partitions
+        return contents(part for part in parts if part.graph not in capture.late_graphs)
+
+    return source_patch(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
 def explore(

@@ -167,10 +167,18 @@ class Places:
                 found.append(Region(region.name, picked, region.config, region.enabled, carved=carved))
         return found
 
+    def without_instances(self) -> Plan:
+        """Return the plan with regions that pick the same ops by names: what is connected is one instance."""
+        by_names = {region.name: region for region in self.selected(region.name for region in self._plan.regions)}
+        return Plan(tuple(by_names.get(region.name, region) for region in self._plan.regions), self._plan.cut)
+
     # -------------------------------------------------------------------------------------------- one region: its marks
 
-    def choices(self, region: Region) -> Iterator[Choice]:
-        """Yield ways to express a region, the simplest first, and finally why there is none."""
+    def choices(self, region: Region, *, plain: bool) -> Iterator[Choice]:
+        """Yield ways to express a region, the simplest first, and finally why there is none.
+
+        With ``plain``, the simplest is a mark that says nothing about instances.
+        """
         if (reason := self._why_no_annotation(region)) is not None:
             yield reason
             return
@@ -182,14 +190,13 @@ class Places:
         if spans is None:
             yield self._why_unwritable(region)
             return
-        plain = [NewMark(region, *span) for span in spans]
-        if any(mark.reused is not None and mark.reused.value is None for mark in plain):
+        around_all = [NewMark(region, *span) for span in spans]
+        if any(mark.reused is not None and mark.reused.value is None for mark in around_all):
             yield "its mark in the source is computed, not written out: change it there"
             return
         tried: list[list[NewMark]] = []
         reason = "marks in the source would give other partitions: they join what feeds each other directly"
-        for candidate in (lambda: plain, *self._telling_instances_apart(region)):
-            marks = candidate()
+        for marks in (around_all if plain else None, *self._telling_instances_apart(region)):
             if marks is None or (carving := self._carving_marks(region, marks)) is None or marks in tried:
                 continue
             tried.append(marks)
@@ -221,14 +228,14 @@ class Places:
             for origin in self._ops[region.name].own
         )
 
-    def _telling_instances_apart(self, region: Region) -> Iterator[Callable[[], list[NewMark] | None]]:
+    def _telling_instances_apart(self, region: Region) -> Iterator[list[NewMark] | None]:
         """Yield ways to give each instance an id of its own: its number, or the indices of loops around it."""
         origins = sorted(self._ops[region.name].own)
         instances = grouped((self._claims[origin][1], origin) for origin in origins)
         if len(instances) > 1:
-            yield lambda: self._marks_by_number(region, list(instances.values()))
-            yield lambda: self._marks_by_loop_index(region, lambda sites: [site for site in sites if site.loops])
-            yield lambda: self._marks_by_loop_index(region, lambda sites: [site for site in sites[::-1] if site.loops])
+            yield self._marks_by_number(region, list(instances.values()))
+            yield self._marks_by_loop_index(region, lambda sites: [site for site in sites if site.loops])
+            yield self._marks_by_loop_index(region, lambda sites: [site for site in reversed(sites) if site.loops])
 
     def _marks_by_number(self, region: Region, instances: Sequence[Sequence[int]]) -> list[NewMark] | None:
         ops, marks = self._ops[region.name], []

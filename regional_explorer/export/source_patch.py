@@ -52,14 +52,23 @@ It returns None if that was cancelled.
 
 
 def source_patch(
-    graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan, expected: Contents, retraced: Retrace
+    graphs: Sequence[Graph],
+    breaks: Sequence[GraphBreak],
+    plan: Plan,
+    preview: Callable[[Plan], Contents],
+    retraced: Retrace,
 ) -> SourcePatch:
     """Return the change that expresses ``plan`` in the source that ``graphs`` were traced from.
 
-    The changed source is traced: where a region gets other partitions than ``expected``, its next choice is tried.
+    The changed source is traced: where a region gets other partitions than by ``plan``, its next choice is tried. A
+    mark without instances is left out before, where a ``preview`` of its ops alone gives others.
     """
     places = Places(graphs, breaks, plan)
-    candidates = {region.name: places.choices(region) for region in plan.regions}
+    expected, connected = preview(plan), preview(places.without_instances())
+    candidates = {
+        region.name: places.choices(region, plain=connected.get(region.name) == expected.get(region.name))
+        for region in plan.regions
+    }
     choices = {name: next(options) for name, options in candidates.items()}
     while True:
         placement = places.chosen(choices)
