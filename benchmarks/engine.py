@@ -189,7 +189,7 @@ def capture_rows(repeats: int = 9) -> list[Row]:
 def call_rows(budget_s: float = 10.0) -> list[Row]:
     """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
     from regional_explorer.measure.clock import TimedCall
-    from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+    from regional_explorer.measure.rounds import run_rounds
     from regional_explorer.record.timing import Phase
 
     found = []
@@ -199,7 +199,7 @@ def call_rows(budget_s: float = 10.0) -> list[Row]:
         theirs = upstream(model)  # first: it has Dynamo forget what it traced
         functions = {"upstream": theirs, "ours": rx.explore(model, (x,)).compiled}
         timed_calls = [TimedCall(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
-        result = run_rounds(timed_calls, BenchmarkOptions(budget_s=budget_s), baseline="upstream")
+        result = run_rounds(timed_calls, budget_s, baseline="upstream")
         steps = {name: phases[Phase.STEP] for name, phases in result.samples.items()}
         what = f"a step through ex.compiled, {size} regions"
         found.append(Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02))

@@ -13,7 +13,7 @@ import regional_explorer as rx
 from benchmarks.provenance import quickstart_gpt
 from benchmarks.row import Row, timed
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.timing import Phase, VariantName
 from regional_explorer.torch_api import lowering
 
@@ -58,7 +58,7 @@ def step_row(budget_s: float) -> Row:
             _look(ex)
         regional = ex.live.variants.get(VariantName.REGIONAL)
         calls.append(TimedCall(name, regional.forward, regional.backward))
-    result = run_rounds(calls, BenchmarkOptions(budget_s=budget_s), baseline="not looked at")
+    result = run_rounds(calls, budget_s, baseline="not looked at")
     ours, theirs = (result.samples[name][Phase.STEP] for name in explorations)
     for ex in explorations.values():
         ex.close()

@@ -21,7 +21,7 @@ import regional_explorer as rx
 from benchmarks.architectures import ARCHITECTURES
 from benchmarks.row import Row as TimedRow
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.plan import Cut
 from regional_explorer.record.timing import Phase, VariantName
 
@@ -136,7 +136,7 @@ def step_row(name: str, budget_s: float) -> TimedRow:
         ex.compile()
         regional = ex.live.variants.get(VariantName.REGIONAL)
         calls.append(TimedCall(str(cut), regional.forward, regional.backward))
-    result = run_rounds(calls, BenchmarkOptions(budget_s=budget_s), baseline=str(Cut.MARKED))
+    result = run_rounds(calls, budget_s, baseline=str(Cut.MARKED))
     ours, theirs = (result.samples[str(cut)][Phase.STEP] for cut in explorations)
     counts = [len(ex.partitions) for ex in explorations.values()]
     for ex in explorations.values():

@@ -26,7 +26,7 @@ import regional_explorer as rx
 from benchmarks.model import Chain, inputs
 from benchmarks.row import Row
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.timing import Phase
 
 REGIONS = 6
@@ -137,7 +137,7 @@ def _rounds(
             torch.autograd.grad(function(x), leaves)
     gradients = partial(_gradients, leaves)
     calls = [TimedCall(name, partial(function, x), gradients) for name, function in functions.items()]
-    result = run_rounds(calls, BenchmarkOptions(budget_s=budget_s), baseline="upstream")
+    result = run_rounds(calls, budget_s, baseline="upstream")
     return {name: phases[Phase.STEP] for name, phases in result.samples.items()}
 
 

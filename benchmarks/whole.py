@@ -19,7 +19,7 @@ import regional_explorer as rx
 from benchmarks.architectures import GPT, WORDS
 from benchmarks.row import Row
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.timing import Phase
 
 BLOCKS = 4
@@ -58,7 +58,7 @@ def _row(partitioner: str, full_partitioner: CustomPartitionerFn | None, budget_
     pieces = len(ex.partitions)
     functions = {"full": full, "ours": ex.compiled}
     timed_calls = [TimedCall(name, partial(fn, ids), partial(_gradients, leaves)) for name, fn in functions.items()]
-    result = run_rounds(timed_calls, BenchmarkOptions(budget_s=budget_s), baseline="full")
+    result = run_rounds(timed_calls, budget_s, baseline="full")
     steps = {name: phases[Phase.STEP] for name, phases in result.samples.items()}
     what = f"a step of a GPT of {BLOCKS} blocks, every op marked: {pieces} partitions"
     return Row(what, f"torch.compile, both under the {partitioner} partitioner", steps["ours"], steps["full"], 1.02)

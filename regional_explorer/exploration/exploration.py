@@ -44,7 +44,7 @@ from regional_explorer.insight.roofline import (
 )
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
-from regional_explorer.measure.rounds import BenchmarkOptions, Stop
+from regional_explorer.measure.rounds import Stop, check_budget
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
@@ -350,7 +350,7 @@ class Exploration(Edits, Results):
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        budget = BenchmarkOptions(budget_s=budget_s).budget_s
+        budget = check_budget(budget_s)
         with self._turn(run, "kernel_times") as run:
             if not run.cancelled():
                 self.code(name, run=run)
@@ -382,7 +382,7 @@ class Exploration(Edits, Results):
             ClosedError: the exploration is closed.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        half_s = BenchmarkOptions(budget_s=budget_s).budget_s / 2
+        half_s = check_budget(budget_s) / 2
         name = self.plan[name].name
         with self._turn(run, "diagnose") as run:
             if run.cancelled():
@@ -411,7 +411,7 @@ class Exploration(Edits, Results):
             MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
             BusyError: another thread, such as a job of the panel, measures.
         """
-        budget = BenchmarkOptions(budget_s=budget_s).budget_s
+        budget = check_budget(budget_s)
         with self._turn(run, "profile") as run:
             live, found = self.live, None
             if not run.cancelled():

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import Results, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions, reconcile
-from regional_explorer.measure.rounds import BenchmarkOptions
+from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.summary import MeasureContext
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import DiagnosticCode
@@ -101,7 +101,7 @@ class Measurements:
         Raises:
             MeasureError: the budget or a variant is invalid, or nothing could be measured.
         """
-        options = BenchmarkOptions(budget_s=budget_s)
+        check_budget(budget_s)
         names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
@@ -114,9 +114,8 @@ class Measurements:
         alone = regions and VariantName.REGIONAL in names
         share = 1.0 / (1.0 + REGION_SHARE) if alone else 1.0
         with suppress(CancelledError):
-            if benchmark(self._variants, names, options, context.part(0.0, share), results) and alone:
-                region_options = BenchmarkOptions(budget_s=options.budget_s * REGION_SHARE)
-                benchmark_partitions(self._variants, region_options, context.part(share, 1.0), results)
+            if benchmark(self._variants, names, budget_s, context.part(0.0, share), results) and alone:
+                benchmark_partitions(self._variants, budget_s * REGION_SHARE, context.part(share, 1.0), results)
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""

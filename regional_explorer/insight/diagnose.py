@@ -17,7 +17,6 @@ from regional_explorer.insight.code_store import Codes
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.rounds import BenchmarkOptions
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, RefusedFusion, code_hash
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -328,7 +327,7 @@ class Diagnoses:
                 if check.verdict is NumericsVerdict.FAILED:
                     return None
                 numerics = {"remedy": check.verdict}
-                rounds = measure_rounds(calls, BenchmarkOptions(budget_s), context, baseline="now", numerics=numerics)
+                rounds = measure_rounds(calls, budget_s, context, baseline="now", numerics=numerics)
         except (CancelledError, RegionCompileError, MeasureError):
             return None
         rounds.result.stopped.raise_interrupt()

@@ -17,7 +17,7 @@ import torch
 
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import check_budget, run_rounds
 from regional_explorer.record.timing import Phase, Verdict
 
 PIECES = 100
@@ -68,7 +68,7 @@ def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
 
 def by_rounds(first: Callable[[], object], second: Callable[[], object], budget_s: float, seed: int) -> Verdict:
     """Compare two functions as this package does."""
-    result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], BenchmarkOptions(budget_s, seed=seed))
+    result = run_rounds([TimedCall("eager", first), TimedCall("other", second)], budget_s, seed=seed)
     result.stopped.raise_interrupt()
     return result.verdict("other", Phase.FORWARD)
 
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, name) < 1:
             parser.error(f"--{name}: give a number of at least 1")
     try:
-        BenchmarkOptions(options.budget)
+        check_budget(options.budget)
     except MeasureError as error:
         parser.error(f"--budget: {error}")
     return _run_self_test(options.pairs, options.budget, options.threads)

@@ -21,7 +21,7 @@ from regional_explorer.measure.numerics import (
     verdict,
 )
 from regional_explorer.measure.reference import find_reference, rows_drawing_as_eager, unless_repeating
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -64,7 +64,7 @@ class Results:
 def benchmark(
     variants: Variants,
     names: Sequence[VariantName],
-    options: BenchmarkOptions,
+    budget_s: float,
     context: MeasureContext,
     results: Results,
 ) -> bool:
@@ -85,7 +85,7 @@ def benchmark(
     timed_calls = [variants.get(name) for name in ready]
     try:
         with variants.call.restoring():
-            rounds = measure_rounds(timed_calls, options, context, baseline=VariantName.EAGER, numerics=verdicts)
+            rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER, numerics=verdicts)
     finally:
         variants.program.select_regional(on=True)
     results.timings += _without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up())

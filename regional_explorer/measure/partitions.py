@@ -18,7 +18,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import COMPILED, Check, check_partition
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -35,9 +35,7 @@ from regional_explorer.record.timing import (
 from regional_explorer.torch_api.graphs import outside_autocast
 
 
-def benchmark_partitions(
-    variants: Variants, options: BenchmarkOptions, context: MeasureContext, results: Results
-) -> None:
+def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:
     """Measure one partition of each of the ``distinct`` kinds alone, and the dispatch of the cut graph.
 
     The unused part of a kind's budget goes to the next kinds.
@@ -49,18 +47,18 @@ def benchmark_partitions(
     if not program.switches:
         return
     kinds = run.executor.run_untimed(lambda: distinct(program))
-    dispatch_s = options.budget_s / (len(kinds) + 1)
-    left_s = kinds_s = options.budget_s - dispatch_s
+    dispatch_s = budget_s / (len(kinds) + 1)
+    left_s = kinds_s = budget_s - dispatch_s
     try:
         for index, switches in enumerate(kinds):
             if run.cancelled():
                 return
             name = switches[0].partition.name
             run.progress(f"{name} alone ({index + 1} of {len(kinds)})", index / len(kinds))
-            kind_options = replace(options, budget_s=max(left_s, kinds_s / 100) / (len(kinds) - index))
+            kind_s = max(left_s, kinds_s / 100) / (len(kinds) - index)
             kind_context = context.part(index / len(kinds), (index + 1) / len(kinds), f"{name} alone: ")
             try:
-                rounds = _measure_kind(program, switches, kind_options, kind_context, results)
+                rounds = _measure_kind(program, switches, kind_s, kind_context, results)
             except CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
@@ -73,7 +71,7 @@ def benchmark_partitions(
                     return
         if not run.cancelled():
             run.progress("dispatch of the cut graph", 1.0)
-            _measure_dispatch(variants, replace(options, budget_s=dispatch_s), context, results)
+            _measure_dispatch(variants, dispatch_s, context, results)
     finally:
         program.apply_artifacts()
         program.select_regional(on=True)
@@ -106,7 +104,7 @@ def as_in_the_call() -> Iterator[None]:
 def _measure_kind(
     program: Program,
     switches: Sequence[Switch],
-    options: BenchmarkOptions,
+    budget_s: float,
     context: MeasureContext,
     results: Results,
 ) -> RoundsResult | None:
@@ -128,7 +126,7 @@ def _measure_kind(
         results.cures[name] = check.cure
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
-        rounds = measure_rounds(calls, options, context, baseline=VariantName.EAGER, numerics=numerics)
+        rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER, numerics=numerics)
     timings = {timing.variant: timing for timing in rounds.timings}
     if VariantName.EAGER in timings:
         measured = _timing(switch, timings[VariantName.EAGER], timings.get(COMPILED), check)
@@ -219,7 +217,7 @@ def _log_writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
     return undo
 
 
-def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: MeasureContext, results: Results) -> None:
+def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:
     """Measure the cut graph with every region eager against the graph as captured."""
     for switch in variants.program.switches:
         switch.use_eager()
@@ -227,7 +225,7 @@ def _measure_dispatch(variants: Variants, options: BenchmarkOptions, context: Me
     try:
         with variants.call.restoring():
             results.cut = run_rounds(
-                calls, options, baseline=AOT_EAGER, clock=context.clock, context=context.run.silent()
+                calls, budget_s, baseline=AOT_EAGER, clock=context.clock, context=context.run.silent()
             )
     except MeasureError as error:
         message = f"The cut graph with eager regions: {error}"

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
 from regional_explorer.measure.rates import copy_bandwidth
-from regional_explorer.measure.rounds import CONFIDENCE, BenchmarkOptions, Stop
+from regional_explorer.measure.rounds import CONFIDENCE, Stop, check_budget
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
@@ -191,7 +191,7 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         KeyboardInterrupt: it was interrupted before the first round.
     """
-    BenchmarkOptions(budget_s)  # checks it
+    check_budget(budget_s)
     run, bandwidth = _ProfileRun(variants, clock_for(device)), None
     try:
         context.progress("measuring the copy bandwidth", 0.0)

@@ -1,4 +1,4 @@
-"""Interleaved rounds of calls: options, the loop, when it stops, the samples."""
+"""Interleaved rounds of calls: the loop, when it stops, the samples."""
 
 from __future__ import annotations
 
@@ -37,27 +37,16 @@ PRECISION = 0.01
 """The relative half width at which the CI of a speedup is narrow enough to stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkOptions:
-    """The options of one run of rounds.
-
-    ``budget_s`` is for all variants together, in seconds; the first calls of a variant, which may compile, are not
-    counted. ``seed`` is that of the order of the rounds.
-    """
-
-    budget_s: float = 5.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Raise MeasureError unless the budget is a positive, finite number."""
-        budget_s = self.budget_s
-        try:
-            valid = isinstance(budget_s, Real) and not isinstance(budget_s, bool) and 0 < float(budget_s) < math.inf
-        except OverflowError:
-            valid = False
-        if not valid:
-            meaning = "seconds to measure for, such as 5.0"
-            raise MeasureError(f"budget_s={shown_value(budget_s)}: give a positive, finite number: {meaning}.")
+def check_budget(budget_s: float) -> float:
+    """Return the budget, or raise MeasureError unless it is a positive, finite number of seconds."""
+    try:
+        valid = isinstance(budget_s, Real) and not isinstance(budget_s, bool) and 0 < float(budget_s) < math.inf
+    except OverflowError:
+        valid = False
+    if not valid:
+        meaning = "seconds to measure for, such as 5.0"
+        raise MeasureError(f"budget_s={shown_value(budget_s)}: give a positive, finite number: {meaning}.")
+    return budget_s
 
 
 class Stop(StrEnum):
@@ -86,7 +75,7 @@ class RoundsResult:
     """
 
     baseline: str
-    options: BenchmarkOptions
+    budget_s: float
     samples: Mapping[str, Mapping[Phase, tuple[float, ...]]]
     control: Mapping[Phase, tuple[float, ...]]
     dropped: Mapping[str, str]
@@ -162,9 +151,10 @@ _CONTROL_ENTRY = "\0control"
 
 def run_rounds(
     timed_calls: Sequence[TimedCall],
-    options: BenchmarkOptions | None = None,
+    budget_s: float = 5.0,
     *,
     baseline: str = "eager",
+    seed: int = 0,
     clock: Clock[Any] | None = None,
     context: Run | None = None,
 ) -> RoundsResult:
@@ -175,8 +165,9 @@ def run_rounds(
 
     Args:
         timed_calls: the variants, with distinct names.
-        options: the limits of the run.
+        budget_s: seconds for all of them together; first calls, which may compile, are not counted.
         baseline: the name of the variant that the others are compared with. Without it there are no speedups.
+        seed: that of the order of the rounds.
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
             variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
@@ -186,7 +177,7 @@ def run_rounds(
             was complete.
     """
     _check_distinct_names(timed_calls)
-    run = _RoundsRun(timed_calls, options or BenchmarkOptions(), baseline, clock or CpuClock(), context or Run())
+    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock or CpuClock(), context or Run())
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
         raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
@@ -201,8 +192,9 @@ class _RoundsRun:
     """
 
     timed_calls: Sequence[TimedCall]
-    options: BenchmarkOptions
+    budget_s: float
     baseline: str
+    seed: int
     clock: Clock[Any]
     context: Run
     entries: dict[str, TimedCall] = field(default_factory=dict)
@@ -236,7 +228,7 @@ class _RoundsRun:
         control = samples.pop(_CONTROL_ENTRY, {})
         return RoundsResult(
             baseline=self.baseline,
-            options=self.options,
+            budget_s=self.budget_s,
             samples=samples,
             control=control,
             dropped=dict(self.dropped),
@@ -255,7 +247,7 @@ class _RoundsRun:
 
     def _warm_up(self) -> dict[str, float]:
         """Return the wall seconds that one call of each variant takes after warming up."""
-        share_s = self.options.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
+        share_s = self.budget_s * _WARMUP_SHARE / max(1, len(self.entries))
         costs = {}
         for name in list(self.entries):
             self._report_progress(f"warming up {name}")
@@ -288,7 +280,7 @@ class _RoundsRun:
         if not costs:
             return
         self.separate = max(costs.values()) < COLD_MATTERS_S
-        budget_s = self.options.budget_s
+        budget_s = self.budget_s
         bare_s = sum(costs.values())  # a round of one call each, without the control
         round_s = max(bare_s + costs.get(self.baseline, 0.0), 1e-9)
         long_enough = math.ceil(SAMPLE_S / max(min(costs.values()), 1e-9))
@@ -299,8 +291,8 @@ class _RoundsRun:
             self.entries[_CONTROL_ENTRY] = self.entries[self.baseline]
 
     def _measure_rounds(self) -> Stop:
-        order = random.Random(self.options.seed)  # noqa: S311 - an order, not a secret
-        budget_s, first_s = self.options.budget_s, self._spent_s()
+        order = random.Random(self.seed)  # noqa: S311 - an order, not a secret
+        budget_s, first_s = self.budget_s, self._spent_s()
         checks = list(STOP_CHECKS)
         while self.entries:
             round_s = (self._spent_s() - first_s) / max(1, len(self.history))
@@ -390,7 +382,7 @@ class _RoundsRun:
 
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
-        self.context.progress(doing, min(1.0, self._spent_s() / self.options.budget_s))
+        self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
 
 
 def _check_distinct_names(timed_calls: Sequence[TimedCall]) -> None:

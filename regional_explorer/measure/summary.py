@@ -16,7 +16,6 @@ from regional_explorer.measure.machine import DeviceState, describe, device_stat
 from regional_explorer.measure.rounds import (
     CONFIDENCE,
     VERDICT_CONFIDENCE,
-    BenchmarkOptions,
     RoundsResult,
     Stop,
     run_rounds,
@@ -139,7 +138,7 @@ def summarize(
         confidence=CONFIDENCE,
         rounds=result.rounds,
         stopped=str(result.stopped),
-        budget_s=result.options.budget_s,
+        budget_s=result.budget_s,
         smallest_difference=_smallest_difference(result),
         gpu=gpu,
     )
@@ -226,7 +225,7 @@ class MeasureContext:
 
 def measure_rounds(
     timed_calls: Sequence[TimedCall],
-    options: BenchmarkOptions,
+    budget_s: float,
     context: MeasureContext,
     *,
     baseline: str,
@@ -239,7 +238,7 @@ def measure_rounds(
     """
     run = context.run
     state_before = context.device_state()
-    result = run_rounds(timed_calls, options, baseline=baseline, clock=context.clock, context=run)
+    result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run)
     state_after = context.device_state()
     launches: Mapping[str, Sequence[str]] = {}
     if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():

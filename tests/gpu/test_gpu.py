@@ -8,7 +8,7 @@ import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall, clock_for
 from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
 from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
-from regional_explorer.measure.rounds import BenchmarkOptions, run_rounds
+from regional_explorer.measure.rounds import run_rounds
 from regional_explorer.record.timing import Phase, Verdict
 
 pytestmark = [
@@ -40,7 +40,7 @@ def products(count, size):
 def test_events_see_the_work_of_the_device_not_of_the_host(clock):
     result = run_rounds(
         [TimedCall("eager", products(4, 2048)), TimedCall("double", products(8, 2048))],
-        BenchmarkOptions(2.0),
+        2.0,
         clock=clock,
     )
     ratios = result.ratios("double", Phase.FORWARD)

@@ -441,12 +441,6 @@ def _deep_by_products(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def _deep_by_exponents(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-    for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-        x = x + (2 * torch.sigmoid(2 * (bias + x @ weight.t())) - 1)
-    return x
-
-
 DOUBLE, SINGLE = _in(torch.float64), _in(torch.float32)
 
 RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {

@@ -11,7 +11,7 @@ import pytest
 from regional_explorer.diagnostics.measured import region_diagnostics
 from regional_explorer.exploration.results import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop
+from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.json_file import dump_session, from_json
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
@@ -114,7 +114,7 @@ def variants(phase: Phase = Phase.STEP) -> list[Timing]:
 
 def cut_rounds() -> RoundsResult:
     samples = {"aot_eager": {Phase.STEP: (12e-4,) * 9}, CUT_GRAPH: {Phase.STEP: (12.5e-4,) * 9}}
-    return RoundsResult("aot_eager", BenchmarkOptions(), samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
+    return RoundsResult("aot_eager", 5.0, samples, {}, {}, 9, 1, 1.0, Stop.BUDGET)
 
 
 def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, Reconciled]:

@@ -35,9 +35,9 @@ from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
     VERDICT_CONFIDENCE,
-    BenchmarkOptions,
     RoundsResult,
     Stop,
+    check_budget,
     run_rounds,
 )
 from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds, warnings_on_waiting
@@ -63,7 +63,7 @@ def rounds(clock: FakeClock) -> Rounds:
     """Return a function that measures variants for 4 s: ``rounds(taking("eager", 0.25), …)``."""
 
     def run(*calls: TimedCall, budget_s: float = 4.0, seed: int = 0, context: Run | None = None) -> RoundsResult:
-        return run_rounds(calls, BenchmarkOptions(budget_s, seed), clock=clock, context=context)
+        return run_rounds(calls, budget_s, seed=seed, clock=clock, context=context)
 
     return run
 
@@ -244,7 +244,7 @@ def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: Dev
 @pytest.mark.parametrize("budget", [0, 0.0, -1, float("nan"), float("inf"), "5", None, True, 1j])
 def test_a_budget_that_is_no_time_is_refused(budget: object) -> None:
     with pytest.raises(MeasureError, match=r"budget_s=.*positive, finite number") as caught:
-        BenchmarkOptions(budget)  # type: ignore[arg-type]
+        check_budget(budget)  # type: ignore[arg-type]
     assert repr(budget) in str(caught.value)
 
 
@@ -514,7 +514,7 @@ def measured(clock: FakeClock, taking: Make, environment: Environment) -> Callab
         context = MeasureContext(Run(), environment, clock, Mock(side_effect=states))
         calls = [taking("eager", LONGER), taking("regional", LONG)]
         verdicts = {"regional": NumericsVerdict.OK}
-        return measure_rounds(calls, BenchmarkOptions(4.0), context, baseline="eager", numerics=verdicts)
+        return measure_rounds(calls, 4.0, context, baseline="eager", numerics=verdicts)
 
     return measure
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regional_explorer.measure.rounds import BenchmarkOptions, RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.session import Environment
@@ -194,7 +194,7 @@ def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) 
     """Return a run that saw these samples of one phase."""
     return RoundsResult(
         baseline="eager",
-        options=BenchmarkOptions(4.0),
+        budget_s=4.0,
         samples={variant: {Phase.FORWARD: tuple(row)} for variant, row in samples.items()},
         control={Phase.FORWARD: tuple(control)} if control else {},
         dropped={},
@@ -227,7 +227,7 @@ def timing_of(summary: Summary) -> TimingOf:
 
 def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
-    result = run_rounds(timed_calls, BenchmarkOptions(4.0), clock=clock)
+    result = run_rounds(timed_calls, 4.0, clock=clock)
     measured = summary(result, numerics={"regional": NumericsVerdict.OK})
     timings, conditions = measured.timings, measured.conditions
     assert [(timing.variant, timing.phase) for timing in timings] == [
