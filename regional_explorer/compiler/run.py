@@ -11,59 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Protocol, Self, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 from regional_explorer.errors import InvalidArgumentError, check_argument, check_callable, shown_value
-
-
-class Interrupts:
-    """Context manager that records a keyboard interrupt in addition to raising it.
-
-    Dynamo and Inductor run callbacks in which Python drops exceptions; work that checks ``seen`` stops nevertheless.
-    Does nothing on threads other than the main one, because they receive no signals, nor where interrupts are ignored.
-    """
-
-    def __init__(self) -> None:
-        self._seen = False
-        self._raised: BaseException | None = None
-        self._previous_handler: Any = None
-
-    def __enter__(self) -> Self:
-        """Install the signal handler."""
-        handler = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(handler):
-            self._previous_handler = handler
-            signal.signal(signal.SIGINT, self._on_signal)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Restore the previous signal handler, unless another one was set meanwhile."""
-        if self._previous_handler is not None and signal.getsignal(signal.SIGINT) == self._on_signal:
-            signal.signal(signal.SIGINT, self._previous_handler)
-
-    def seen(self) -> bool:
-        """Return whether there was an interrupt."""
-        return self._seen
-
-    @contextmanager
-    def raised_at_the_end(self) -> Iterator[None]:
-        """Context manager that records interrupts; its end raises again what was dropped inside."""
-        try:
-            with self:
-                yield
-        finally:
-            raised, self._raised = self._raised, None  # its traceback keeps all that the frames hold
-        if raised is not None:
-            raise raised.with_traceback(None)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._seen = True
-        try:
-            self._previous_handler(number, frame)
-        except BaseException as error:
-            self._raised = error
-            raise
-
 
 T = TypeVar("T")
 
@@ -221,11 +171,34 @@ class StreamProgress:
 def interruptible(run: Run) -> Iterator[Run]:
     """Context manager that yields ``run``, cancelled by a keyboard interrupt too, which is raised again at the end.
 
+    Dynamo and Inductor run callbacks in which Python drops exceptions; work that asks ``run.cancelled`` stops
+    nevertheless. Threads other than the main one receive no interrupts.
+
     Raises:
         InvalidArgumentError: ``run`` is not a Run.
         KeyboardInterrupt: at the end, if one was dropped inside.
     """
     check_argument("run", run, Run, "an rx.Run, such as rx.Run(progress=print)")
-    interrupts = Interrupts()
-    with interrupts.raised_at_the_end():
-        yield replace(run, cancelled=lambda: interrupts.seen() or run.cancelled())
+    handler: Any = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield run
+        return
+    interrupted, raised = False, None  # whether there was one, and what the handler raised
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted, raised
+        interrupted = True
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            raised = error
+            raise
+
+    signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield replace(run, cancelled=lambda: interrupted or run.cancelled())
+    finally:
+        if signal.getsignal(signal.SIGINT) is on_signal:  # else another one was set inside
+            signal.signal(signal.SIGINT, handler)
+    if raised is not None:
+        raise raised.with_traceback(None)  # which keeps all that its frames hold

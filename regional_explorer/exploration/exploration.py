@@ -165,12 +165,7 @@ class Exploration(Edits, Results):
 
     # ------------------------------------------------------------------------------------------- compile and measure
 
-    def compile(
-        self,
-        *,
-        cold: bool = False,
-        run: Run = PLAIN_RUN,
-    ) -> pd.DataFrame:
+    def compile(self, *, cold: bool = False, run: Run = PLAIN_RUN) -> pd.DataFrame:
         """Compile the stale partitions; return one row per partition that was compiled or failed, with its cost.
 
         A region that fails to compile gets a diagnostic and runs eagerly; the others are compiled. Artifacts compiled
@@ -324,13 +319,7 @@ class Exploration(Edits, Results):
         region_code = self.code(name, config=config, target=target, run=run)
         return RegionStages.of(self.session, region_code, needed=not run.cancelled())
 
-    def kernel_times(
-        self,
-        name: str,
-        budget_s: float = 2.0,
-        *,
-        run: Run = PLAIN_RUN,
-    ) -> pd.DataFrame:
+    def kernel_times(self, name: str, budget_s: float = 2.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
         """Time each kernel of a region inside its generated code; return one row each, most wasted time first.
 
         The generated code of each distinct partition is loaded again, with a clock around every launch, and runs on
@@ -357,13 +346,7 @@ class Exploration(Edits, Results):
                 self.live.kernel_times.measure(name, self.live.codes.found, budget, run)
         return super().kernel_times(name)
 
-    def diagnose(
-        self,
-        name: str,
-        budget_s: float = 4.0,
-        *,
-        run: Run = PLAIN_RUN,
-    ) -> DiagnosticList:
+    def diagnose(self, name: str, budget_s: float = 4.0, *, run: Run = PLAIN_RUN) -> DiagnosticList:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
         The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
@@ -392,12 +375,7 @@ class Exploration(Edits, Results):
             times = self.live.kernel_times.found
             return DiagnosticList(self.live.diagnoses.diagnose(name, partitions, times, half_s, run))
 
-    def profile(
-        self,
-        budget_s: float = 5.0,
-        *,
-        run: Run = PLAIN_RUN,
-    ) -> pd.DataFrame:
+    def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
         """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
 
         Forward and backward run op by op, in rounds that alternate with an unmodified ``aot_eager``; the cost of timing
@@ -422,12 +400,7 @@ class Exploration(Edits, Results):
         op_times: pd.DataFrame = self.op_times
         return op_times
 
-    def roofline(
-        self,
-        *,
-        bitwise: bool = True,
-        run: Run = PLAIN_RUN,
-    ) -> Roofline:
+    def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
 
         It has each region's part of full's gain; the bytes that move between regions and eager ops, and how many of

@@ -11,57 +11,57 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import Interrupts
+from regional_explorer.compiler.run import PLAIN_RUN, interruptible
 
 
-def test_an_interrupt_is_raised_and_remembered() -> None:
+def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Interrupts() as interrupts:
-        assert not interrupts.seen()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        assert interrupts.seen()
+    cancelled: list[bool] = []
+
+    def work() -> None:
+        with interruptible(PLAIN_RUN) as run:
+            cancelled.append(run.cancelled())
+            with pytest.raises(KeyboardInterrupt):  # dropped, as a compiler does
+                signal.raise_signal(signal.SIGINT)
+            cancelled.append(run.cancelled())
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert cancelled == [False, True]
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_one_that_was_caught_is_remembered_all_the_same() -> None:
-    with Interrupts() as interrupts:
-        with contextlib.suppress(BaseException):  # as a compiler does
-            signal.raise_signal(signal.SIGINT)
-        assert interrupts.seen()
 
 
 def test_a_handler_of_the_users_own_is_asked() -> None:
     request: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: request.append(number))
     try:
-        with Interrupts() as interrupts:
+        with interruptible(PLAIN_RUN) as run:
             signal.raise_signal(signal.SIGINT)
+            assert run.cancelled()
         assert request == [signal.SIGINT]
-        assert interrupts.seen()
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def test_off_the_main_thread_nothing_is_done() -> None:
-    seen: list[bool] = []
+    cancelled: list[bool] = []
 
     def work() -> None:
-        with Interrupts() as interrupts:
-            seen.append(interrupts.seen())
+        with interruptible(PLAIN_RUN) as run:
+            cancelled.append(run.cancelled())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [False]
+    assert cancelled == [False]
 
 
 def test_where_interrupts_are_ignored_they_stay_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with Interrupts() as interrupts:
+        with interruptible(PLAIN_RUN) as run:
             signal.raise_signal(signal.SIGINT)
-        assert not interrupts.seen()
+            assert not run.cancelled()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -70,7 +70,7 @@ def test_where_interrupts_are_ignored_they_stay_ignored() -> None:
 def test_a_handler_that_was_set_inside_stays() -> None:
     before = signal.getsignal(signal.SIGINT)
     try:
-        with Interrupts():
+        with interruptible(PLAIN_RUN):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
