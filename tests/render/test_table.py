@@ -39,7 +39,7 @@ def steps(rows: tuple[Step, ...] = STEPS) -> Table[Step]:
 def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
     frame = steps().frame()
     assert list(frame.columns) == ["step", "time_us", "moved_bytes"]
-    assert frame.loc[0].tolist() == ["load", 1500.0, 3 << 20]
+    assert next(frame.itertuples(index=False, name=None)) == ("load", 1500.0, 3 << 20)
     assert frame["time_us"].isna().tolist() == [False, True]
 
 
