@@ -19,7 +19,7 @@ from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
 from regional_explorer.style.css import contrast, mix, paint
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import duration, percent, ratio
+from regional_explorer.style.formats import duration, percent
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
@@ -42,7 +42,7 @@ _PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[Partition
     ("eager time", duration, lambda times: times.eager_s * times.runs),
     (
         "speedup",
-        partial(ratio, numerics=None),
+        lambda value: f"{value:.2f}×",
         lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup,
     ),
 )

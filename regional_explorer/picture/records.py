@@ -32,7 +32,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import PartitionTiming, Verdict
 from regional_explorer.style.css import DARK, LIGHT, Ground, Tone, paint
 from regional_explorer.style.element import LONG, SHORT, clean
-from regional_explorer.style.formats import STATE_GLYPHS, bounds, config_text, duration, ratio
+from regional_explorer.style.formats import STATE_GLYPHS, bounds, config_text, duration, speedup
 
 Payload = dict[str, Any]
 UNSET = -1
@@ -619,16 +619,15 @@ def _piece_facts(
 
 
 def _region_speedup(timing: RegionTiming) -> str:
-    speedup = ratio(timing.speedup, timing.numerics)
-    return f"{speedup} {timing.verdict}" if timing.verdict is Verdict.INCONCLUSIVE else speedup
+    return f"{speedup(timing)} {timing.verdict}" if timing.verdict is Verdict.INCONCLUSIVE else speedup(timing)
 
 
 def _partition_times(timing: PartitionTiming) -> str:
-    speedup = f", {ratio(timing.speedup, timing.numerics)}" if timing.speedup is not None else ""
+    ratio = f", {speedup(timing)}" if timing.speedup is not None else ""
     limits = bounds(timing.speedup_low, timing.speedup_high)
     interval = f" ({limits})" if limits else ""
     compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-    return f"{duration(timing.eager_s)} eager{compiled}{speedup}{interval}"
+    return f"{duration(timing.eager_s)} eager{compiled}{ratio}{interval}"
 
 
 Record = dict[str, Any]

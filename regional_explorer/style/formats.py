@@ -107,19 +107,11 @@ Compared = Timing | RegionTiming | PartitionTiming
 
 
 def speedup(timing: Compared) -> str:
-    """Return ``1.24×``, or a dash where a speedup must not be shown."""
-    return ratio(timing.speedup, timing.numerics)
-
-
-def ratio(value: float | None, numerics: NumericsVerdict | None) -> str:
-    """Return a speedup: a dash if the numerics check failed, with ``not comparable`` added if that is its verdict."""
-    if value is None or numerics is NumericsVerdict.FAILED:
+    """Return ``1.24×``, with ``not comparable`` added if that is the numerics check's verdict; a dash if it failed."""
+    if timing.speedup is None or failed_numerics(timing):
         return NONE
-    return (
-        f"{value:.2f}× {NumericsVerdict.NOT_COMPARABLE}"
-        if numerics is NumericsVerdict.NOT_COMPARABLE
-        else f"{value:.2f}×"
-    )
+    note = f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
+    return f"{timing.speedup:.2f}×{note}"
 
 
 def interval(timing: Compared) -> str:

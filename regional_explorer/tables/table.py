@@ -168,12 +168,12 @@ class Table(Generic[R]):
             for row in rows
         ]
 
-    def nodes(self, *, titled: bool = True) -> list[Node]:
+    def nodes(self) -> list[Node]:
         """Return title, rows and notes as elements, in a fold where the table has one."""
         columns, shown = self.shown_columns, self.shown_rows
-        title = [node("h4", self.full_title)] if titled else []
+        title = node("h4", self.full_title)
         if not shown:
-            return [*title, node("p", self.empty, class_="rx-empty")]
+            return [title, node("p", self.empty, class_="rx-empty")]
         classes = ["rx-figure" if column.right else None for column in columns]
         heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
         rows = (
@@ -184,7 +184,7 @@ class Table(Generic[R]):
         notes = (node("p", line, class_="rx-note") for line in self.notes() if line)
         inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
         if not self.fold:
-            return [*title, *inside]
+            return [title, *inside]
         bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)
         is_open = self.fold == "long" and (bad or len(shown) <= FEW_ROWS)
         return [node("details", node("summary", self.full_title), *inside, open=is_open)]

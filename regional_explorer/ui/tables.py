@@ -14,7 +14,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, bounds, duration, percent, ratio, size
+from regional_explorer.style.formats import NONE, bounds, duration, percent, size, speedup
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.results import REGION_COLUMNS
 from regional_explorer.tables.table import Column, Number, chip
@@ -176,7 +176,7 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     if timing is None or timing.speedup is None:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
-    figure = toned(ratio(timing.speedup, timing.numerics), tone, TRENDS)
+    figure = toned(speedup(timing), tone, TRENDS)
     interval = node("small", bounds(timing.speedup_low, timing.speedup_high))
     bounds_text = "its CI" if timing.partitions == 1 else "all its partitions at their bounds at once"
     return node("td", figure, interval, title=f"eager ÷ compiled, with {bounds_text}: {timing.verdict}")
