@@ -12,8 +12,8 @@ import anywidget
 import traitlets
 
 from regional_explorer.errors import count, sendable
-from regional_explorer.page.code import CodeRows, code_rows
-from regional_explorer.page.source import LIVE_REGION, Function, Line, source_listing, source_tree
+from regional_explorer.page.code import code_rows
+from regional_explorer.page.source import LIVE_REGION, Function, source_listing, source_tree
 from regional_explorer.page.static import script, style
 from regional_explorer.page.view import Overlay, graph_bars, heat, next_title, titled
 from regional_explorer.picture.compose import Detail, Opening
@@ -294,8 +294,14 @@ MAX_HOVERED = 400
 """Pointing at a row with more nodes than this highlights none of them."""
 
 
+Highlight = tuple[str, str, Mapping[str, Sequence[str]]]
+"""A word for highlighted rows, whether ``selection`` or ``hover`` highlights them, and the nodes of each row."""
+
+
 class LinkedView(ElementTree):
-    """Widget whose rows are highlighted while their nodes are selected or hovered.
+    """Widget whose rows select their nodes, and are highlighted while these are selected or hovered.
+
+    With Ctrl a click adds the nodes of a row to the selection, or removes them.
 
     Attributes:
         selection: selected nodes as ``graph:name``, of any graph.
@@ -307,10 +313,13 @@ class LinkedView(ElementTree):
     selection = traitlets.List(traitlets.Unicode())
     hover = traitlets.List(traitlets.Unicode())
 
-    def __init__(self, on_message: OnMessage, **traits: Any) -> None:
-        super().__init__(on_message, **traits)
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(self._on_row_message, kind="rxs", **traits)
         self._select_nodes: Callable[[Iterable[str]], None] = self.select
         self._links: tuple[traitlets.link | traitlets.directional_link, ...] = ()
+        self._nodes: Mapping[str, Sequence[str]] = {}
+        self._highlights: list[tuple[str, str, Mapping[str, Sequence[str]]]] = []  # with the rows of each node
+        self.observe(lambda _: self._highlight_rows(), ("selection", "hover"))
 
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
@@ -337,42 +346,68 @@ class LinkedView(ElementTree):
         self.unlink()
         super().close()
 
-    def _picked(self, nodes: Iterable[str], *, ctrl: bool) -> list[str]:
-        """Return what is selected after a click on ``nodes``; with Ctrl it adds them, or removes them if all are."""
-        picked = dict.fromkeys(nodes)
-        if not ctrl:
-            return list(picked)
-        others = [name for name in self.selection if name not in picked]
-        return others if picked.keys() <= set(self.selection) else [*others, *picked]
+    def _set_rows(self, nodes: Mapping[str, Sequence[str]], *highlights: Highlight) -> None:
+        """Set the nodes of each row, by its key, and how rows are highlighted."""
+        self._nodes = nodes
+        self._highlights = [(word, trait, _rows_by_node(rows)) for word, trait, rows in highlights]
 
-    def _point_at(self, nodes: Iterable[str]) -> None:
-        """Show that the pointer is on ``nodes``."""
-        pointed = list(nodes)
-        self.hover = pointed if len(pointed) <= MAX_HOVERED else []
+    def _on_row_message(self, message: Mapping[str, Any]) -> None:
+        key = message["of"]
+        match message["do"]:
+            case "point":
+                pointed = list(self._nodes.get(key, ()))
+                self.hover = pointed if len(pointed) <= MAX_HOVERED else []
+            case "pick" if self._nodes.get(key):
+                nodes = list(dict.fromkeys(self._nodes_to(key, shift=bool(message.get("shift")))))
+                if message.get("ctrl"):
+                    picked, selected = set(nodes), set(self.selection)
+                    others = [name for name in self.selection if name not in picked]
+                    nodes = others if picked <= selected else [*others, *nodes]
+                self._select_nodes(nodes)
+                self._highlight_rows(f"{count(len(nodes), 'node')} selected")
+            case "clear":
+                self._select_nodes([])
+
+    def _nodes_to(self, key: str, *, shift: bool) -> Iterable[str]:  # noqa: ARG002 - for views whose rows have an order
+        """Return the nodes of the row ``key``; with Shift, those from the row clicked on last."""
+        return self._nodes[key]
+
+    def _highlight_rows(self, announcement: str = "") -> None:
+        """Send the page which rows to highlight."""
+        words: dict[str, dict[str, None]] = {}
+        for word, trait, rows_by_node in self._highlights:
+            for name in getattr(self, trait):
+                for key in rows_by_node.get(name, ()):
+                    words.setdefault(key, {})[word] = None
+        self.lit = {"rows": {key: " ".join(of_row) for key, of_row in words.items()}, "say": announcement}
+
+
+def _rows_by_node(nodes: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    rows: dict[str, list[str]] = {}
+    for key, names in nodes.items():
+        for name in names:
+            rows.setdefault(name, []).append(key)
+    return rows
 
 
 class SourceView(LinkedView):
     """Widget that shows the functions that the nodes of a session come from.
 
+    A click on a line selects its nodes and those of the functions it calls, with Shift those of a range of lines.
+
     Attributes:
-        selection: selected nodes as ``graph:name``, of any graph; a click on a line selects its nodes and those of
-            the functions it calls, with Shift those of a range of lines, with Ctrl it adds or removes them.
-        hover: nodes under the pointer, in this view or a linked one.
         height: maximal height in pixels, from the next session on; the lower edge can be dragged.
     """
 
     height = traitlets.Int(360)
 
     def __init__(self, session: Session | None = None, **traits: Any) -> None:
-        super().__init__(self._on_line_message, kind="rxs", **traits)
+        super().__init__(**traits)
         self.tree = [LIVE_REGION]
         self._graphs: tuple[Graph, ...] = ()
         self._functions: tuple[Function, ...] = ()
-        self._lines: dict[str, tuple[Function, Line]] = {}
-        self._own_lines: dict[str, list[str]] = {}
-        self._passing_lines: dict[str, list[str]] = {}
+        self._function_of_line: list[Function] = []
         self._anchor_line = ""
-        self.observe(lambda _: self._highlight_lines(), ("selection", "hover"))
         if session is not None:
             self.set_session(session)
 
@@ -383,102 +418,55 @@ class SourceView(LinkedView):
         self._anchor_line = ""
         with self.hold_sync():
             self.tree = source_tree(self._functions, session, self.height)
-            self._highlight_lines()
+            self._highlight_rows()
 
     def _read_lines(self, session: Session) -> None:
         self._graphs, self._functions = session.graphs, source_listing(session)
         lines = [(function, line) for function in self._functions for line in function.lines if line.passing]
-        self._lines = {str(number): line for number, line in enumerate(lines)}
-        self._own_lines, self._passing_lines = {}, {}
-        for key, (_, line) in self._lines.items():
-            for name in line.own:
-                self._own_lines.setdefault(name, []).append(key)
-            for name in line.passing:
-                self._passing_lines.setdefault(name, []).append(key)
+        self._function_of_line = [function for function, _ in lines]
+        own = {str(number): line.own for number, (_, line) in enumerate(lines)}
+        passing = {str(number): line.passing for number, (_, line) in enumerate(lines)}
+        self._set_rows(
+            passing,
+            ("selected", "selection", passing),
+            ("chosen", "selection", own),
+            ("hovered", "hover", own),
+            ("above", "hover", passing),
+        )
 
-    def _on_line_message(self, message: Mapping[str, Any]) -> None:
-        key = message["of"]
-        match message["do"]:
-            case "point":
-                self._point_at(self._lines[key][1].passing if key in self._lines else ())
-            case "pick" if key in self._lines:
-                lines = self._lines_to(key, shift=bool(message.get("shift")))
-                nodes = self._picked((name for line in lines for name in line.passing), ctrl=bool(message.get("ctrl")))
-                self._select_nodes(nodes)
-                self._highlight_lines(f"{count(len(nodes), 'node')} selected")
-            case "clear":
-                self._select_nodes([])
-
-    def _lines_to(self, key: str, *, shift: bool) -> list[Line]:
-        """Return the line ``key``; with Shift, those of its function from the last one clicked on."""
+    def _nodes_to(self, key: str, *, shift: bool) -> Iterable[str]:
+        """Return the nodes of the line ``key``; with Shift, those of its function from the line clicked on last."""
         anchor = self._anchor_line if shift and self._anchor_line else key
-        if self._lines[anchor][0] is not self._lines[key][0]:
+        if self._function_of_line[int(anchor)] is not self._function_of_line[int(key)]:
             anchor = key
         if not shift:
             self._anchor_line = key
         first, last = sorted((int(anchor), int(key)))
-        return [self._lines[str(number)][1] for number in range(first, last + 1)]
-
-    def _highlight_lines(self, announcement: str = "") -> None:
-        """Send the page which lines to highlight, for nodes of their own or of functions they call."""
-        rows: dict[str, dict[str, None]] = {}
-        for highlight, nodes, lines in (
-            ("selected", self.selection, self._passing_lines),
-            ("chosen", self.selection, self._own_lines),
-            ("hovered", self.hover, self._own_lines),
-            ("above", self.hover, self._passing_lines),
-        ):
-            for name in nodes:
-                for key in lines.get(name, ()):
-                    rows.setdefault(key, {})[highlight] = None
-        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}
+        return [name for number in range(first, last + 1) for name in self._nodes[str(number)]]
 
 
 class CodeView(LinkedView):
-    """Widget that shows generated code; a click on a source line, a kernel or its code selects its nodes.
-
-    With Ctrl a click adds the nodes to the selection, or removes them.
-    """
+    """Widget that shows generated code; a click on a source line, a kernel or its code selects its nodes."""
 
     def __init__(self, **traits: Any) -> None:
-        super().__init__(self._on_row_message, kind="rxs", **traits)
+        super().__init__(**traits)
         self._partitions: Sequence[PartitionCode] | None = None
-        self._rows = CodeRows([])
-        self._keys_by_node: dict[str, list[str]] = {}
-        self.observe(lambda _: self._highlight_rows(), ("selection", "hover"))
         self.set_code(())
 
     def set_code(self, partitions: Sequence[PartitionCode]) -> None:
         """Show the code of a region's partitions, unless it is shown already."""
         if partitions == self._partitions:
             return
-        self._partitions = partitions
-        self._rows = code_rows(partitions)
-        self._keys_by_node = {}
-        for key, nodes in self._rows.nodes.items():
-            for name in nodes:
-                self._keys_by_node.setdefault(name, []).append(key)
+        self._partitions, rows = partitions, code_rows(partitions)
+        # The page scrolls to rows of the code that are hovered in another view.
+        code = {key: nodes for key, nodes in rows.nodes.items() if key.startswith("c")}
+        above = {key: nodes for key, nodes in rows.nodes.items() if key not in code}
+        self._set_rows(
+            rows.nodes,
+            ("selected chosen", "selection", rows.nodes),
+            ("hovered", "hover", code),
+            ("above", "hover", above),
+        )
         with self.hold_sync():
-            self.tree = self._rows.tree
+            self.tree = rows.tree
             self._highlight_rows()
-
-    def _on_row_message(self, message: Mapping[str, Any]) -> None:
-        nodes = self._rows.nodes.get(message["of"], ())
-        match message["do"]:
-            case "point":
-                self._point_at(nodes)
-            case "pick" if nodes:
-                picked = self._picked(nodes, ctrl=bool(message.get("ctrl")))
-                self._select_nodes(picked)
-                self._highlight_rows(f"{count(len(picked), 'node')} selected")
-            case "clear":
-                self._select_nodes([])
-
-    def _highlight_rows(self, announcement: str = "") -> None:
-        """Send the page which rows to highlight; it scrolls to the rows of nodes that are hovered in another view."""
-        rows: dict[str, dict[str, None]] = {}
-        for highlight, nodes in (("selected chosen", self.selection), ("", self.hover)):
-            for name in nodes:
-                for key in self._keys_by_node.get(name, ()):
-                    rows.setdefault(key, {})[highlight or ("hovered" if key.startswith("c") else "above")] = None
-        self.lit = {"rows": {key: " ".join(highlights) for key, highlights in rows.items()}, "say": announcement}
