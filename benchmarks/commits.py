@@ -32,7 +32,7 @@ ROWS = {
     "edit": ("engine.edit_rows(12, 0.6, 5)", RATIO),
     "edit48": ("engine.edit_rows(48, 0.35, 1)", RATIO),
     "cold": ("engine.cold_rows(repeats=1)", RATIO),
-    "parallel": ("engine.parallel_rows(repeats=1)", RATIO),
+    "distinct": ("engine.distinct_rows(repeats=1)", RATIO),
     "capture": ("engine.capture_rows(3)", RATIO),
     "call": ("engine.call_rows(5.0)", RATIO),
     "import": ("engine.import_rows(2)", RATIO),

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 import torch._inductor.config as inductor_config
@@ -27,7 +26,7 @@ import regional_explorer as rx
 from benchmarks import first, insight, production, whole
 from benchmarks.model import Block, Chain, inputs
 from benchmarks.row import Row, timed, turns
-from regional_explorer.compiler import pool
+from regional_explorer.torch_api.inductor import Compiled, compile_piece, start_compile
 
 UNUSED = iter(range(1000, 100_000))
 """Values of max_fusion_size that no compile has seen: the code is the same, the cache key is not."""
@@ -142,22 +141,23 @@ def cold_rows(blocks: int = 24, repeats: int = 3) -> list[Row]:
 
     what = f"cold compile of the regions of {blocks} equal blocks, forward and backward"
     took, took_theirs = turns(repeats, ours, theirs)
-    return [Row(what, "upstream regional_inductor", took, took_theirs, 0.35)]
+    return [Row(what, "upstream regional_inductor", took, took_theirs, 0.15)]
 
 
-def parallel_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
-    """Compile distinct regions, nothing cached, with helper processes and without, in turn."""
+def distinct_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
+    """Compile distinct regions, nothing cached, beside each other and one after the other, in turn."""
     model, x = Chain(regions, equal=False), inputs()
 
-    def seconds(most: int) -> float:
-        with fresh_cache(), mock.patch.object(pool, "MOST_HELPERS", most):
+    def seconds(start: Callable[..., Compiled]) -> float:
+        with fresh_cache():
             toolchain()
             ex = rx.explore(model, (x,))
+            ex.live.program.store.run_inductor = start
             return timed(ex.compile)
 
-    ours, theirs = turns(repeats, partial(seconds, pool.MOST_HELPERS), partial(seconds, 0))
-    what = f"cold compile of {regions} distinct regions, forward and backward, on {pool.cores()} cores"
-    return [Row(what, "the same in one process", ours, theirs, 0.75)]
+    ours, theirs = turns(repeats, partial(seconds, start_compile), partial(seconds, compile_piece))
+    what = f"cold compile of {regions} distinct regions, forward and backward"
+    return [Row(what, "the same one after the other", ours, theirs, 0.65)]
 
 
 def capture_rows(repeats: int = 9) -> list[Row]:
@@ -227,7 +227,7 @@ ROWS: dict[str, Callable[[], list[Row]]] = {
     "edit": lambda: edit_rows(12, 0.6, repeats=7),
     "edit48": lambda: edit_rows(48, 0.35, repeats=3),
     "cold": cold_rows,
-    "parallel": parallel_rows,
+    "distinct": distinct_rows,
     "capture": capture_rows,
     "call": call_rows,
     "insight": insight.rows,

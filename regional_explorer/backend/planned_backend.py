@@ -150,7 +150,7 @@ class PlannedProgram(CutProgram):
         return first_run
 
     def _compile_ahead(self, cut: SwitchedGraph) -> None:
-        """Compile partitions for the layouts of the trace, before they run: several at a time, if there are the cores.
+        """Compile partitions for the layouts of the trace, before they run: their kernels are built side by side.
 
         The first call of a partition knows the real layouts, which sometimes differ. Where there are saved artifacts
         nothing is compiled ahead, as those of the real layouts are probably among them.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -14,12 +15,12 @@ from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedEr
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.key_changes import KNOWN_KEYS
 from regional_explorer.compiler.layouts import TOKEN, Layout
-from regional_explorer.errors import CompileEnvironmentError, RegionCompileError
+from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
-from regional_explorer.torch_api.inductor import Compiled, compile_piece, load_compiled
+from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
 
 
@@ -71,6 +72,33 @@ class Sizes:
         return sizes
 
 
+class Wanted(NamedTuple):
+    """What an artifact is made of: a piece whose ``inputs`` have these layouts, under ``config``.
+
+    It is kept by ``key``; the ``fingerprint`` is that of the piece.
+    """
+
+    key: str
+    piece: Piece
+    inputs: Sequence[Layout]
+    config: Mapping[str, Any]
+    fingerprint: str
+
+    def label(self) -> Label:
+        """Return the label by which the artifact is found in a folder."""
+        devices = {layout.device for layout in self.inputs if layout.device} | set(_devices_in(self.piece.gm))
+        piece = self.piece
+        return Label.here(self.key, piece.claim.region, piece.graph_id, self.fingerprint, self.config, devices)
+
+
+class Started(NamedTuple):
+    """A compile whose kernels are being built."""
+
+    wanted: Wanted
+    compiled: Compiled
+    sizes: Sizes
+
+
 @dataclass
 class ArtifactStore:
     """All artifacts of one exploration, by key; ``compiles`` counts the runs of Inductor.
@@ -78,7 +106,7 @@ class ArtifactStore:
     ``retried`` are the keys of failures not caused by the region, such as a full disk: the next compile tries again.
     ``generated`` is the code behind the artifacts, which torch drops together with the store. ``folder`` is searched
     for artifacts before they are compiled, and they are saved in it afterwards. ``hashes`` are hashes of code by key,
-    of artifacts and of code that was generated but not compiled. ``run_inductor`` compiles a piece.
+    of artifacts and of code that was generated but not compiled. ``run_inductor`` starts the compile of a piece.
     """
 
     artifacts: dict[str, Artifact] = field(default_factory=dict)
@@ -88,42 +116,22 @@ class ArtifactStore:
     generated: GeneratedCode = field(default_factory=GeneratedCode)
     folder: ArtifactFolder | None = None
     hashes: dict[str, str] = field(default_factory=dict)
-    run_inductor: Callable[..., Compiled] = compile_piece
+    run_inductor: Callable[..., Compiled] = start_compile
 
-    def load(
-        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
-    ) -> Artifact | None:
-        """Return the artifact of ``piece`` under ``config`` from the folder, None if it has none that fits."""
+    def load(self, wanted: Wanted) -> Artifact | None:
+        """Return an artifact from the folder, None if it has none that fits."""
         if self.folder is None:
             return None
 
         def assemble(packed: Packed) -> Artifact:
-            sizes = Sizes.unpacked(packed.sizes, inputs)
+            sizes = Sizes.unpacked(packed.sizes, wanted.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            return _assembled_artifact(key, load_compiled(packed.code, libraries, config), sizes, inputs)
+            return _assembled_artifact(wanted, load_compiled(packed.code, libraries, wanted.config), sizes)
 
         with compile_lock(), self.generated.collected():
-            artifact = self.folder.load(label_of(key, piece, inputs, config, fingerprint), assemble)
+            artifact = self.folder.load(wanted.label(), assemble)
         if artifact is not None:
-            self.artifacts[key] = artifact
-        return artifact
-
-    def make(
-        self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str
-    ) -> Artifact:
-        """Compile ``piece`` as ``compile`` does, and save it in the folder, if there is one.
-
-        Raises:
-            RegionCompileError: as ``compile``.
-        """
-        folder = self.folder
-        if folder is None:
-            return self.compile(key, piece, inputs, config)
-        label = label_of(key, piece, inputs, config, fingerprint)
-        folder.note_missing(label)
-        artifact = self.compile(key, piece, inputs, config)
-        with compile_lock(), self.generated.collected():
-            save_artifact(folder, label, artifact)
+            self.artifacts[wanted.key] = artifact
         return artifact
 
     def code_hash(self, key: str) -> str | None:
@@ -133,16 +141,64 @@ class ArtifactStore:
             self.hashes[key] = code_hash(artifact.code)
         return self.hashes.get(key)
 
-    def compile(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
-        """Compile ``piece`` under ``config`` and keep the artifact under ``key``.
+    def compile(self, wanted: Wanted) -> Artifact:
+        """Compile a piece and keep the artifact, in the folder too if there is one.
 
         Raises:
+            NoCompilerError: there is no C++ compiler.
             RegionCompileError: it failed; the failure is kept too, so that it is not repeated.
         """
+        return self.finish(self.start(wanted))
+
+    def start(self, wanted: Wanted) -> Started:
+        """Lower a piece and start the builds of its kernels.
+
+        Raises:
+            NoCompilerError, RegionCompileError: as ``compile``.
+        """
+        if self.folder is not None:
+            self.folder.note_missing(wanted.label())
         self.compiles += 1
-        try:
+        with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
+            mode = fake_mode_with_symbols()
+            gm, fakes, symbols = canonical(wanted.piece, wanted.inputs, mode)
+            compiled = self.run_inductor(gm, fakes, mode, wanted.config)
+            return Started(
+                wanted,
+                compiled,
+                Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols])),
+            )
+
+    def finish(self, started: Started) -> Artifact:
+        """Wait for the builds of a compile, and keep its artifact.
+
+        Raises:
+            NoCompilerError, RegionCompileError: as ``compile``.
+        """
+        wanted, sizes = started.wanted, started.sizes
+        with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
+            compiled = started.compiled.finished()
+
+            def pack() -> Packed:
+                shipment = compiled.pack()
+                return Packed(shipment.code, sizes.packed(), shipment.libraries)
+
+            artifact = replace(_assembled_artifact(wanted, compiled, sizes), pack=pack)
+        self.failures.pop(wanted.key, None)
+        self.retried.discard(wanted.key)
+        self.artifacts[wanted.key] = artifact
+        if self.folder is not None:
             with compile_lock(), self.generated.collected():
-                artifact = self._compile_piece(key, piece, inputs, config)
+                save_artifact(self.folder, wanted.label(), artifact)
+        return artifact
+
+    @contextlib.contextmanager
+    def _noting_failure(self, key: str) -> Iterator[None]:
+        """A block in which an error is a failure of the artifact with this key, unless no compiler is the reason."""
+        try:
+            yield
+        except NoCompilerError:
+            raise
         except RegionCompileError as error:
             self.failures[key] = str(error)
             if isinstance(error, CompileEnvironmentError):
@@ -151,28 +207,6 @@ class ArtifactStore:
         except Exception as error:
             self.failures[key] = f"{type(error).__name__}: {error}"
             raise RegionCompileError(self.failures[key]) from error
-        self.failures.pop(key, None)
-        self.retried.discard(key)
-        self.artifacts[key] = artifact
-        return artifact
-
-    def _compile_piece(self, key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Artifact:
-        mode = fake_mode_with_symbols()
-        gm, fakes, symbols = canonical(piece, inputs, mode)
-        compiled = self.run_inductor(gm, fakes, mode, config)
-        sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
-
-        def pack() -> Packed:
-            shipment = compiled.pack()
-            return Packed(shipment.code, sizes.packed(), shipment.libraries)
-
-        return replace(_assembled_artifact(key, compiled, sizes, inputs), pack=pack)
-
-
-def label_of(key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], fingerprint: str) -> Label:
-    """Return the label by which an artifact of a piece with this fingerprint is found in a folder."""
-    devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
-    return Label.here(key, piece.claim.region, piece.graph_id, fingerprint, config, devices)
 
 
 def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
@@ -193,16 +227,16 @@ def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> s
     return None if artifact.pack is None else folder.save(label, artifact.pack)
 
 
-def _assembled_artifact(key: str, compiled: Compiled, sizes: Sizes, inputs: Sequence[Layout]) -> Artifact:
+def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:
     places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
-    tokens = [index for index, layout in enumerate(inputs) if layout == TOKEN]
+    tokens = [index for index, layout in enumerate(wanted.inputs) if layout == TOKEN]
     return Artifact(
-        key=key,
+        key=wanted.key,
         call=_with_tokens(call, tokens) if tokens else call,
         code=compiled.code,
         config=compiled.config,
-        made=KNOWN_KEYS.compared(replace(compiled.made, artifact=key), compiled.key),
+        made=KNOWN_KEYS.compared(replace(compiled.made, artifact=wanted.key), compiled.key),
         guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
         dynamic=bool(sizes.places),
     )

@@ -1,34 +1,21 @@
-"""Compiles the stale partitions of a program, one artifact after the other, with help from the compile pool."""
+"""Compiles the stale partitions of a program: each is lowered while the kernels of those before it are built."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Self
 
-from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import portable
-from regional_explorer.compiler.pool import CompilePool
+from regional_explorer.compiler.artifact import Started, Wanted
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import ProgressCallback, Run
-from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.inductor import empty_caches
-
-
-@dataclass(frozen=True)
-class CompileStep:
-    """Progress of a compile: ``done`` of ``total`` artifacts, and the partition that is compiled now."""
-
-    done: int
-    total: int
-    partition: str
-    region: str
 
 
 def compile_stale(
@@ -37,11 +24,12 @@ def compile_stale(
     on_wait: Callable[[], object] = lambda: None,
     *,
     cold: bool = False,
-) -> Iterator[CompileStep]:
-    """Compile the stale partitions, yielding before each compile; a region that fails runs eagerly, the rest go on.
+) -> Iterator[tuple[str, float]]:
+    """Compile the stale partitions; a region that fails runs eagerly, the rest go on.
 
-    The compile lock is held for one artifact at a time, so that other compiles of the process get their turn;
-    ``on_wait`` is called if one has to be waited for. With ``cold`` all artifacts are compiled, existing ones again,
+    Before each step it yields what is done next and the fraction done. The compile lock is held for one partition at a
+    time, so that other compiles of the process get their turn; ``on_wait`` is called if one has to be waited for. What
+    is complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again,
     and with empty caches.
 
     Raises:
@@ -49,35 +37,29 @@ def compile_stale(
     """
     stale, store = program.stale(everything=cold), program.store
     known_failures = dict(store.failures)
-    configs = {key: program.config_for(switch) for key, switch in stale.items()}
+    names = {key: f"{switch.piece.claim.region}: {switch.partition.name}" for key, switch in stale.items()}
+    all_wanted = [program.wanted(key, switch) for key, switch in stale.items()]
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
-    todo = {key: switch for key, switch in stale.items() if cold or not _load_saved(program, key, switch, configs[key])}
-
-    def sendable_piece(key: str) -> bytes | None:
-        try:
-            with compile_lock():
-                return portable(todo[key].piece, todo[key].inputs or (), configs[key])
-        except Exception:  # noqa: BLE001 - what cannot be serialized is compiled, or fails, in this process
-            return None
-
+    todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
     try:
-        with empty_caches() if cold else contextlib.nullcontext(), CompilePool(todo, sendable_piece) as compile_pool:
-            for done, (key, helper_made) in enumerate(compile_pool.jobs(cancelled)):
-                switch = todo[key]
-                yield CompileStep(done, len(todo), switch.partition.name, switch.piece.claim.region)
+        with empty_caches() if cold else contextlib.nullcontext(), _Building(program, cold=cold) as building:
+            for index, wanted in enumerate(todo):
+                doing = f"compiling {names[wanted.key]} ({index + 1} of {len(todo)})"
+                yield doing, (index - len(building.queue) / 2) / len(todo)
                 with compile_lock(cancelled, on_wait) as has_lock:
                     if not has_lock:
                         return
-                    try:
-                        artifact = _compile_artifact(program, key, switch, configs[key], compile_pool)
-                    except NoCompilerError:
-                        store.failures.pop(key, None)
-                        raise
-                    except RegionCompileError:
-                        continue
-                artifact = compile_pool.with_cold_cost(artifact, helper_made)
-                store.artifacts[key] = replace(artifact, made=replace(artifact.made, cold=cold))
-                program.tried.setdefault(switch.fingerprint(), {})[key] = configs[key]
+                    building.start(wanted)
+                    building.finish_complete()
+            while left := len(building.queue):
+                doing = f"building {names[building.queue[0].wanted.key]} ({len(todo) - left + 1} of {len(todo)})"
+                yield doing, 1 - left / 2 / len(todo)
+                if not building.queue[0].compiled.builds.wait(cancelled):
+                    return
+                with compile_lock(cancelled, on_wait) as has_lock:
+                    if not has_lock:
+                        return
+                    building.finish_next()
     except (KeyboardInterrupt, GeneratorExit):
         # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
@@ -86,24 +68,58 @@ def compile_stale(
         program.apply_artifacts()
 
 
-def _load_saved(program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any]) -> bool:
-    """Load an artifact that an earlier process saved; return whether there was one."""
-    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
-    return program.store.load(key, switch.piece, switch.inputs, config, switch.fingerprint()) is not None
+class _Building:
+    """The compiles of a program whose kernels are being built, in the order of their start.
+
+    At the end of the block those that are complete are kept, and the builds that have not begun are skipped.
+    """
+
+    def __init__(self, program: CutProgram, *, cold: bool) -> None:
+        self._program, self._cold = program, cold
+        self.queue: deque[Started] = deque()
+
+    def __enter__(self) -> Self:
+        """Return the queue, empty."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Keep what is complete."""
+        for started in self.queue:
+            started.compiled.builds.abandon()
+        self.finish_complete()
+
+    def start(self, wanted: Wanted) -> None:
+        """Lower a piece, and start the builds of its kernels."""
+        with _failures_are_kept():
+            self.queue.append(self._program.store.start(wanted))
+
+    def finish_complete(self) -> None:
+        """Keep the artifacts of the first compiles, up to one that is not complete."""
+        while self.queue and self.queue[0].compiled.builds.are_complete:
+            self.finish_next()
+
+    def finish_next(self) -> None:
+        """Keep the artifact of the first compile, or its failure: of a later one with the same kernels they are built.
+
+        Raises:
+            NoCompilerError: there is no C++ compiler.
+        """
+        wanted, program = (started := self.queue.popleft()).wanted, self._program
+        with _failures_are_kept():
+            artifact = program.store.finish(started)
+            program.store.artifacts[wanted.key] = replace(artifact, made=replace(artifact.made, cold=self._cold))
+            program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
 
 
-def _compile_artifact(
-    program: CutProgram, key: str, switch: Switch, config: Mapping[str, Any], compile_pool: CompilePool
-) -> Artifact:
-    """Compile a partition; after a failure while helper processes run, try again without them."""
-    assert switch.inputs is not None  # noqa: S101 - the layouts of a stale partition are recorded
-    make = functools.partial(program.store.make, key, switch.piece, switch.inputs, config, switch.fingerprint())
+@contextlib.contextmanager
+def _failures_are_kept() -> Iterator[None]:
+    """A block that ends when a region does not compile: the store has the failure."""
     try:
-        return make()
+        yield
+    except NoCompilerError:
+        raise
     except RegionCompileError:
-        if not compile_pool.stop_helpers():
-            raise
-        return make()
+        return
 
 
 class Compiling:
@@ -130,9 +146,8 @@ class Compiling:
         if _is_free_to_compile(run):
             if self._program.stale(everything=cold):
                 self.start_toolchain(run.progress)
-            for step in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
-                doing = f"compiling {step.region}: {step.partition} ({step.done + 1} of {step.total})"
-                run.progress(doing, step.done / step.total)
+            for doing, fraction in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
+                run.progress(doing, fraction)
         return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:

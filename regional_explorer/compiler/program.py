@@ -17,7 +17,7 @@ import torch
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore, Wanted
 from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.errors import count
@@ -227,6 +227,11 @@ class CutProgram:
             elif switch.artifact is not artifact and switch.refused is not artifact:
                 switch.use(artifact)
 
+    def wanted(self, key: str, switch: Switch) -> Wanted:
+        """Return what the artifact is made of that a partition with known layouts needs under the plan."""
+        assert switch.inputs is not None  # noqa: S101 - the layouts of a partition with a key are recorded
+        return Wanted(key, switch.piece, switch.inputs, self.config_for(switch), switch.fingerprint())
+
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
 
@@ -425,7 +430,8 @@ class Program(CutProgram):
         assert switch.inputs is not None  # noqa: S101 - layouts are recorded before an artifact is compiled
         requested = {**self.config_for(switch), **config}
         key = artifact_key(switch.fingerprint(), requested, surroundings())
-        return self.store.artifacts.get(key) or self.store.compile(key, switch.piece, switch.inputs, requested)
+        wanted = Wanted(key, switch.piece, switch.inputs, requested, switch.fingerprint())
+        return self.store.artifacts.get(key) or self.store.compile(wanted)
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 from regional_explorer.capture.call import Call, check_call, check_options
 from regional_explorer.capture.changed_source import under_changed_source
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.artifact import label_of, save_artifact
+from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
@@ -522,12 +522,11 @@ class Exploration(Edits, Results):
             folder = folder_at(path)
             self.live.compiling.compile_stale(run)
             for switch in self.live.program.switches:
-                artifact, inputs = switch.artifact, switch.inputs
-                if artifact is None or inputs is None or artifact.key in saved_keys:
+                artifact = switch.artifact
+                if artifact is None or switch.inputs is None or artifact.key in saved_keys:
                     continue
                 saved_keys.add(artifact.key)
-                config = self.live.program.config_for(switch)
-                label = label_of(artifact.key, switch.piece, inputs, config, switch.fingerprint())
+                label = self.live.program.wanted(artifact.key, switch).label()
                 with self.live.capture.generated.collected():
                     sha256 = save_artifact(folder, label, artifact)
                 if sha256 is not None:

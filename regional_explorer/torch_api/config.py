@@ -102,15 +102,6 @@ def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> Non
             setattr(module, key, value)
 
 
-def caches_are_on() -> bool:
-    """Return whether Inductor caches compiles on disk, where another process finds them."""
-    return bool(
-        inductor_config.fx_graph_cache
-        and functorch_config.enable_autograd_cache
-        and not inductor_config.force_disable_caches
-    )
-
-
 _CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
 """Not in torch 2.11, where a compile sets some of the configs for all threads while it runs."""
 

@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.config import changed_functorch_config, read_config
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
@@ -397,8 +398,8 @@ class Compiled:
     """The result of one run of Inductor over one piece.
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
-    it is None if that moment never came. ``made`` has the wall time and the caches' answer, ``key`` the cache key.
-    ``pack`` serializes it to be saved.
+    it is None if that moment never came. ``made`` has the time and the caches' answer, ``key`` the cache key. ``pack``
+    serializes it to be saved. ``call`` can be used after ``finished``, which waits for the ``builds``.
     """
 
     call: BoxedCall
@@ -407,21 +408,54 @@ class Compiled:
     made: ArtifactCompile
     key: CacheKey | None
     pack: Callable[[], Shipment]
+    builds: Builds = field(default_factory=lambda: Builds({}))
+
+    def finished(self) -> Compiled:
+        """Wait for the builds; the result knows how long they took.
+
+        Raises:
+            RegionCompileError: one of them failed; the text is the C++ compiler's, trimmed.
+        """
+        with compile_lock():
+            try:
+                build_s = self.builds.load()
+            except Exception as error:
+                raise _compile_error(error) from error
+        phases = {**self.made.phases, str(CompilePhase.BUILD): self.made.phases.get(CompilePhase.BUILD, 0.0) + build_s}
+        return replace(self, made=replace(self.made, seconds=self.made.seconds + build_s, phases=phases))
 
 
-def compile_piece(
+def start_compile(
     gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
 ) -> Compiled:
-    """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only.
+    """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only; do not wait for its builds.
 
-    ``standalone_compile`` does not take the compile lock by itself; waiting for it is not part of ``seconds``.
+    ``standalone_compile`` does not take the compile lock by itself; waiting for it is not part of the time.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
         RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
+    builds = Builds(config)
+
+    def lower(at_code: Callable[[str], None]) -> Any:
+        with builds.put_off():
+            return run_inductor(gm, inputs, mode, config, at_code)
+
     with compile_lock():
-        return _noted_compile(lambda at_code: run_inductor(gm, inputs, mode, config, at_code), config)
+        return replace(_noted_compile(lower, config), builds=builds)
+
+
+def compile_piece(
+    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
+) -> Compiled:
+    """Run Inductor over ``gm`` as ``start_compile`` does, and wait for the builds.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+        RegionCompileError: Inductor failed; the text is its own, trimmed.
+    """
+    return start_compile(gm, inputs, mode, config).finished()
 
 
 def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]) -> Compiled:

@@ -340,7 +340,7 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     budget.press("Enter")
     panel.get_by_role("button", name="Compile & measure").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text(
-        re.compile("compiling|warming|checking|round|calls")
+        re.compile("compiling|building|warming|checking|round|calls")
     )
     assert printed(notebook, "6 * 7") == "42"
     times = panel.locator("table").filter(has_text="samples").locator("td").filter(has_text=re.compile("^regional$"))

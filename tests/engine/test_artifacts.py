@@ -24,7 +24,7 @@ from torch import fx, nn
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import BackendOptions, regional_explorer
-from regional_explorer.compiler.artifact import ArtifactStore, label_of
+from regional_explorer.compiler.artifact import ArtifactStore, Wanted
 from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
     Entry,
@@ -494,12 +494,12 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
             next(copied.glob("manifest-*.json")).unlink()
             (copied / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
         artifacts, switch = folder_at(copied), data.draw(st.sampled_from(switches))
-        known, config = switch.artifact, ex.live.program.config_for(switch)
-        arguments = (known.key, switch.piece, switch.inputs, config, switch.fingerprint())
-        loaded = ArtifactStore(folder=artifacts).load(*arguments)
+        known = switch.artifact
+        wanted = ex.live.program.wanted(known.key, switch)
+        loaded = ArtifactStore(folder=artifacts).load(wanted)
         wrong.append(loaded is None)
         assert loaded is None or (loaded.key, loaded.config) == (known.key, known.config)
-        artifacts.note_missing(label_of(*arguments))
+        artifacts.note_missing(wanted.label())
         assert {finding.code for finding in artifacts.findings} <= {"artifact-damaged", "artifact-differs"}
 
     each()
@@ -753,7 +753,7 @@ def test_an_artifact_is_labelled_with_the_gpu_that_its_partition_runs_on(monkeyp
         claim = SimpleNamespace(region="r")
         piece: Any = SimpleNamespace(gm=creating(piece_device), claim=claim, graph_id="0/forward")
         layout = Layout("torch.float32", (4,), (1,), input_device)
-        return label_of("key", piece, [layout], {}, "fingerprint").machine.gpu.partition(",")[0]
+        return Wanted("key", piece, [layout], {}, "fingerprint").label().machine.gpu.partition(",")[0]
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)

@@ -349,21 +349,6 @@ def test_code_names_kernels_and_lines():
     assert "b = a * y + 1" in str(ex.code("middle"))
 
 
-def test_an_interrupt_keeps_what_is_compiled(monkeypatch):
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    told = []
-
-    def progress(doing, _fraction):
-        told.append(doing)
-        if len(told) == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        ex.compile(run=rx.Run(progress=progress))
-    assert sorted(ex.partitions.state) == ["compiled", "stale"]
-    assert compiles(ex) == 1
-
-
 def test_bad_configs_are_told():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     for key, value, error, said in (

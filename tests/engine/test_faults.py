@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import artifact, compilation, switch
+from regional_explorer.compiler import artifact, switch
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
 from tests.engine.upstream import BEFORE_2_13
@@ -217,34 +217,15 @@ def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkey
     assert "planted" in failed(ex)["good"]
 
 
-def test_what_cannot_be_made_ready_for_a_helper_is_compiled_here(monkeypatch):
-    def portable(*_args):
-        raise ZeroDivisionError("planted")
-
-    sent = []
-    monkeypatch.setattr(compilation, "portable", portable)
-    original = compilation.CompilePool
-
-    def compile_pool(keys, sendable):
-        sent.extend(sendable(key) for key in keys)
-        return original(keys, sendable)
-
-    monkeypatch.setattr(compilation, "CompilePool", compile_pool)
-    ex = rx.explore(two, (torch.randn(8),))
-    ex.compile()
-    assert sent == [None, None]
-    assert set(ex.partitions.state) == {"compiled"}
-
-
 def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
     def canonical(*_args):
         raise ZeroDivisionError("planted")
 
     ex = rx.explore(two, (torch.randn(8),))
-    (key, wanted), *_ = ex.live.program.stale().items()
+    (key, switch), *_ = ex.live.program.stale().items()
     monkeypatch.setattr(artifact, "canonical", canonical)
     with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
-        ex.live.program.store.compile(key, wanted.piece, wanted.inputs, {})
+        ex.live.program.store.compile(ex.live.program.wanted(key, switch))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
