@@ -13,11 +13,12 @@ from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Packed, library_path
 from regional_explorer.compiler.fingerprint import canonical
-from regional_explorer.compiler.key_changes import KNOWN_KEYS
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
 from regional_explorer.compiler.layouts import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
@@ -97,6 +98,7 @@ class Started(NamedTuple):
     wanted: Wanted
     compiled: Compiled
     sizes: Sizes
+    facts: CompileFacts
 
 
 @dataclass
@@ -162,12 +164,10 @@ class ArtifactStore:
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = canonical(wanted.piece, wanted.inputs, mode)
+            facts = CompileFacts.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config)
-            return Started(
-                wanted,
-                compiled,
-                Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols])),
-            )
+            sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
+            return Started(wanted, compiled, sizes, facts)
 
     def finish(self, started: Started) -> Artifact:
         """Wait for the builds of a compile, and keep its artifact.
@@ -183,7 +183,8 @@ class ArtifactStore:
                 shipment = compiled.pack()
                 return Packed(shipment.code, sizes.packed(), shipment.libraries)
 
-            artifact = replace(_assembled_artifact(wanted, compiled, sizes), pack=pack)
+            artifact = _assembled_artifact(wanted, compiled, sizes)
+            artifact = replace(artifact, made=KNOWN_COMPILES.compared(artifact.made, started.facts), pack=pack)
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
         self.artifacts[wanted.key] = artifact
@@ -236,7 +237,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         call=_with_tokens(call, tokens) if tokens else call,
         code=compiled.code,
         config=compiled.config,
-        made=KNOWN_KEYS.compared(replace(compiled.made, artifact=wanted.key), compiled.key),
+        made=replace(compiled.made, artifact=wanted.key),
         guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
         dynamic=bool(sizes.places),
     )

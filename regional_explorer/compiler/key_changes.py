@@ -1,59 +1,144 @@
-"""The cache keys of this process's compiles: why Inductor compiled again, by the nearest known key and its changes."""
+"""Why Inductor compiled again: what is different from the most similar compile of this process before."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from regional_explorer.record.artifact import ArtifactCompile, KeyChange
-from regional_explorer.torch_api.config import config_entries
-from regional_explorer.torch_api.inductor import CacheKey
+import torch
+from torch import fx
 
-MOST_KNOWN_KEYS = 200
+from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, KeyChange
+from regional_explorer.torch_api.config import Settings, config_entries
+from regional_explorer.torch_api.graphs import bodies, is_operator
+
+MOST_KNOWN = 200
 MOST_KNOWN_BYTES = 4 * 2**20
-"""Beyond these the oldest are forgotten: keys stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
+"""Beyond these the oldest are forgotten: facts stay as long as the process. 200 of 3,000 ops each take 2.5 MiB."""
 
-HASH_CHARS = 12
 LEAST_SHARED_OPS = 0.5
-"""Keys are compared if at least this share of their ops is the same."""
+"""Compiles are compared if at least this share of their ops is the same."""
+
+LONGEST_TEXT = 80
+"""Longer texts are shown as a hash."""
+
+
+@dataclass(frozen=True)
+class CompileFacts:
+    """What the code of a compile follows from: ``parts`` by name, and the ``ops`` of its graph in order, as text.
+
+    Configs at their default are left out.
+    """
+
+    parts: Mapping[str, str] = field(default_factory=dict)
+    ops: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, gm: fx.GraphModule, inputs: Sequence[Any], config: Mapping[str, Any], settings: Settings
+    ) -> CompileFacts:
+        """Return the facts of compiling ``gm`` for these fakes under ``config`` on top of ``settings``."""
+        entries, inductor = config_entries(), {**settings.inductor, **config}
+        values = {
+            **{f"inductor config {key}": value for key, value in inductor.items() if value != entries[key].default},
+            **{f"functorch config {key}": value for key, value in settings.functorch.items()},
+            **settings.knobs,
+            **settings.underneath,
+        }
+        texts = {f"input {index}": _input_text(value) for index, value in enumerate(inputs)}
+        return cls({**texts, **{name: _text_or_hash(value) for name, value in values.items()}}, tuple(_op_texts(gm)))
+
+    @cached_property
+    def op_counts(self) -> Counter[str]:
+        """How often each op occurs."""
+        return Counter(self.ops)
+
+    @cached_property
+    def target_counts(self) -> Counter[str]:
+        """How often each target of an op occurs, whatever its arguments."""
+        return Counter(op.partition("(")[0] for op in self.ops)
+
+    def distance(self, other: CompileFacts) -> int | None:
+        """Return how many parts and ops differ; None if the graphs have little in common."""
+        changed_parts = sum(self.parts.get(part) != other.parts.get(part) for part in {*self.parts, *other.parts})
+        if self.ops == other.ops:
+            return changed_parts
+        most = max(len(self.ops), len(other.ops))
+        if (self.target_counts & other.target_counts).total() < LEAST_SHARED_OPS * most:
+            return None
+        return changed_parts + most - (self.op_counts & other.op_counts).total()
+
+
+def _text_or_hash(value: Any) -> str:
+    """Return a value as text if that is short and says what it is, else a hash; of a custom pass that of its uuid."""
+    uuid = getattr(value, "uuid", None)
+    text = repr(uuid() if callable(uuid) else value)
+    return (
+        text if len(text) <= LONGEST_TEXT and " at 0x" not in text else hashlib.sha256(text.encode()).hexdigest()[:12]
+    )
+
+
+def _input_text(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    what = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    if value.layout is not torch.strided:
+        return f"{what} {value.layout}"
+    return f"{what} strides {list(value.stride())} on {value.device}"
+
+
+def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
+    for node in gm.graph.nodes:
+        arguments = ", ".join([*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())])
+        if node.op == "output":
+            yield f"return({arguments})"
+        elif node.op not in ("placeholder", "get_attr"):
+            target = node.target
+            name = str(target) if is_operator(target) else str(getattr(target, "__name__", target))
+            yield f"{name}({arguments})"
+    for owner, body in bodies(gm):
+        yield from (f"{owner}: {op}" for op in _op_texts(body))
 
 
 @dataclass
-class KnownKeys:
-    """The keys of the last compiles by torch's hash: each one's artifact, parts and ops, the latter two compressed."""
+class KnownCompiles:
+    """The artifacts of the last compiles, by their facts: parts and ops, both compressed."""
 
-    keys: dict[str, tuple[str, bytes, bytes]] = field(default_factory=dict)
+    artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, made: ArtifactCompile, key: CacheKey | None) -> ArtifactCompile:
-        """Return the record of a compile with the differences from the nearest known key, and remember its key."""
-        if key is None:
+    def compared(self, made: ArtifactCompile, facts: CompileFacts) -> ArtifactCompile:
+        """Return the record of a compile with what differs from the nearest known one, and remember it."""
+        if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
             return made
-        same = self.keys.pop(key.whole, None)
-        nearest = (same[0], key) if same is not None else self._nearest(key)
-        self.keys[key.whole] = made.artifact, _compressed(key.parts), _compressed(key.ops)
-        while len(self.keys) > MOST_KNOWN_KEYS or self._bytes() > MOST_KNOWN_BYTES:
-            del self.keys[next(iter(self.keys))]
+        key = _compressed(facts.parts), _compressed(facts.ops)
+        same = self.artifacts.pop(key, None)
+        nearest = self._nearest(facts, key[1]) if same is None else (same, facts)
+        self.artifacts[key] = made.artifact
+        while len(self.artifacts) > MOST_KNOWN or self._bytes() > MOST_KNOWN_BYTES:
+            del self.artifacts[next(iter(self.artifacts))]
         if nearest is None:
             return made
-        artifact, known_key = nearest
-        return replace(made, nearest=artifact, changes=tuple(changes(known_key, key)))
+        artifact, known = nearest
+        return replace(made, nearest=artifact, changes=tuple(changes(known, facts)))
 
-    def _nearest(self, key: CacheKey) -> tuple[str, CacheKey] | None:
-        """Return the known key with the fewest changes and its artifact; of several equally near ones the last."""
-        nearest, least, same_ops = None, None, _compressed(key.ops)
-        for whole, (artifact, parts, ops) in reversed(self.keys.items()):
-            known_key = CacheKey(whole, _decompressed(parts), key.ops if ops == same_ops else tuple(_decompressed(ops)))
-            distance = _key_distance(known_key, key)
+    def _nearest(self, facts: CompileFacts, same_ops: bytes) -> tuple[str, CompileFacts] | None:
+        """Return the known facts with the fewest changes and their artifact; of several equally near ones the last."""
+        nearest, least = None, None
+        for (parts, ops), artifact in reversed(self.artifacts.items()):
+            known = CompileFacts(_decompressed(parts), facts.ops if ops == same_ops else tuple(_decompressed(ops)))
+            distance = known.distance(facts)
             if distance is not None and (least is None or distance < least):
-                nearest, least = (artifact, known_key), distance
+                nearest, least = (artifact, known), distance
         return nearest
 
     def _bytes(self) -> int:
-        return sum(len(parts) + len(ops) for _, parts, ops in self.keys.values())
+        return sum(len(parts) + len(ops) for parts, ops in self.artifacts)
 
 
 def _compressed(value: Mapping[str, str] | Sequence[str]) -> bytes:
@@ -64,41 +149,27 @@ def _decompressed(content: bytes) -> Any:
     return json.loads(zlib.decompress(content))
 
 
-KNOWN_KEYS = KnownKeys()
-"""The keys of this process: Inductor's caches are not per exploration either."""
+KNOWN_COMPILES = KnownCompiles()
+"""The compiles of this process: Inductor's caches are not per exploration either."""
 
 
-def _key_distance(known_key: CacheKey, key: CacheKey) -> int | None:
-    """Return how many parts and ops differ; None if the graphs have little in common."""
-    changed_parts = sum(known_key.parts.get(part) != key.parts.get(part) for part in {*known_key.parts, *key.parts})
-    if known_key.ops == key.ops:
-        return 1 + changed_parts
-    most = max(len(known_key.ops), len(key.ops))
-    if (known_key.target_counts & key.target_counts).total() < LEAST_SHARED_OPS * most:
-        return None
-    return 1 + changed_parts + most - (known_key.op_counts & key.op_counts).total()
-
-
-def changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
-    """Yield the parts that differ, ops first."""
-    if before.whole == after.whole:
-        return
-    changed = [*_op_changes(before, after)]
+def changes(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
+    """Yield what differs, ops first."""
+    yield from _op_changes(before, after)
     for part in dict.fromkeys([*before.parts, *after.parts]):
-        value_before, value_after = (key.parts.get(part, _default_text(part)) for key in (before, after))
+        value_before, value_after = (facts.parts.get(part, _default_text(part)) for facts in (before, after))
         if value_before != value_after:
-            changed.append(KeyChange(part, value_before, value_after))
-    yield from changed or [KeyChange("a part that is not known", before.whole[:HASH_CHARS], after.whole[:HASH_CHARS])]
+            yield KeyChange(part, value_before, value_after)
 
 
 def _default_text(part: str) -> str:
-    """Return the value of a part that is not in a key: for a config, its default."""
+    """Return the value of a part that is not there: for a config, its default."""
     kind, _, name = part.partition(" config ")
     entry = config_entries().get(name) if kind == "inductor" else None
     return "" if entry is None else repr(entry.default)
 
 
-def _op_changes(before: CacheKey, after: CacheKey) -> Iterator[KeyChange]:
+def _op_changes(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
     if len(before.ops) == len(after.ops):
         for index, (op_before, op_after) in enumerate(zip(before.ops, after.ops, strict=True)):
             if op_before != op_after:

@@ -238,7 +238,7 @@ class CompilePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeyChange:
-    """A part of a cache key that differs from that of another artifact; a part that one of them lacks is empty."""
+    """A part of what a compile depends on that differs from that of another one; what one of them lacks is empty."""
 
     part: str
     before: str
@@ -254,9 +254,9 @@ class ArtifactCompile:
     """The one compile that made an artifact, in whichever process.
 
     ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
-    similar key among those that this process knew before; ``changes`` are the parts that differ. ``phases`` adds up to
-    ``seconds``. ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says
-    that the compile was requested with empty caches.
+    similar graph, config and settings among those that this process compiled before; ``changes`` are what differs.
+    ``phases`` adds up to ``seconds``. ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took
+    here. ``cold`` says that the compile was requested with empty caches.
     """
 
     seconds: float
@@ -280,7 +280,10 @@ class ArtifactCompile:
             if self.changes:
                 reasons.append("; ".join(map(str, self.changes)))
             elif self.nearest is not None:
-                reasons.append("compiled before under the same key, but the cache entry is gone or was for other sizes")
+                reasons.append(
+                    "compiled before from the same graph, config and settings, but the cache entry is gone or was for "
+                    "something else"
+                )
             else:
                 reasons.append("nothing like it was compiled in this process before")
         return ". ".join(reasons)

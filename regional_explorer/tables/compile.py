@@ -21,8 +21,8 @@ _ANSWER_TONES = {CacheAnswer.HIT: "good", CacheAnswer.BYPASS: "warn"}
 def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
     """One row per artifact: whether Inductor's cache had it, and why.
 
-    ``answer`` is hit, miss, bypass or off. ``changed`` lists the parts of the key that differ from ``nearest``, the
-    artifact with the most similar key that this process compiled before; ``why`` gives their values too.
+    ``answer`` is hit, miss, bypass or off. ``changed`` lists the inputs, ops, configs and settings that differ from
+    ``nearest``, the most similar artifact that this process compiled before; ``why`` gives their values too.
     ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took in this compile.
     """
     return Table(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import inspect
 import os
 import shutil
@@ -19,12 +18,11 @@ import torch.compiler.config as compiler_config
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.torch_api.builds import Builds
-from regional_explorer.torch_api.config import changed_functorch_config, read_config
+from regional_explorer.torch_api.config import read_config
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
 from regional_explorer.torch_api.shipping import Shipment, packer, unpack
@@ -43,115 +41,6 @@ from unittest import mock
 
 if TYPE_CHECKING:
     from torch._subclasses import FakeTensorMode
-
-
-LONGEST_TEXT = 80
-"""Longer texts are shown as a hash."""
-
-
-@dataclass(frozen=True)
-class CacheKey:
-    """The parts of a key by name, and the ops of its graph in order, as text; ``whole`` is torch's hash of it all.
-
-    Configs at their default are left out. A part without a short text is given by its hash.
-    """
-
-    whole: str
-    parts: Mapping[str, str] = field(default_factory=dict)
-    ops: tuple[str, ...] = ()
-
-    @cached_property
-    def op_counts(self) -> Counter[str]:
-        """How often each op occurs."""
-        return Counter(self.ops)
-
-    @cached_property
-    def target_counts(self) -> Counter[str]:
-        """How often each target of an op occurs, whatever its arguments."""
-        return Counter(op.partition("(")[0] for op in self.ops)
-
-    @classmethod
-    def of(cls, whole: str, details: Any, pickler: Any) -> CacheKey:
-        """Return the key of what torch hashes: ``FxGraphHashDetails``, or AOTAutograd's, which adds to them."""
-        parts: dict[str, str] = {}
-        ops: tuple[str, ...] = ()
-        for name, detail in vars(details).items():
-            if name == "gm":
-                ops = tuple(_op_texts(detail))
-            elif name == "example_inputs":
-                parts |= {f"input {index}": _input_text(example, pickler) for index, example in enumerate(detail)}
-            elif name == "inductor_config" and isinstance(detail, Mapping):
-                parts |= _changed_configs(detail, pickler)
-            elif name == "autograd_config":
-                parts |= _named_parts("functorch config", changed_functorch_config(), pickler)
-            else:
-                parts |= _named_parts(name.strip("_").replace("_", " "), detail, pickler)
-        return cls(whole, parts, ops)
-
-
-def _changed_configs(config: Mapping[str, Any], pickler: Any) -> dict[str, str]:
-    """Return the Inductor configs that are not at their default, as the key has them."""
-    entries: Any = inductor_config._config  # type: ignore[attr-defined]  # the module replaces itself
-    return {
-        f"inductor config {key}": _text_or_hash(value, pickler)
-        for key, value in config.items()
-        if key not in entries or value != entries[key].default
-    }
-
-
-def _named_parts(name: str, value: Any, pickler: Any) -> dict[str, str]:
-    if isinstance(value, Mapping):
-        return {f"{name} {key}": _text_or_hash(item, pickler) for key, item in value.items()}
-    if isinstance(value, list):
-        return {f"{name} {index}": _text_or_hash(item, pickler) for index, item in enumerate(value)}
-    return {name: _text_or_hash(value, pickler)}
-
-
-def _text_or_hash(value: Any, pickler: Any) -> str:
-    """Return a value as text if that is complete and short, else its hash."""
-    if isinstance(value, bytes):
-        return hashlib.sha256(value).hexdigest()[:12]
-    text = repr(value) if _has_plain_repr(value) else ""
-    return text if text and len(text) <= LONGEST_TEXT else _short_hash(value, pickler)
-
-
-def _has_plain_repr(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_has_plain_repr, value))
-    return value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device))
-
-
-def _short_hash(value: Any, pickler: Any) -> str:
-    try:
-        return str(pickler.get_hash(value))[:12]
-    except Exception:  # noqa: BLE001 - what cannot be hashed alone is still part of the whole key
-        return ""
-
-
-def _input_text(example: Any, pickler: Any) -> str:
-    if not isinstance(example, torch.Tensor):
-        return _text_or_hash(example, pickler)
-    grad = ", requires grad" if example.requires_grad else ""
-    dtype = str(example.dtype).removeprefix("torch.")
-    if example.layout is not torch.strided:
-        return f"{dtype} {list(example.shape)} {example.layout}{grad}"
-    return f"{dtype} {list(example.shape)} strides {list(example.stride())} on {example.device}{grad}"
-
-
-def _op_texts(gm: fx.GraphModule) -> Iterator[str]:
-    for node in gm.graph.nodes:
-        arguments = ", ".join([*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())])
-        if node.op == "output":
-            yield f"return({arguments})"
-        elif node.op not in ("placeholder", "get_attr"):
-            yield f"{_target_text(node)}({arguments})"
-    for name, body in bodies(gm):
-        yield from (f"{name}: {op}" for op in _op_texts(body))
-
-
-def _target_text(node: fx.Node) -> str:
-    target = node.target
-    return str(target) if isinstance(target, torch._ops.OpOverload) else str(getattr(target, "__name__", target))
 
 
 _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
@@ -234,9 +123,8 @@ class Times:
 
 @dataclass
 class CompileNotes:
-    """The notes about one compile; ``key`` is that of the cache consulted first, None if none was computed."""
+    """The notes about one compile; ``reason`` is why a cache was bypassed."""
 
-    key: CacheKey | None = None
     reason: str = ""
     times: Times = field(default_factory=Times)
 
@@ -256,17 +144,8 @@ class CompileNotes:
 def noting_compile() -> Iterator[CompileNotes]:
     """A block around one compile that records notes about it; the compile lock must be held."""
     notes = CompileNotes()
-    hash_of = codecache.FxGraphCachePickler.get_hash
     begin, end = dynamo_utils.ChromiumEventLogger.log_event_start, dynamo_utils.ChromiumEventLogger.log_event_end
     log_info, make_key = autograd_cache.log.info, autograd_cache.autograd_cache_key
-
-    def hashing(pickler: Any, value: Any) -> str:
-        digest = hash_of(pickler, value)
-        if notes.key is None and isinstance(value, codecache.FxGraphHashDetails):
-            notes.key = CacheKey(digest)  # hashing its parts calls this function again
-            with contextlib.suppress(Exception):  # whatever torch may add to its keys, compiling goes on
-                notes.key = CacheKey.of(digest, value, pickler)
-        return digest
 
     def noting_start(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
         notes.times.begin(event_name, time_ns)
@@ -290,7 +169,6 @@ def noting_compile() -> Iterator[CompileNotes]:
 
     with (
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
-        mock.patch.object(codecache.FxGraphCachePickler, "get_hash", hashing),
         mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_start", noting_start),
         mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_end", noting_end),
         mock.patch.object(autograd_cache.log, "info", noting_reason),
@@ -398,15 +276,14 @@ class Compiled:
     """The result of one run of Inductor over one piece.
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
-    it is None if that moment never came. ``made`` has the time and the caches' answer, ``key`` the cache key. ``pack``
-    serializes it to be saved. ``call`` can be used after ``finished``, which waits for the ``builds``.
+    it is None if that moment never came. ``made`` has the time and the caches' answer. ``pack`` serializes it to be
+    saved. ``call`` can be used after ``finished``, which waits for the ``builds``.
     """
 
     call: BoxedCall
     code: str
     config: Mapping[str, Any] | None
     made: ArtifactCompile
-    key: CacheKey | None
     pack: Callable[[], Shipment]
     builds: Builds = field(default_factory=lambda: Builds({}))
 
@@ -471,7 +348,7 @@ def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[st
 
     with compile_lock():
         loaded = _noted_compile(load, config)
-    return replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""), key=None)
+    return replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""))
 
 
 def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
@@ -501,7 +378,6 @@ def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping
         code="\n".join(codes),
         config=configs[-1] if configs else None,
         made=record,
-        key=notes.key,
         pack=pack_alone,
     )
 

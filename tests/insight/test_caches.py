@@ -1,4 +1,4 @@
-"""What the caches said of each artifact and why, which parts of a key changed, and where compile time goes."""
+"""What the caches said of each artifact and why, what differs from the nearest, and where compile time goes."""
 
 from __future__ import annotations
 
@@ -16,44 +16,26 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
 from regional_explorer.compiler import key_changes
-from regional_explorer.compiler.key_changes import KNOWN_KEYS, KnownKeys, changes
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.inductor import CacheKey, Times, noting_compile, run_inductor
+from regional_explorer.torch_api.inductor import Times
 from tests.engine.upstream import BEFORE_2_13
 
 ATEN = torch.ops.aten
-DETERMINISTIC = {
-    "deterministic algorithms",
-    "deterministic algorithms settings",
-    "inductor config deterministic",
-}
-"""One setting of torch's, which stands in three places of a key."""
 
 
-class WrittenError(BaseException):
-    """Ends a compile once the code is written."""
-
-
-def key_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, config=None):
-    """Return the key that Inductor asks its caches with for a small graph; nothing is compiled."""
+def facts_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, config=None):
+    """Return the facts of the compile of a small graph; nothing is compiled."""
     graph = fx.Graph()
     x = graph.placeholder("x")
     first = graph.create_node("call_function", op, (x, argument), name="op_1")
     graph.output((graph.create_node("call_function", ATEN.sin.default, (first,), name="op_2"),))
-    mode = fake_mode_with_symbols()
-    with mode:
+    with fake_mode_with_symbols():
         fake = torch.empty_strided(shape, stride, dtype=dtype)
-
-    def at_code(_code):
-        raise WrittenError
-
-    gm = fx.GraphModule({}, graph)
-    with compile_lock(), noting_compile() as notes, contextlib.suppress(WrittenError):
-        run_inductor(gm, [fake], mode, config or {}, at_code)
-    return notes.key
+    return CompileFacts.of(fx.GraphModule({}, graph), [fake], config or {}, Settings.now())
 
 
 @contextlib.contextmanager
@@ -86,15 +68,8 @@ def deterministic():
         ({"shape": (16, 4)}, None, {"input 0"}),
         ({"stride": (1, 8)}, None, {"input 0"}),
         ({"dtype": torch.float64}, None, {"input 0"}),
-        pytest.param(
-            *({}, default_dtype(torch.float64), {"default dtype"}),
-            marks=pytest.mark.skipif(BEFORE_2_13, reason="the key does not have it yet"),
-        ),
-        (
-            {},
-            deterministic(),
-            {"deterministic algorithms", "deterministic algorithms settings", "inductor config deterministic"},
-        ),
+        ({}, default_dtype(torch.float64), {"default dtype"}),
+        ({}, deterministic(), {"deterministic", "inductor config deterministic"}),
     ],
     ids=[
         "config",
@@ -109,80 +84,90 @@ def deterministic():
         "deterministic",
     ],
 )
-def test_one_input_of_the_key_is_changed_and_that_one_is_named(changed, around, named):
-    before = key_of()
-    assert before.whole == key_of().whole
+def test_one_fact_is_changed_and_that_one_is_named(changed, around, named):
+    before = facts_of()
+    assert before == facts_of()
     with around or contextlib.nullcontext():
-        after = key_of(**changed)
-    assert before.whole != after.whole
+        after = facts_of(**changed)
     found = [*changes(before, after)]
     assert {change.part for change in found} == named
     assert all(change.before != change.after for change in found)
 
 
 def test_a_change_says_what_it_was_and_what_it_is():
-    (change,) = changes(key_of(), key_of(config={"max_fusion_size": 8}))
+    (change,) = changes(facts_of(), facts_of(config={"max_fusion_size": 8}))
     assert str(change) == f"inductor config max_fusion_size: {inductor_config.max_fusion_size} → 8"
+    assert not [*changes(facts_of(), facts_of(config={"max_fusion_size": inductor_config.max_fusion_size}))]
+    (change,) = changes(facts_of(), facts_of(shape=(16, 4)))
+    assert str(change) == "input 0: float32 [8, 4] strides [4, 1] on cpu → float32 [16, 4] strides [4, 1] on cpu"
+
+
+def test_a_custom_pass_is_the_same_while_its_uuid_is():
+    first, second = (facts_of(config={"pre_grad_custom_pass": Known()}) for _ in range(2))
+    assert first == second
+    (change,) = changes(first, facts_of(config={"pre_grad_custom_pass": same}))
+    assert change.part == "inductor config pre_grad_custom_pass"
 
 
 def made(artifact, answer=CacheAnswer.MISS):
     return ArtifactCompile(1.0, answer, artifact=artifact)
 
 
-def test_the_nearest_known_key_is_the_one_with_fewest_changes():
-    known = KnownKeys()
-    key = CacheKey("a", {"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
-    assert known.compared(made("first"), key).nearest is None
-    known.compared(made("far"), CacheKey("b", {"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
-    known.compared(made("other graph"), CacheKey("c", {"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
-    found = known.compared(made("new"), CacheKey("d", {"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
+    known = KnownCompiles()
+    facts = CompileFacts({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
+    assert known.compared(made("first"), facts).nearest is None
+    known.compared(made("far"), CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compared(made("other graph"), CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
+    found = known.compared(made("new"), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
     assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
-    more = known.compared(made("more"), CacheKey("e", {"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    more = known.compared(made("more"), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
-def test_a_miss_under_a_known_key_says_that_the_entry_is_gone():
-    known, key = KnownKeys(), CacheKey("a", {}, ("add(x)",))
-    known.compared(made("one"), key)
-    assert "gone" in known.compared(made("one"), key).why
-    assert known.compared(made("one", CacheAnswer.HIT), key).why == ""
+def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone():
+    known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
+    known.compared(made("one"), facts)
+    assert "gone" in known.compared(made("one"), facts).why
+    assert known.compared(made("one", CacheAnswer.HIT), facts).why == ""
 
 
-def big_key(number: int, ops: int = 3000) -> CacheKey:
-    """Return the key of a graph as large as that of a whole model; one of its ops differs from that of the others."""
+def test_without_a_look_up_there_is_no_comparison():
+    known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
+    for answer in (CacheAnswer.BYPASS, CacheAnswer.OFF):
+        assert known.compared(made("one", answer), facts).nearest is None
+    assert not known.artifacts
+
+
+def big_facts(number: int, ops: int = 3000) -> CompileFacts:
+    """Return facts of a graph as large as that of a whole model; one of its ops differs from that of the others."""
     texts = [f"aten.add.Tensor(op_{index}, in_{index * 7 % 50})" for index in range(ops)]
     texts[number] = f"aten.mul.Tensor(op_{number}, {number})"
     parts = {f"input {index}": f"float32 [{index}, 8] strides [8, 1] on cpu" for index in range(50)}
-    return CacheKey(f"{number:064x}", parts, tuple(texts))
+    return CompileFacts(parts, tuple(texts))
 
 
-def test_known_keys_take_little_memory_and_still_say_which_op_has_changed():
-    known = KnownKeys()
+def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
+    known = KnownCompiles()
     for number in range(10):
-        known.compared(made(f"artifact {number}"), big_key(number))
+        known.compared(made(f"artifact {number}"), big_facts(number))
     assert len(pickle.dumps(known)) < 10 * 2**15
-    changed = replace(big_key(7), whole="another", ops=("sin(x)", *big_key(7).ops[1:]))
-    found = known.compared(made("new"), changed)
+    found = known.compared(made("new"), replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
     assert found.nearest == "artifact 7"
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
 
-def test_of_too_many_or_too_large_keys_the_oldest_are_forgotten(monkeypatch):
-    known = KnownKeys()
-    for number in range(key_changes.MOST_KNOWN_KEYS + 5):
-        known.compared(made(str(number)), CacheKey(str(number), {"x": str(number)}, ("add(x)",)))
-    assert [artifact for artifact, *_ in known.keys.values()] == list(map(str, range(5, 205)))
-    known.compared(made("again"), CacheKey("5", {"x": "5"}, ("add(x)",)))
-    assert len(known.keys) == key_changes.MOST_KNOWN_KEYS, "a key that is known takes no more room"
+def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch):
+    known = KnownCompiles()
+    for number in range(key_changes.MOST_KNOWN + 5):
+        known.compared(made(str(number)), CompileFacts({"x": str(number)}, ("add(x)",)))
+    assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
+    known.compared(made("again"), CompileFacts({"x": "5"}, ("add(x)",)))
+    assert len(known.artifacts) == key_changes.MOST_KNOWN, "what is known takes no more room"
     monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
-    known.compared(made("last"), CacheKey("last", {"x": "1"}, ("add(x)",)))
-    assert 1 <= len(known.keys) < 5
-    assert known.keys["last"][0] == "last"
-
-
-def test_keys_that_differ_in_nothing_known_say_so():
-    (change,) = changes(CacheKey("a", {"x": "1"}), CacheKey("b", {"x": "1"}))
-    assert change.part == "a part that is not known"
+    known.compared(made("last"), CompileFacts({"x": "1"}, ("add(x)",)))
+    assert 1 <= len(known.artifacts) < 5
+    assert [*known.artifacts.values()][-1] == "last"
 
 
 def test_the_time_inside_an_event_is_not_counted_twice_and_what_is_left_is_other():
@@ -261,7 +246,7 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
     again.compile()
     assert list(again.caches.answer) == ["hit"]
     assert again.compile_times.lowering_s.sum() == 0
-    KNOWN_KEYS.keys.clear()
+    KNOWN_COMPILES.artifacts.clear()
     ex = explored()
     ex.compile()
     ex.configure("r", {"realize_opcount_threshold": 31})
