@@ -190,8 +190,7 @@ class PlannedProgram(CutProgram):
     def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
         with self._compiling, RandomState(), self._noting_cost(cut.live.id):
             try:
-                for _ in compile_stale(self):
-                    pass
+                compile_stale(self)
             except NoCompilerError as error:
                 self.store.failures |= dict.fromkeys(self.stale(), str(error))
             finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Self
 
 from regional_explorer.compiler.artifact import Started, Wanted
 from regional_explorer.compiler.program import CutProgram, Program
-from regional_explorer.compiler.run import ProgressCallback, Run
+from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
 from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.timing import CompileCost
@@ -18,19 +18,12 @@ from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.inductor import empty_caches
 
 
-def compile_stale(
-    program: CutProgram,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_wait: Callable[[], object] = lambda: None,
-    *,
-    cold: bool = False,
-) -> Iterator[tuple[str, float]]:
+def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = False) -> None:
     """Compile the stale partitions; a region that fails runs eagerly, the rest go on.
 
-    Before each step it yields what is done next and the fraction done. The compile lock is held for one partition at a
-    time, so that other compiles of the process get their turn; ``on_wait`` is called if one has to be waited for. What
-    is complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again,
-    and with empty caches.
+    The compile lock is held for one partition at a time, so that other compiles of the process get their turn. What is
+    complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again, and
+    with empty caches.
 
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
@@ -41,27 +34,30 @@ def compile_stale(
     all_wanted = [program.wanted(key, switch) for key, switch in stale.items()]
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
     todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
+
+    def report(doing: str, wanted: Wanted, number: int, done: float) -> None:
+        run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", done / len(todo))
+
     try:
         with empty_caches() if cold else contextlib.nullcontext(), _Building(program, cold=cold) as building:
             for index, wanted in enumerate(todo):
-                doing = f"compiling {names[wanted.key]} ({index + 1} of {len(todo)})"
-                yield doing, (index - len(building.queue) / 2) / len(todo)
-                with compile_lock(cancelled, on_wait) as has_lock:
+                report("compiling", wanted, index + 1, index - len(building.queue) / 2)
+                with compile_lock(run.cancelled, run.waiting) as has_lock:
                     if not has_lock:
                         return
                     building.start(wanted)
                     building.finish_complete()
             while left := len(building.queue):
-                doing = f"building {names[building.queue[0].wanted.key]} ({len(todo) - left + 1} of {len(todo)})"
-                yield doing, 1 - left / 2 / len(todo)
-                if not building.queue[0].compiled.builds.wait(cancelled):
+                first = building.queue[0]
+                report("building", first.wanted, len(todo) - left + 1, len(todo) - left / 2)
+                if not first.compiled.builds.wait(run.cancelled):
                     return
-                with compile_lock(cancelled, on_wait) as has_lock:
+                with compile_lock(run.cancelled, run.waiting) as has_lock:
                     if not has_lock:
                         return
                     building.finish_next()
-    except (KeyboardInterrupt, GeneratorExit):
-        # An interrupt reaches the C++ compiler too: a compile that it ended is not a failure of the region.
+    except KeyboardInterrupt:
+        # It reaches the C++ compiler too: a compile that it ended is not a failure of the region.
         store.failures = known_failures
         raise
     finally:
@@ -146,8 +142,7 @@ class Compiling:
         if _is_free_to_compile(run):
             if self._program.stale(everything=cold):
                 self.start_toolchain(run.progress)
-            for doing, fraction in compile_stale(self._program, run.cancelled, run.waiting, cold=cold):
-                run.progress(doing, fraction)
+            compile_stale(self._program, run, cold=cold)
         return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
