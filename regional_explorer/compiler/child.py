@@ -1,4 +1,4 @@
-"""A child process that ends with its parent, however that ends, and exchanges pickled messages through pipes.
+"""A child process that ends with its parent, however that ends; one question to such a process, and its answer.
 
 This file imports only the standard library, because ``toolchain`` is loaded without torch.
 """
@@ -11,12 +11,18 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 GRACE_S = 2.0
 """Seconds after SIGTERM until a child that still runs is killed."""
+
+POLL_S = 0.1
+"""Seconds between checks whether a question was cancelled."""
 
 _CHILD_CODE = "import sys; sys.path[:] = {path!r}; import importlib; importlib.import_module({module!r}).main()"
 
@@ -29,21 +35,21 @@ def can_have_children() -> bool:
 class Child:
     """A child process that runs ``main()`` of the module named ``module``.
 
-    It ends with the process that started it: ``main`` calls ``serve_parent``, which notices that the pipe is closed. It
-    runs in its own session, so that an interrupt of a cell does not reach it.
+    It ends with the process that started it: ``main`` calls ``end_with_parent``, which notices that the pipe is closed.
+    It runs in its own session, so that an interrupt of a cell does not reach it. ``arguments`` are in its ``sys.argv``.
 
     Raises:
         OSError: it could not be started.
     """
 
-    def __init__(self, module: str, *, answers: bool = False) -> None:
+    def __init__(self, module: str, *arguments: str) -> None:
         # One of Inductor's compile workers is enough for it, and it must not use a GPU.
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
         # Our own interpreter with our own code.
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", _CHILD_CODE.format(path=sys.path, module=module)],
+            [sys.executable, "-c", _CHILD_CODE.format(path=sys.path, module=module), *arguments],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if answers else subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,
@@ -54,25 +60,14 @@ class Child:
         """The process id, which is also the id of its process group."""
         return self._process.pid
 
-    def send(self, message: Any) -> None:
-        """Send a message, which the child receives through ``serve_parent``."""
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
-        pickle.dump(message, self._process.stdin)
-        self._process.stdin.flush()
-
-    def receive(self) -> Any:
-        """Wait for the next answer.
-
-        Raises:
-            EOFError: the child has ended.
-        """
-        assert self._process.stdout is not None  # noqa: S101 - a pipe, with ``answers``
-        return pickle.load(self._process.stdout)  # noqa: S301 - our own process with our own code
-
-    def wait(self) -> None:
-        """Wait until the child has ended by itself, so that it does not stay as a zombie."""
-        self._process.wait()
-        self._close_pipes()
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the child has ended by itself, so that it does not stay as a zombie; return whether it has."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._close_pipe()
+        return True
 
     def end(self) -> None:
         """End the child and its own children, and wait for it. On SIGTERM a compiler removes its temporary files."""
@@ -82,7 +77,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self._signal_group(signal.SIGKILL)
             self._process.wait()
-        self._close_pipes()
+        self._close_pipe()
 
     def _signal_group(self, number: int) -> None:
         # Until it has been waited for, no other process can have its id.
@@ -90,38 +85,55 @@ class Child:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
-    def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+    def _close_pipe(self) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
 
 
-def serve_parent(on_message: Callable[[Any], object] = lambda _message: None) -> None:
-    """In the child: pass the parent's messages to ``on_message``, on a thread, and end with the parent.
+def end_with_parent() -> None:
+    """In the child: end when the parent does, whatever this process does at that moment.
 
     A compiler that this process runs gets SIGTERM as well, and removes its temporary files.
     """
     # Not sys.stdin: Python cannot shut down while another thread reads from it.
     pipe = open(0, "rb", closefd=False)  # noqa: SIM115 - open as long as this process is
 
-    def listen() -> None:
+    def wait() -> None:
         try:
-            while True:
-                on_message(pickle.load(pipe))  # noqa: S301 - from the process that started this one
+            pipe.read()  # nothing is written to it
         finally:
             os.killpg(0, signal.SIGTERM)
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=wait, daemon=True).start()
 
 
-def answer_channel() -> Callable[[Any], None]:
-    """In the child: return a function that sends answers to the parent. Later output to stdout is discarded."""
-    pipe = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+QUESTION, ANSWER = "question", "answer"
+"""The names of the files with the two, pickled."""
 
-    def answer(message: Any) -> None:
-        pickle.dump(message, pipe)
-        pipe.flush()
 
-    return answer
+def ask(module: str, question: Any, cancelled: Callable[[], bool]) -> Any:
+    """Return the answer to ``question`` of a child whose ``main()`` calls ``answer_question``.
+
+    Raises:
+        CancelledError: it was cancelled meanwhile.
+        OSError: the child could not be started, or has ended without an answer.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, QUESTION).write_bytes(pickle.dumps(question))
+        child = Child(module, folder)
+        try:
+            while not child.wait(POLL_S):
+                if cancelled():
+                    raise CancelledError
+        finally:
+            child.end()
+        return pickle.loads(Path(folder, ANSWER).read_bytes())  # noqa: S301 - our own process with our own code
+
+
+def answer_question(answer: Callable[[Any], Any]) -> None:
+    """In the child: answer the question, unless the parent ends first."""
+    end_with_parent()
+    folder = Path(sys.argv[1])
+    question = pickle.loads((folder / QUESTION).read_bytes())  # noqa: S301 - from the process that started this one
+    (folder / ANSWER).write_bytes(pickle.dumps(answer(question)))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from regional_explorer.compiler.child import Child, can_have_children, serve_parent
+from regional_explorer.compiler.child import Child, can_have_children, end_with_parent
 from regional_explorer.errors import RegionalExplorerError
 
 WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
@@ -77,7 +77,7 @@ def probe_once_built() -> None:
 def main() -> None:
     """In the child: compile the tiny graph, unless the parent ends first."""
     os.nice(NICENESS)
-    serve_parent()
+    end_with_parent()
     from regional_explorer.compiler.warmup import warm_toolchain
     from regional_explorer.errors import NoCompilerError, RegionCompileError
 

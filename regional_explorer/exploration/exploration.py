@@ -33,6 +33,8 @@ from regional_explorer.exploration.live import Live, collect_dropped
 from regional_explorer.exploration.results import Results
 from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.export.save import save, save_plan
+from regional_explorer.insight.diagnose import diagnose
+from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.insight.repro import repro_script
 from regional_explorer.insight.roofline import (
     TRIALS,
@@ -270,7 +272,7 @@ class Exploration(Edits, Results):
             live = self.live
             with interruptible(run) as run:
                 if live.is_open:
-                    live.codes.read(region, run)
+                    live.insights.read(region, run)
             region_code = super().code(name)
             if not region_code.partitions and not run.cancelled():
                 raise NotCompiledError(why_no_code(self.session, region))
@@ -284,8 +286,8 @@ class Exploration(Edits, Results):
             # An edit of another thread in between would bring partitions whose layouts are not recorded.
             with self.exclusive_use.editing():
                 live.program.record_layouts()
-                changed, session = live.codes.changed(region, changes), live.session
-            codes = live.codes.under(region, changed, gpu, run)
+                changed, session = live.insights.changed(region, changes), live.session
+            codes = live.insights.under(region, changed, gpu, run)
         return RegionCode.under(session, region, changes, gpu, codes)
 
     def stages(
@@ -343,7 +345,7 @@ class Exploration(Edits, Results):
         with self._turn(run, "kernel_times") as run:
             if not run.cancelled():
                 self.code(name, run=run)
-                self.live.kernel_times.measure(name, self.live.codes.found, budget, run)
+                measure_kernel_times(self.live.insights, name, budget, run)
         return super().kernel_times(name)
 
     def diagnose(self, name: str, budget_s: float = 4.0, *, run: Run = PLAIN_RUN) -> DiagnosticList:
@@ -372,8 +374,8 @@ class Exploration(Edits, Results):
                 return DiagnosticList()
             self.kernel_times(name, half_s, run=run)
             partitions = super().code(name).partitions
-            times = self.live.kernel_times.found
-            return DiagnosticList(self.live.diagnoses.diagnose(name, partitions, times, half_s, run))
+            live = self.live
+            return DiagnosticList(diagnose(live.insights, live.environment, name, partitions, half_s, run))
 
     def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
         """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
@@ -422,7 +424,7 @@ class Exploration(Edits, Results):
             run.progress("writing the code of the whole graphs", 0.0)
             whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, run.cancelled))
             for region in self.live.session.plan.regions:
-                run.executor.run_untimed(lambda name=region.name: self.live.codes.read(name, run))  # type: ignore[misc]
+                run.executor.run_untimed(lambda name=region.name: self.live.insights.read(name, run))  # type: ignore[misc]
             session, bandwidth, ops = self.live.session, None, None
             trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():

@@ -19,9 +19,7 @@ from regional_explorer.compiler.validate import check_plan, source_plan, without
 from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements, reconciled
-from regional_explorer.insight.code_store import Codes
-from regional_explorer.insight.diagnose import Diagnoses
-from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -105,9 +103,7 @@ class Live:
         self.variants = Variants(call, self.program, dynamic=dynamic)
         self.compiling = Compiling(self.program, self.environment.device_type)
         self.measurements = Measurements(self.variants, self.compiling, self.environment)
-        self.codes = Codes(self.program)
-        self.kernel_times = KernelTimes(self.program)
-        self.diagnoses = Diagnoses(self.program, self.codes, self.environment)
+        self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
         self.saved_artifacts: dict[str, str] = {}
@@ -131,7 +127,7 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
-            insights = self.codes.revision, self.kernel_times.revision, self.diagnoses.revision
+            insights = self.insights.revision
             revision = (self.program.revision(), self.measurements.revision, insights, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             self._snapshot = (revision, self._new_session())
@@ -170,9 +166,9 @@ class Live:
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
             profile=self.profile,
-            codes=tuple(self.codes.found[key] for key in keys if key in self.codes.found),
+            codes=tuple(self.insights.codes[key] for key in keys if key in self.insights.codes),
             compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
-            kernel_times=tuple(self.kernel_times.found[key] for key in keys if key in self.kernel_times.found),
+            kernel_times=tuple(self.insights.kernel_times[key] for key in keys if key in self.insights.kernel_times),
         )
         session = with_measured_states(session)
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
@@ -187,7 +183,7 @@ class Live:
             *results.diagnostics,
             *numerics_diagnostics(session, figures.cures),
             *region_diagnostics(session),
-            *self.diagnoses.found,
+            *self.insights.diagnostics,
         ]
         all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
         return replace(session, diagnostics=tuple(all_diagnostics))

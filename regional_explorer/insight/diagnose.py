@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple
 
 from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError, count
-from regional_explorer.insight.code_store import Codes
+from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, RefusedFusion, code_hash
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.plan import Direction, Region
+from regional_explorer.record.plan import Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
@@ -40,6 +40,17 @@ EXPENSIVE_OPS = frozenset(
     )
 )
 """Ops that take many instructions per element, so that computing them twice can cost more than memory."""
+
+TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
+
+FUSING: Mapping[str, Mapping[str, Any]] = {
+    "exceeds max fusion": {"max_fusion_size": 512},
+    TOO_MANY_SIDE_BY_SIDE: {TOO_MANY_SIDE_BY_SIDE: 512},
+    "score_fusion_memory_threshold": {"score_fusion_memory_threshold": 1},
+    "indexing mismatch": {"loop_ordering_after_fusion": True},
+    "memory deps did not match": {"loop_ordering_after_fusion": True},
+}
+"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
 
 def from_times(
@@ -78,55 +89,37 @@ def from_times(
         )
 
 
-@dataclass(frozen=True)
-class Cured:
-    """What a remedy improves in a partition."""
-
-    part: PartitionCode
+Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
+"""Compares the code of a partition with that under a remedy; returns what is found, the remedy's text still empty."""
 
 
-C = TypeVar("C", bound=Cured)
+def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
+    """Return the changes of a region's config that may make it faster, each with what finds whether it improves code.
 
-
-@dataclass(frozen=True)
-class Remedy(Generic[C]):
-    """A change of a region's config that may make it faster.
-
-    ``cured`` compares the code of a partition with that under the remedy, and returns what improves, or None.
-    ``diagnostic`` returns the diagnostic once the remedy was measured to be faster.
+    They are to keep results, and the configs that may fuse what was refused in these partitions.
     """
-
-    config: Mapping[str, Any]
-    cured: Callable[[PartitionCode, ArtifactCode], C | None]
-    diagnostic: Callable[[str, C, Timing], Diagnostic]
-
-
-def remedy_text(region: str, config: Mapping[str, Any], part: PartitionCode, timing: Timing) -> str:
-    """Return the text of a remedy: the call to make, the measured speedup, and the verdict of the numerics check."""
-    direction = Direction.of_graph(part.partition.graph)
-    return (
-        f'ex.configure({region!r}, {dict(config)!r}, direction="{direction}"): '
-        f"measured {timing.speedup:.2f}× as fast ({timing.speedup_low:.2f}–{timing.speedup_high:.2f}×) as now; "
-        f"numerics: {timing.numerics}."
-    )
+    reasons = {refused.reason for part in parts for refused in part.code.refused}
+    configs = [config for words, config in FUSING.items() if any(words in reason for reason in reasons)]
+    distinct = [config for number, config in enumerate(configs) if config not in configs[:number]]
+    return [(KEEP_RESULTS, recomputed_ops), *((config, partial(refused_fusions, config)) for config in distinct)]
 
 
-@dataclass(frozen=True)
-class Recomputed(Cured):
-    """Ops that a partition computes more often than under ``KEEP_RESULTS``: the counts now and then."""
-
-    ops: Mapping[str, tuple[int, int]]
-    kernels: tuple[LinkedKernel, ...]
-
-
-def recomputed(part: PartitionCode, after: ArtifactCode) -> Recomputed | None:
-    """Return the ops that a partition recomputes, by comparison with ``after``, its code under ``KEEP_RESULTS``."""
+def recomputed_ops(region: str, part: PartitionCode, after: ArtifactCode) -> Diagnostic | None:
+    """Return the ops that a partition computes more often than ``after``, its code under ``KEEP_RESULTS``."""
     now, then = _expensive_op_counts(part.code), _expensive_op_counts(after)
     ops = {op: (times, then.get(op, 0)) for op, times in now.items() if times > then.get(op, 0) > 0}
     if not ops:
         return None
-    kernels = tuple(linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys())
-    return Recomputed(part, ops, kernels)
+    kernels = [linked for linked in part.kernels if ops.keys() & linked.kernel.loop_ops.keys()]
+    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(ops.items()))
+    names = ", ".join(linked.kernel.name for linked in kernels)
+    return _finding(
+        DiagnosticCode.OP_RECOMPUTED,
+        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
+        region,
+        part,
+        kernels,
+    )
 
 
 def _expensive_op_counts(code: ArtifactCode) -> dict[str, int]:
@@ -134,23 +127,39 @@ def _expensive_op_counts(code: ArtifactCode) -> dict[str, int]:
     return {op: times for op, times in counts.items() if op in EXPENSIVE_OPS}
 
 
-def op_recomputed(region: str, cured: Recomputed, timing: Timing) -> Diagnostic:
-    """Return the diagnostic of a recomputed op whose remedy was measured to be faster."""
-    again = ", ".join(f"{op} {now} times instead of {then}" for op, (now, then) in sorted(cured.ops.items()))
-    names = ", ".join(linked.kernel.name for linked in cured.kernels)
-    nodes = tuple(dict.fromkeys(node.name for linked in cured.kernels for node in linked.nodes))
-    lines = tuple(dict.fromkeys(line for linked in cured.kernels for line in linked.lines))
-    return DiagnosticCode.OP_RECOMPUTED.found(
-        f"Region {region!r} computes {again} per element in {names}: each reader of a value computes it again.",
-        region=region,
-        graph=cured.part.partition.graph,
-        at=nodes,
-        where=lines,
-        remedy=remedy_text(region, KEEP_RESULTS, cured.part, timing),
+def refused_fusions(
+    config: Mapping[str, Any], region: str, part: PartitionCode, after: ArtifactCode
+) -> Diagnostic | None:
+    """Return the refused fusion that shares the most data, if the refusals in ``after`` share less."""
+    pairs = [pair for pair in part.code.refused if any(FUSING[w] == config for w in FUSING if w in pair.reason)]
+    now_bytes, then_bytes = (sum(pair.shared_bytes for pair in code.refused) for code in (part.code, after))
+    if not pairs or after.problem is not None or then_bytes >= now_bytes:
+        return None
+    refused = max(pairs, key=lambda pair: pair.shared_bytes)
+    kernels = [part.kernels[position] for position in dict.fromkeys((refused.first, refused.second))]
+    names = " and ".join(linked.kernel.name for linked in kernels)
+    which = f"{names} apart" if len(kernels) > 1 else f"two loops of {names} one after the other"
+    more_pairs = f", and {count(len(pairs) - 1, 'more pair')} for such a reason" if len(pairs) > 1 else ""
+    return _finding(
+        DiagnosticCode.FUSION_REFUSED,
+        f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
+        f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
+        region,
+        part,
+        kernels,
     )
 
 
-RECOMPUTED = Remedy(KEEP_RESULTS, recomputed, op_recomputed)
+def _finding(
+    code: DiagnosticCode, message: str, region: str, part: PartitionCode, kernels: Sequence[LinkedKernel]
+) -> Diagnostic:
+    return code.found(
+        message,
+        region=region,
+        graph=part.partition.graph,
+        at=dict.fromkeys(node.name for linked in kernels for node in linked.nodes),
+        where=[line for linked in kernels for line in linked.lines],
+    )
 
 
 def wins(timings: Sequence[Timing | None]) -> bool:
@@ -159,186 +168,134 @@ def wins(timings: Sequence[Timing | None]) -> bool:
     return Verdict.FASTER in verdicts and not {Verdict.SLOWER, None} & set(verdicts)
 
 
-TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
+class _Candidate(NamedTuple):
+    """A remedy that changes the code of ``parts``, which are of one direction, and improves that of ``cured``."""
 
-REMEDIES: Mapping[str, Mapping[str, Any]] = {
-    "exceeds max fusion": {"max_fusion_size": 512},
-    TOO_MANY_SIDE_BY_SIDE: {TOO_MANY_SIDE_BY_SIDE: 512},
-    "score_fusion_memory_threshold": {"score_fusion_memory_threshold": 1},
-    "indexing mismatch": {"loop_ordering_after_fusion": True},
-    "memory deps did not match": {"loop_ordering_after_fusion": True},
-}
-"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
-
-
-@dataclass(frozen=True)
-class Fused(Cured):
-    """The refused fusion that shares the most data, and the number of ``pairs`` refused for such a reason."""
-
-    refused: RefusedFusion
-    pairs: int
-
-
-def fusion_remedies(parts: Sequence[PartitionCode]) -> list[Remedy[Fused]]:
-    """Return the configs that may fuse what was refused in these partitions."""
-    reasons = {refused.reason for part in parts for refused in part.code.refused}
-    configs = [config for words, config in REMEDIES.items() if any(words in reason for reason in reasons)]
-    distinct = [config for number, config in enumerate(configs) if config not in configs[:number]]
-    return [Remedy(config, partial(fused, config), partial(fusion_refused, config)) for config in distinct]
-
-
-def fused(config: Mapping[str, Any], part: PartitionCode, after: ArtifactCode) -> Fused | None:
-    """Return the refused fusion that shares the most data, if the refusals in ``after`` share less."""
-    pairs = [pair for pair in part.code.refused if any(REMEDIES[w] == config for w in REMEDIES if w in pair.reason)]
-    now_bytes, then_bytes = (sum(pair.shared_bytes for pair in code.refused) for code in (part.code, after))
-    if not pairs or after.problem is not None or then_bytes >= now_bytes:
-        return None
-    return Fused(part, max(pairs, key=lambda pair: pair.shared_bytes), len(pairs))
-
-
-def fusion_refused(config: Mapping[str, Any], region: str, cured: Fused, timing: Timing) -> Diagnostic:
-    """Return the diagnostic of a refused fusion whose remedy was measured to be faster."""
-    refused = cured.refused
-    pair = [cured.part.kernels[position] for position in dict.fromkeys((refused.first, refused.second))]
-    names = " and ".join(linked.kernel.name for linked in pair)
-    which = f"{names} apart" if len(pair) > 1 else f"two loops of {names} one after the other"
-    more_pairs = f", and {count(cured.pairs - 1, 'more pair')} for such a reason" if cured.pairs > 1 else ""
-    return DiagnosticCode.FUSION_REFUSED.found(
-        f"Region {region!r} runs {which}, though they touch the same {size(refused.shared_bytes)}: "
-        f"Inductor refused to fuse them ({refused.reason}){more_pairs}.",
-        region=region,
-        graph=cured.part.partition.graph,
-        at=tuple(dict.fromkeys(node.name for linked in pair for node in linked.nodes)),
-        where=tuple(dict.fromkeys(line for linked in pair for line in linked.lines)),
-        remedy=remedy_text(region, config, cured.part, timing),
-    )
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """A remedy that improves the code of ``parts``, the partitions of one direction that it changes."""
-
-    remedy: Remedy[Any]
-    cured: Cured
+    config: Mapping[str, Any]
+    finding: Diagnostic
+    cured: PartitionCode
     parts: tuple[PartitionCode, ...]
 
 
-class Diagnoses:
-    """The findings about the regions of ``program``, kept while a region is unchanged; ``revision`` counts them."""
+def diagnose(
+    insights: Insights,
+    environment: Environment,
+    region: str,
+    parts: Sequence[PartitionCode],
+    budget_s: float,
+    run: Run,
+) -> tuple[Diagnostic, ...]:
+    """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
+    distinct = list({part.code.artifact: part for part in parts}.values())
+    candidates = [
+        candidate
+        for config, find in remedies(distinct)
+        for candidate in _candidates(insights, region, distinct, config, find, run)
+    ]
+    share_s = budget_s / max(1, sum(len(candidate.parts) for candidate in candidates))
+    measured = [
+        finding
+        for candidate in candidates
+        if (finding := _measured(insights.program, environment, candidate, share_s, run)) is not None
+    ]
+    if run.cancelled():
+        return ()
+    diagnostics = tuple(
+        diagnostic
+        for diagnostic in (*from_times(region, parts, insights.kernel_times), *measured)
+        if not (measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
+    )
+    insights.diagnoses[region] = insights.program.plan[region], diagnostics
+    insights.revision += 1
+    return diagnostics
 
-    def __init__(self, program: Program, codes: Codes, environment: Environment) -> None:
-        self._program = program
-        self._codes = codes
-        self._environment = environment
-        self._diagnostics: dict[str, tuple[Region, tuple[Diagnostic, ...]]] = {}
-        self.revision = 0
 
-    @property
-    def found(self) -> tuple[Diagnostic, ...]:
-        """The findings about regions that have not changed since."""
-        plan = self._program.plan
-        return tuple(
-            diagnostic
-            for name, (region, diagnostics) in self._diagnostics.items()
-            if name in plan and plan[name] == region
-            for diagnostic in diagnostics
-        )
+def _candidates(
+    insights: Insights,
+    region: str,
+    distinct: Sequence[PartitionCode],
+    config: Mapping[str, Any],
+    find: Find,
+    run: Run,
+) -> Iterator[_Candidate]:
+    """Yield a candidate per direction in which a remedy improves the code."""
+    if run.cancelled():
+        return
+    after = run.executor.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+    changed = [
+        part
+        for part in distinct
+        if part.partition.id in after and code_hash(part.text) != code_hash(after[part.partition.id].text)
+    ]
+    for direction in Direction:
+        affected = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
+        found = ((part, find(region, part, after[part.partition.id])) for part in affected)
+        for part, finding in found:
+            if finding is not None:
+                yield _Candidate(config, finding, part, affected)
+                break
 
-    def diagnose(
-        self,
-        region: str,
-        parts: Sequence[PartitionCode],
-        times: Mapping[str, ArtifactKernelTimes],
-        budget_s: float,
-        run: Run,
-    ) -> tuple[Diagnostic, ...]:
-        """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
-        distinct = list({part.code.artifact: part for part in parts}.values())
-        remedies: list[Remedy[Any]] = [RECOMPUTED, *fusion_remedies(distinct)]
-        candidates = [candidate for remedy in remedies for candidate in self._candidates(region, distinct, remedy, run)]
-        share_s = budget_s / max(1, sum(len(candidate.parts) for candidate in candidates))
-        measured = [
-            item for candidate in candidates if (item := self._diagnosis(region, candidate, share_s, run)) is not None
-        ]
-        if run.cancelled():
-            return ()
-        diagnostics = tuple(
-            diagnostic
-            for diagnostic in (*from_times(region, parts, times), *measured)
-            if not (measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
-        )
-        self._diagnostics[region] = self._program.plan[region], diagnostics
-        self.revision += 1
-        return diagnostics
 
-    def _candidates(
-        self, region: str, distinct: Sequence[PartitionCode], remedy: Remedy[Any], run: Run
-    ) -> Iterator[_Candidate]:
-        """Yield a candidate per direction in which a remedy improves the code."""
-        if run.cancelled():
-            return
-        after = run.executor.run_untimed(
-            lambda: self._codes.under(region, self._codes.changed(region, remedy.config), None, run)
-        )
-        changed = [
-            part
-            for part in distinct
-            if part.partition.id in after and code_hash(part.text) != code_hash(after[part.partition.id].text)
-        ]
-        for direction in Direction:
-            affected = tuple(part for part in changed if Direction.of_graph(part.partition.graph) is direction)
-            cures = [cure for part in affected if (cure := remedy.cured(part, after[part.partition.id])) is not None]
-            if cures:
-                yield _Candidate(remedy, cures[0], affected)
+def _measured(
+    program: Program, environment: Environment, candidate: _Candidate, share_s: float, run: Run
+) -> Diagnostic | None:
+    """Return the finding of a candidate that was measured to be faster, ``share_s`` for each partition."""
+    if run.cancelled():
+        return None
+    region, config = candidate.cured.partition.region, dict(candidate.config)
+    run.progress(f"measuring a remedy for {region}", 0.5)
+    timings = [remedy_timing(program, environment, part, config, share_s, run) for part in candidate.parts]
+    best = timings[candidate.parts.index(candidate.cured)]
+    if best is None or not wins(timings):
+        return None
+    direction = Direction.of_graph(candidate.cured.partition.graph)
+    remedy = (
+        f'ex.configure({region!r}, {config!r}, direction="{direction}"): '
+        f"measured {best.speedup:.2f}× as fast ({best.speedup_low:.2f}–{best.speedup_high:.2f}×) as now; "
+        f"numerics: {best.numerics}."
+    )
+    return replace(candidate.finding, remedy=remedy)
 
-    def _diagnosis(self, region: str, candidate: _Candidate, share_s: float, run: Run) -> Diagnostic | None:
-        """Return the diagnostic of a candidate that was measured to be faster, ``share_s`` for each partition."""
-        if run.cancelled():
-            return None
-        run.progress(f"measuring a remedy for {region}", 0.5)
-        remedy, cured = candidate.remedy, candidate.cured
-        timings = [self._remedy_timing(part, remedy.config, share_s, run) for part in candidate.parts]
-        best = timings[candidate.parts.index(cured.part)]
-        return remedy.diagnostic(region, cured, best) if best is not None and wins(timings) else None
 
-    def _remedy_timing(
-        self,
-        part: PartitionCode,
-        config: Mapping[str, Any],
-        budget_s: float,
-        run: Run,
-    ) -> Timing | None:
-        """Return the time of equal partitions under ``config`` relative to now.
+def remedy_timing(
+    program: Program,
+    environment: Environment,
+    part: PartitionCode,
+    config: Mapping[str, Any],
+    budget_s: float,
+    run: Run,
+) -> Timing | None:
+    """Return the time of equal partitions under ``config`` relative to now.
 
-        None if it cannot be measured, or does not compute what eager does.
-        """
-        key = part.code.artifact
-        program = self._program
-        switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
-        recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
-        switch, args = recorded.switch, recorded.args
-        if switch is None or args is None:
-            return None
-        try:
-            calls = run.executor.run_untimed(lambda: self._remedy_calls(switch, args, config))
-            context = MeasureContext.of(run.silent(), self._environment)
-            with as_in_the_call():
-                check = run.executor.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
-                if check.verdict is NumericsVerdict.FAILED:
-                    return None
-                numerics = {"remedy": check.verdict}
-                rounds = measure_rounds(calls, budget_s, context, baseline="now", numerics=numerics)
-        except (CancelledError, RegionCompileError, MeasureError):
-            return None
-        rounds.result.stopped.raise_interrupt()
-        return next((timing for timing in rounds.timings if timing.variant == "remedy"), None)
-
-    def _remedy_calls(self, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
-        now, twin = switch.artifact, self._program.twin(switch, config)
-        assert now is not None  # noqa: S101 - only partitions that have one are measured
+    None if it cannot be measured, or does not compute what eager does.
+    """
+    key = part.code.artifact
+    switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
+    recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
+    switch, args = recorded.switch, recorded.args
+    if switch is None or args is None:
+        return None
+    try:
+        calls = run.executor.run_untimed(lambda: _remedy_calls(program, switch, args, config))
+        context = MeasureContext.of(run.silent(), environment)
         with as_in_the_call():
-            put_back = timed_calls(switch, args)[-1].before
-        return [
-            TimedCall("now", lambda: now.call(list(args)), before=put_back),
-            TimedCall("remedy", lambda: twin.call(list(args)), before=put_back),
-        ]
+            check = run.executor.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
+            if check.verdict is NumericsVerdict.FAILED:
+                return None
+            numerics = {"remedy": check.verdict}
+            rounds = measure_rounds(calls, budget_s, context, baseline="now", numerics=numerics)
+    except (CancelledError, RegionCompileError, MeasureError):
+        return None
+    rounds.result.stopped.raise_interrupt()
+    return next((timing for timing in rounds.timings if timing.variant == "remedy"), None)
+
+
+def _remedy_calls(program: Program, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
+    now, twin = switch.artifact, program.twin(switch, config)
+    assert now is not None  # noqa: S101 - only partitions that have one are measured
+    with as_in_the_call():
+        put_back = timed_calls(switch, args)[-1].before
+    return [
+        TimedCall("now", lambda: now.call(list(args)), before=put_back),
+        TimedCall("remedy", lambda: twin.call(list(args)), before=put_back),
+    ]

@@ -17,6 +17,7 @@ from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.numerics import repeats
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.rates import matrix_s, traffic_s
@@ -57,37 +58,26 @@ FEWEST_ROUNDS = 5
 MOST_ROUNDS = 500
 
 
-class KernelTimes:
-    """The kernel times of an exploration's artifacts, by artifact; ``revision`` changes with each new measurement."""
+def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: Run) -> None:
+    """Time the kernels of each distinct partition of a region whose code was read.
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self.found: dict[str, ArtifactKernelTimes] = {}
-        self.revision = 0
-
-    def measure(
-        self,
-        region: str,
-        codes: dict[str, ArtifactCode],
-        budget_s: float,
-        run: Run,
-    ) -> None:
-        """Time the kernels of each distinct partition of a region; times measured before a cancel are kept."""
-        program = self._program
-        switches = grouped(
-            (switch.artifact.key, switch)
-            for switch in program.switches
-            if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
-        )
-        for done, (key, equal_switches) in enumerate(switches.items()):
-            if run.cancelled():
-                return
-            run.progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
-            share_s = budget_s / len(switches)
-            times = _measured_times(program, equal_switches, codes[key], share_s, run)
-            if times is not None:
-                self.found[key] = times
-                self.revision += 1
+    Times measured before a cancel are kept.
+    """
+    program, codes = insights.program, insights.codes
+    switches = grouped(
+        (switch.artifact.key, switch)
+        for switch in program.switches
+        if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
+    )
+    for done, (key, equal_switches) in enumerate(switches.items()):
+        if run.cancelled():
+            return
+        run.progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
+        share_s = budget_s / len(switches)
+        times = _measured_times(program, equal_switches, codes[key], share_s, run)
+        if times is not None:
+            insights.kernel_times[key] = times
+            insights.revision += 1
 
 
 def _measured_times(

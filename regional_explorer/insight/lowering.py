@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regional_explorer.capture.convert import record_graphs
-from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.artifact import Artifact, Wanted
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.layouts import Layout
 from regional_explorer.errors import RegionCompileError
@@ -19,20 +19,36 @@ from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.lowering import Lowered
 from regional_explorer.torch_api.release import GeneratedCode
 
 if TYPE_CHECKING:
     from torch import fx
 
-
-def after_passes(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
-    """Return the record of the graph after Inductor's passes; ``inputs`` are the names of the partition's inputs."""
-    graph = lowered.after_passes
-    return None if graph is None else LoweredGraph(_node_records(graph.gm, inputs), graph.sources, graph.inferred)
+    from regional_explorer.torch_api.lowering import Lowered
 
 
-def output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
+def code_record(
+    key: str, lowered: Lowered, inputs: Sequence[str] = (), *, seconds: float = 0.0, target: str = ""
+) -> ArtifactCode:
+    """Return the record of a lowered partition; ``inputs`` are the names of its inputs."""
+    passed = lowered.after_passes
+    return ArtifactCode(
+        key,
+        lowered.code,
+        kernels=tuple(with_lines(lowered.kernels, lowered.code)),
+        views=lowered.views,
+        refused=lowered.refused,
+        seconds=seconds,
+        target=target,
+        after_passes=None
+        if passed is None
+        else LoweredGraph(_node_records(passed.gm, inputs), passed.sources, passed.inferred),
+        output=_output(lowered, inputs),
+        output_problem=lowered.output.problem if lowered.output is not None else "",
+    )
+
+
+def _output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
     """Return the record of Inductor's output as a graph; the target of a node that calls a kernel is its name."""
     graph = lowered.output
     if graph is None or graph.gm is None:
@@ -89,15 +105,13 @@ def _launch_lines(kernel: Kernel, lines: Sequence[str]) -> list[int]:
 OTHER_CODE = "Inductor wrote other code when the partition was lowered again, so its kernels are not known"
 
 
-def artifact_code(
-    artifact: Artifact, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], generated: GeneratedCode
-) -> ArtifactCode:
+def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
     """Return the code of ``artifact`` with its kernels.
 
     Inductor lowers the partition again, which takes as long as the compile without the C++ compiler. So compiles stay
     fast if nobody requests the code, and artifacts loaded from a cache have kernels too.
     """
-    code = code_under(artifact.key, piece, inputs, config, generated)
+    code = code_under(wanted, generated)
     if code.problem is not None or not artifact.code:
         return replace(code, text=artifact.code or code.text)
     if normalized(artifact.code) != normalized(code.text):
@@ -105,36 +119,24 @@ def artifact_code(
     return replace(code, text=artifact.code, kernels=tuple(with_lines(code.kernels, artifact.code)))
 
 
-def code_under(
-    key: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any], generated: GeneratedCode
-) -> ArtifactCode:
-    """Return the code that a partition has under ``config``; it is not compiled."""
+def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
+    """Return the code that a partition has; it is not compiled."""
     started = time.perf_counter()
     try:
         with compile_lock(), generated.collected():
-            lowered = _lower_partition(piece, inputs, config)
+            lowered = _lower_partition(wanted)
     except RegionCompileError as error:
-        return ArtifactCode(key, "", problem=str(error), seconds=time.perf_counter() - started)
-    return ArtifactCode(
-        key,
-        lowered.code,
-        kernels=tuple(with_lines(lowered.kernels, lowered.code)),
-        views=lowered.views,
-        refused=lowered.refused,
-        seconds=time.perf_counter() - started,
-        after_passes=after_passes(lowered, piece.inputs),
-        output=output(lowered, piece.inputs),
-        output_problem=lowered.output.problem if lowered.output is not None else "",
-    )
+        return ArtifactCode(wanted.key, "", problem=str(error), seconds=time.perf_counter() - started)
+    return code_record(wanted.key, lowered, wanted.piece.inputs, seconds=time.perf_counter() - started)
 
 
-def _lower_partition(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> Any:
+def _lower_partition(wanted: Wanted) -> Lowered:
     # Not at the top: Inductor's code generators are imported only when code is requested.
     from regional_explorer.torch_api.lowering import lower_piece
 
     mode = fake_mode_with_symbols()
-    gm, fakes, _ = canonical(piece, inputs, mode)
-    return lower_piece(gm, fakes, mode, config, _node_positions(gm, piece))
+    gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
+    return lower_piece(gm, fakes, mode, wanted.config, _node_positions(gm, wanted.piece))
 
 
 def positions_of(piece: Piece, inputs: Sequence[Layout]) -> dict[str, int]:

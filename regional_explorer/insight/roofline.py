@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.compiler.artifact import Wanted
 from regional_explorer.compiler.layouts import traced_layouts
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, never_cancelled
@@ -70,7 +71,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     if layouts is None:
         return FullGraph(live.id, names, ArtifactCode(live.id, "", problem="the sizes of its inputs are not all known"))
     try:
-        code = code_under(live.id, piece, layouts, {}, program.store.generated)
+        code = code_under(Wanted(live.id, piece, layouts, {}, ""), program.store.generated)
     except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
         code = ArtifactCode(live.id, "", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTarget:
-    """The properties of a GPU, from its data sheet.
+    """The properties of a GPU, from its data sheet; the defaults are what most of NVIDIA's have.
 
     ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products
     by dtype, where ``TF32`` is that of float32 if the user allows less precision. ``source`` names the data sheet.
@@ -21,23 +21,33 @@ class GpuTarget:
 
     name: str
     title: str
-    backend: str
-    capability: tuple[int, int]
     architecture: str
+    source: str
     multiprocessors: int
-    warp_size: int
-    threads_per_multiprocessor: int
-    registers_per_multiprocessor: int
     shared_per_multiprocessor: int
     shared_per_block: int
-    blocks_per_multiprocessor: int
-    shared_reserved: int
     memory_bytes: int
     l2_bytes: int
     memory_gb_s: float
-    dense_tflops: Mapping[str, float] = field(default_factory=dict)
-    source: str = ""
+    dense_tflops: Mapping[str, float]
+    warp_size: int = 32
+    threads_per_multiprocessor: int = 2048
+    registers_per_multiprocessor: int = 65536
+    blocks_per_multiprocessor: int = 32
+    shared_reserved: int = 1024
     last_cache_bytes: int = 0
+
+    @property
+    def backend(self) -> str:
+        """``cuda``, or ``hip`` for AMD."""
+        return "cuda" if self.architecture.startswith("sm_") else "hip"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The number of the architecture: ``(9, 0)`` of sm_90, ``(9, 4)`` of gfx942."""
+        digits = self.architecture.removeprefix("sm_").removeprefix("gfx")
+        major = digits[:-1] if self.backend == "cuda" else digits[0]
+        return int(major), int(digits[len(major)])
 
     def bound_s(self, bytes_moved: int | None, operations: int | None, dtype: str | None) -> float | None:
         """Return the lower bound in seconds for a kernel: for its bytes and, in a matrix product, its operations."""
@@ -57,103 +67,73 @@ GPU_TARGETS: Mapping[str, GpuTarget] = {
         GpuTarget(
             "h100",
             "NVIDIA H100",
-            capability=(9, 0),
-            architecture="sm_90",
+            "sm_90",
+            "NVIDIA H100 data sheet, SXM",
             multiprocessors=132,
-            threads_per_multiprocessor=2048,
             shared_per_multiprocessor=233472,
             shared_per_block=232448,
-            blocks_per_multiprocessor=32,
-            shared_reserved=1024,
             memory_bytes=80 * GB,
             l2_bytes=50 << 20,
             memory_gb_s=3350,
             dense_tflops={"float32": 67, TF32: 494.7, "bfloat16": 989.5, "float16": 989.5},
-            source="NVIDIA H100 data sheet, SXM",
-            backend="cuda",
-            warp_size=32,
-            registers_per_multiprocessor=65536,
         ),
         GpuTarget(
             "b200",
             "NVIDIA B200",
-            capability=(10, 0),
-            architecture="sm_100",
+            "sm_100",
+            "NVIDIA DGX B200 data sheet, one of eight GPUs",
             multiprocessors=148,
-            threads_per_multiprocessor=2048,
             shared_per_multiprocessor=233472,
             shared_per_block=232448,
-            blocks_per_multiprocessor=32,
-            shared_reserved=1024,
             memory_bytes=180 * GB,
             l2_bytes=126 << 20,
             memory_gb_s=8000,
             dense_tflops={"float32": 75, TF32: 1125, "bfloat16": 2250, "float16": 2250},
-            source="NVIDIA DGX B200 data sheet, one of eight GPUs",
-            backend="cuda",
-            warp_size=32,
-            registers_per_multiprocessor=65536,
         ),
         GpuTarget(
             "a100",
             "NVIDIA A100",
-            capability=(8, 0),
-            architecture="sm_80",
+            "sm_80",
+            "NVIDIA A100 80GB data sheet, SXM",
             multiprocessors=108,
-            threads_per_multiprocessor=2048,
             shared_per_multiprocessor=167936,
             shared_per_block=166912,
-            blocks_per_multiprocessor=32,
-            shared_reserved=1024,
             memory_bytes=80 * GB,
             l2_bytes=40 << 20,
             memory_gb_s=2039,
             dense_tflops={"float32": 19.5, TF32: 156, "bfloat16": 312, "float16": 312},
-            source="NVIDIA A100 80GB data sheet, SXM",
-            backend="cuda",
-            warp_size=32,
-            registers_per_multiprocessor=65536,
         ),
         GpuTarget(
             "l4",
             "NVIDIA L4",
-            capability=(8, 9),
-            architecture="sm_89",
+            "sm_89",
+            "NVIDIA L4 data sheet",
             multiprocessors=58,
             threads_per_multiprocessor=1536,
             shared_per_multiprocessor=102400,
             shared_per_block=101376,
             blocks_per_multiprocessor=24,
-            shared_reserved=1024,
             memory_bytes=24 * GB,
             l2_bytes=48 << 20,
             memory_gb_s=300,
             dense_tflops={"float32": 30.3, TF32: 60, "bfloat16": 121, "float16": 121},
-            source="NVIDIA L4 data sheet",
-            backend="cuda",
-            warp_size=32,
-            registers_per_multiprocessor=65536,
         ),
         GpuTarget(
             "mi300x",
             "AMD MI300X",
-            backend="hip",
-            capability=(9, 4),
-            architecture="gfx942",
+            "gfx942",
+            "AMD Instinct MI300X data sheet",
             multiprocessors=304,
             warp_size=64,
             registers_per_multiprocessor=131072,
-            threads_per_multiprocessor=2048,
             shared_per_multiprocessor=65536,
             shared_per_block=65536,
-            blocks_per_multiprocessor=32,
             shared_reserved=0,
             memory_bytes=192 * GB,
             l2_bytes=4 << 20,
             last_cache_bytes=256 << 20,
             memory_gb_s=5300,
             dense_tflops={"float32": 163.4, TF32: 653.7, "bfloat16": 1307.4, "float16": 1307.4},
-            source="AMD Instinct MI300X data sheet",
         ),
     )
 }

@@ -1,14 +1,11 @@
-"""Kernels that are built while other partitions are lowered; what is sent to other processes, and that they end."""
+"""Kernels that are built while other partitions are lowered; what is sent to other processes, and their answers."""
 
 import contextlib
 import operator
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
+from concurrent.futures import CancelledError
 
 import pytest
 import torch
@@ -18,14 +15,15 @@ from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
+from regional_explorer.compiler import child
+from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
-from tests.engine.processes import is_running, until
+from tests.engine.processes import is_running
 
-ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
 several_threads = pytest.mark.skipif(get_compile_threads() <= 1, reason="Inductor builds on threads of its own")
 
@@ -234,25 +232,31 @@ def test_settings_are_taken_over():
     assert Settings.now() == before
 
 
-# ------------------------------------------------------------------------------------------------ that they end
-
-
-START = """
-import time
-from regional_explorer.compiler.child import Child
-child = Child("regional_explorer.insight.gpu_worker", answers=True)
-print(child.pid, flush=True)
-time.sleep(100)
-"""
+# --------------------------------------------------------------------------------- one question and its answer
 
 
 @posix
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_helper_ends_with_the_kernel(end):
-    parent = subprocess.Popen([sys.executable, "-c", START], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
-    assert is_running(child)
-    parent.send_signal(end)
-    parent.wait()
-    parent.stdout.close()
-    assert until(lambda: not is_running(child), 20)
+def test_a_child_answers_one_question():
+    assert child.ask("tests.engine.processes", [1, 2], never_cancelled) == "[1, 2]"
+
+
+@posix
+def test_a_child_that_ends_early_has_no_answer():
+    with pytest.raises(OSError, match="answer"):
+        child.ask("tests.engine.processes", "end", never_cancelled)
+
+
+@posix
+def test_a_cancelled_question_leaves_no_process(monkeypatch):
+    started = []
+
+    class Noted(child.Child):
+        def __init__(self, *args):
+            super().__init__(*args)
+            started.append(self.pid)
+
+    monkeypatch.setattr(child, "Child", Noted)
+    with pytest.raises(CancelledError):
+        child.ask("tests.engine.processes", "wait", lambda: True)
+    assert len(started) == 1
+    assert not is_running(started[0])

@@ -33,10 +33,10 @@ def ex() -> rx.Exploration:
 
 def plant(ex: rx.Exploration, **changes: object) -> ArtifactCode:
     """Change what is known of the region's code."""
-    ((key, code),) = ex.live.codes.found.items()
-    ex.live.codes.found[key] = dataclasses.replace(code, **changes)  # type: ignore[arg-type]
-    ex.live.kernel_times.revision += 1  # the session is made anew
-    return ex.live.codes.found[key]
+    ((key, code),) = ex.live.insights.codes.items()
+    ex.live.insights.codes[key] = dataclasses.replace(code, **changes)  # type: ignore[arg-type]
+    ex.live.insights.revision += 1  # the session is made anew
+    return ex.live.insights.codes[key]
 
 
 @pytest.mark.parametrize("lines", [2_000_000 // 50, 1], ids=["many lines", "one line"])

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import SameThread
+from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose, kernel_times
-from regional_explorer.insight.diagnose import Diagnoses, from_times, fusion_remedies, recomputed, wins
-from regional_explorer.insight.kernel_times import KernelTimes
+from regional_explorer.insight.code_store import Insights
+from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
 from regional_explorer.measure import summary
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import Stop
@@ -51,10 +52,10 @@ def test_thresholds() -> None:
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
     kept = ArtifactCode("b", "y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
-    again = recomputed(PART, kept)
+    again = recomputed_ops("r", PART, kept)
     assert again is not None
-    assert again.ops == {"erf": (3, 1)}, "cheap ops do not count"
-    assert recomputed(PART, PART.code) is None
+    assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
+    assert recomputed_ops("r", PART, PART.code) is None
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
@@ -72,16 +73,18 @@ def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None
 def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
     """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
 
-    def measure(times: KernelTimes, _region: str, codes: dict[str, ArtifactCode], *_: Any) -> None:
-        for key, code in codes.items():
+    def measure(insights: Insights, *_: Any) -> None:
+        for key, code in insights.codes.items():
             kernels = (KernelTime(kernel_s, 0.0, bound_s, None if bound_s is None else BoundBy.COPY),) * len(
                 code.kernels
             )
             whole_s = kernel_s * len(kernels) + between_s
-            times.found[key] = ArtifactKernelTimes(key, kernels, whole_s=whole_s, between_s=between_s, rounds=5)
-        times.revision += 1
+            insights.kernel_times[key] = ArtifactKernelTimes(
+                key, kernels, whole_s=whole_s, between_s=between_s, rounds=5
+            )
+        insights.revision += 1
 
-    monkeypatch.setattr(KernelTimes, "measure", measure)
+    monkeypatch.setattr(exploration, "measure_kernel_times", measure)
 
 
 @pytest.fixture
@@ -173,9 +176,9 @@ def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypa
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
     assert ex.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
     assert "not fused with" in str(ex.code("r"))
-    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(Verdict.SAME))
+    monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.SAME))
     assert "fusion-refused" not in {item.code for item in ex.diagnose("r", 0.2)}
-    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(Verdict.FASTER))
+    monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
     (item,) = [one for one in ex.diagnose("r", 0.2) if one.code == "fusion-refused"]
     assert "exceeds max fusion" in item.message
     assert "16.0 KiB" in item.message
@@ -215,7 +218,7 @@ def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.Monk
     ex.compile()
     plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
-        monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timed(verdict))
+        monkeypatch.setattr(diagnose, "remedy_timing", timed(verdict))
         assert [str(item.code) for item in ex.diagnose("r", 0.2)] == codes
 
 
@@ -251,10 +254,10 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: p
     ex.compile()
     shares = []
 
-    def timing(_part: Any, config: Any, share_s: float, _run: Any) -> None:
+    def timing(_program: Any, _environment: Any, _part: Any, config: Any, share_s: float, _run: Any) -> None:
         shares.append((dict(config), share_s))
 
-    monkeypatch.setattr(ex.live.diagnoses, "_remedy_timing", timing)
+    monkeypatch.setattr(diagnose, "remedy_timing", timing)
     ex.diagnose("r", 0.4)
     assert shares == [({"max_fusion_size": 512}, 0.2)]
 
@@ -305,11 +308,11 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
     ex.compile()
     (part,) = ex.code("r")
     assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
-    (remedy,) = fusion_remedies([part])
-    assert remedy.config == {"cpp.max_horizontal_fusion_size": 512}
-    (kept,) = ex.code("r", config=remedy.config)
-    assert remedy.cured(part, kept.code) is not None
-    assert remedy.cured(part, part.code) is None
+    _, (config, find) = remedies([part])
+    assert config == {"cpp.max_horizontal_fusion_size": 512}
+    (kept,) = ex.code("r", config=config)
+    assert find("r", part, kept.code) is not None
+    assert find("r", part, part.code) is None
 
 
 def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +320,7 @@ def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if code == "kernel-bound":
         monkeypatch.setattr(kernel_times, "traffic_s", lambda _read, _written: 1.0)
     elif code != "launch-bound":
-        monkeypatch.setattr(Diagnoses, "_remedy_timing", timed(Verdict.FASTER))
+        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
 
 
 @pytest.mark.slow

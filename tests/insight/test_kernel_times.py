@@ -18,6 +18,7 @@ from regional_explorer.insight.kernel_times import (
     FEWEST_ROUNDS,
     ClockNotes,
     RoundTimes,
+    measure_kernel_times,
     timed_code,
     timed_rounds,
     times_of_rounds,
@@ -69,10 +70,10 @@ def test_what_does_not_add_up_is_said(with_clocks: float) -> None:
     ex = explored()
     ex.compile()
     ex.kernel_times("r", 0.1)
-    for key, times in ex.live.kernel_times.found.items():
+    for key, times in ex.live.insights.kernel_times.items():
         whole_s = 2 * (times.kernels_s + times.between_s + times.around_s)
-        ex.live.kernel_times.found[key] = dataclasses.replace(times, whole_s=whole_s, with_clocks=with_clocks)
-    ex.live.kernel_times.revision += 1
+        ex.live.insights.kernel_times[key] = dataclasses.replace(times, whole_s=whole_s, with_clocks=with_clocks)
+    ex.live.insights.revision += 1
     found = ex.results.kernel_times("r")
     assert list(found[found.kernel == "not accounted for"].share) == [pytest.approx(0.5)] * 2
     assert found.groupby("partition").share.sum().tolist() == [pytest.approx(1.0)] * 2
@@ -163,8 +164,8 @@ def test_code_that_cannot_be_timed_says_why() -> None:
     ex = explored()
     ex.compile()
     ex.code("r")
-    for key, code in ex.live.codes.found.items():
-        ex.live.codes.found[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
+    for key, code in ex.live.insights.codes.items():
+        ex.live.insights.codes[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
     found = ex.kernel_times("r", 0.1)
     assert all("planted" in problem for problem in found.problem)
 
@@ -175,8 +176,8 @@ def test_kernels_on_another_device_are_refused_and_not_timed_by_the_clock_of_the
     ex.code("r")
     for switch in ex.live.program.switches:
         switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
-    ex.live.kernel_times.measure("r", ex.live.codes.found, 0.1, Run())
-    for times in ex.live.kernel_times.found.values():
+    measure_kernel_times(ex.live.insights, "r", 0.1, Run())
+    for times in ex.live.insights.kernel_times.values():
         assert times.problem == (
             "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels"
         )
