@@ -127,8 +127,8 @@ class Live:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
-            insights = self.insights.revision
-            revision = (self.program.revision(), self.measurements.revision, insights, self.profile)
+            results = self.measurements.revision, self.insights.revision
+            revision = (self.program.revision(), *results, self.profile)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             self._snapshot = (revision, self._new_session())
         return self._snapshot[1]
