@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Packed, library_path
+from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, library_path
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
 from regional_explorer.compiler.layouts import TOKEN, Layout
@@ -23,6 +23,7 @@ from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
+from regional_explorer.torch_api.shipping import Packed
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,7 @@ class ArtifactStore:
             compiled = started.compiled.finished()
 
             def pack() -> Packed:
-                shipment = compiled.pack()
-                return Packed(shipment.code, sizes.packed(), shipment.libraries)
+                return replace(compiled.pack(), sizes=sizes.packed())
 
             artifact = _assembled_artifact(wanted, compiled, sizes)
             artifact = replace(artifact, made=KNOWN_COMPILES.compared(artifact.made, started.facts), pack=pack)

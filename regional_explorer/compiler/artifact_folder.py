@@ -21,7 +21,7 @@ from regional_explorer.record.json_file import from_json
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.environment import Machine
 from regional_explorer.torch_api.inductor import inductor_cache_directory
-from regional_explorer.torch_api.shipping import ShipmentError
+from regional_explorer.torch_api.shipping import Packed, ShipmentError
 
 ARTIFACT_FORMAT = 2
 MANIFEST_KIND = "regional-explorer artifacts"
@@ -112,15 +112,6 @@ def read_manifest(content: bytes) -> tuple[Entry, ...]:
         raise DamagedError(f"it was not written by this package ({type(problem).__name__}: {problem})") from problem
 
 
-@dataclass(frozen=True)
-class Packed:
-    """An artifact as bytes: its code as torch pickles it, its dynamic sizes, its shared objects by name."""
-
-    code: bytes
-    sizes: bytes
-    libraries: Mapping[str, bytes]
-
-
 def archive_of(key: str, packed: Packed) -> bytes:
     """Return the content of the file of an artifact: equal ones have equal content."""
     libraries = {f"{_LIBRARIES}{name}": library for name, library in sorted(packed.libraries.items())}
@@ -146,7 +137,7 @@ def read_archive(content: bytes, key: str) -> Packed:
     libraries = {
         name.removeprefix(_LIBRARIES): library for name, library in members.items() if name.startswith(_LIBRARIES)
     }
-    return Packed(members["code"], members["sizes"], libraries)
+    return Packed(members["code"], libraries, members["sizes"])
 
 
 def library_path(content: bytes) -> Path:

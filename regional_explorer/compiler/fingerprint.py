@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
-    fake_mode_with_symbols,
     is_carved,
     new_size,
     rename,
@@ -26,7 +24,6 @@ from regional_explorer.torch_api.graphs import (
     target_key,
     user_kernel,
 )
-from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece
 
 
 def artifact_key(fingerprint: str, config: Mapping[str, Any], surroundings: str) -> str:
@@ -134,19 +131,6 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
         node.target = node.name
         node.meta["val"] = fake
     return fx.GraphModule(piece.gm, graph, class_name="Piece"), graph_inputs, symbols
-
-
-def portable(piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> bytes | None:
-    """Return what another process needs to compile ``piece`` to the same entry of Inductor's caches.
-
-    None if it cannot be serialized, or may look different there.
-    """
-    gm, fakes, _ = canonical(piece, inputs, fake_mode_with_symbols())
-    dumped = dump_piece(gm, fakes)
-    try:
-        return None if dumped is None else pickle.dumps((dumped, dict(config)))
-    except UNSENDABLE:
-        return None
 
 
 def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:

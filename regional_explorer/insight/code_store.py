@@ -10,21 +10,22 @@ from typing import Any
 
 from regional_explorer.compiler.artifact import Wanted
 from regional_explorer.compiler.child import ask, can_have_children
-from regional_explorer.compiler.fingerprint import artifact_key, portable, surroundings
+from regional_explorer.compiler.fingerprint import artifact_key, canonical, surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.insight.gpu_worker import GpuQuestion
-from regional_explorer.insight.lowering import artifact_code, code_under, positions_of
+from regional_explorer.insight.lowering import artifact_code, code_under, node_positions
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.plan import DEFAULT, Region
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import INSTALL_COMPILER, cxx_compiler, inductor_cache_directory
-from regional_explorer.torch_api.shipping import UNSENDABLE
+from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece
 
 NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
 
@@ -137,13 +138,12 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
     """
     codes, pieces = {}, {}
     for wanted in missing:
-        with compile_lock():
-            piece = portable(wanted.piece, wanted.inputs, wanted.config)
+        piece = _sendable(wanted)
         if piece is None:
             problem = f"The partition cannot be sent: {NOT_SENT}."
             codes[wanted.key] = ArtifactCode(wanted.key, "", target=target.name, problem=problem)
         else:
-            pieces[wanted.key] = piece, positions_of(wanted.piece, wanted.inputs)
+            pieces[wanted.key] = piece
     if not pieces:
         return codes
     try:
@@ -160,6 +160,17 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
         raise CompileEnvironmentError(f"No code for {target.title}: {answer}.")
     codes.update(answer)
     return codes
+
+
+def _sendable(wanted: Wanted) -> tuple[bytes, dict[str, int]] | None:
+    """Return a piece with its config, serialized, and the positions of its nodes; None if it cannot be sent."""
+    with compile_lock():
+        gm, fakes, _ = canonical(wanted.piece, wanted.inputs, fake_mode_with_symbols())
+        dumped = dump_piece(gm, fakes)
+    try:
+        return None if dumped is None else (pickle.dumps((dumped, wanted.config)), node_positions(gm, wanted.piece))
+    except UNSENDABLE:
+        return None
 
 
 def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:

@@ -17,7 +17,7 @@ from regional_explorer.record.gpu_targets import TF32, GpuTarget
 class GpuQuestion:
     """Which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key, each as ``portable`` serialized it, with the positions of its nodes. ``compiler`` is the path
+    ``pieces`` are by key: each with its config, serialized, and the positions of its nodes. ``compiler`` is the path
     of the C++ compiler, and in ``folder`` what it builds is kept.
     """
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.compiler.artifact import Artifact, Wanted
 from regional_explorer.compiler.fingerprint import canonical
-from regional_explorer.compiler.layouts import Layout
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
@@ -136,15 +135,10 @@ def _lower_partition(wanted: Wanted) -> Lowered:
 
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
-    return lower_piece(gm, fakes, mode, wanted.config, _node_positions(gm, wanted.piece))
+    return lower_piece(gm, fakes, mode, wanted.config, node_positions(gm, wanted.piece))
 
 
-def positions_of(piece: Piece, inputs: Sequence[Layout]) -> dict[str, int]:
-    """Return the positions in ``Partition.nodes`` of the nodes of a piece, by the names they have in canonical form."""
-    gm, _, _ = canonical(piece, inputs, fake_mode_with_symbols())
-    return _node_positions(gm, piece)
-
-
-def _node_positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:
+def node_positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:
+    """Return the positions in ``Partition.nodes`` of the nodes of a piece, by their names in its canonical form."""
     names = [node.name for node in gm.graph.nodes if node.op != "output"]
     return {name: position for position, name in enumerate(names[-len(piece.nodes) :])}

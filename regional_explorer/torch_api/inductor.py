@@ -22,10 +22,10 @@ from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.torch_api.builds import Builds
-from regional_explorer.torch_api.config import read_config
+from regional_explorer.torch_api.config import changed_config, read_config
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
-from regional_explorer.torch_api.shipping import Shipment, packer, unpack
+from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.utils import counters
@@ -284,7 +284,7 @@ class Compiled:
     code: str
     config: Mapping[str, Any] | None
     made: ArtifactCompile
-    pack: Callable[[], Shipment]
+    pack: Callable[[], Packed]
     builds: Builds = field(default_factory=lambda: Builds({}))
 
     def finished(self) -> Compiled:
@@ -366,11 +366,11 @@ def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping
         seconds = time.perf_counter() - started
     with inductor_config.patch(dict(config)):
         record = notes.compiled(seconds, answers.answer())
-    pack = packer(artifact, config)
+    settings = {**changed_config(), **config}
 
-    def pack_alone() -> Shipment:
+    def pack() -> Packed:
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
-            return pack()
+            return pack_artifact(artifact, settings)
 
     return Compiled(
         # Skips two layers of Python calls of the artifact, which only pass the arguments on.
@@ -378,7 +378,7 @@ def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping
         code="\n".join(codes),
         config=configs[-1] if configs else None,
         made=record,
-        pack=pack_alone,
+        pack=pack,
     )
 
 

@@ -27,20 +27,19 @@ class ShipmentError(Exception):
 
 
 @dataclass(frozen=True)
-class Shipment:
-    """The compiled code of one partition: torch's own pickle, and the shared objects by a hash of their source."""
+class Packed:
+    """The compiled code of one partition: torch's own pickle, and the shared objects by a hash of their source.
+
+    ``sizes`` is what ``compiler.artifact`` notes of its dynamic sizes.
+    """
 
     code: bytes
     libraries: Mapping[str, bytes]
+    sizes: bytes = b""
 
 
-def packer(artifact: Any, config: Mapping[str, Any]) -> Callable[[], Shipment]:
-    """Return a function that packs ``artifact``, just compiled under ``config``; it may be called much later."""
-    return functools.partial(_pack_artifact, artifact, {**changed_config(), **config})
-
-
-def _pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
-    """Pack an artifact; its shared objects are found by loading it once more.
+def pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Packed:
+    """Pack an artifact that was compiled under these ``settings``; its libraries are found by loading it once more.
 
     Raises:
         ShipmentError: torch cannot serialize it, or it has parts that are not packed.
@@ -63,13 +62,13 @@ def _pack_artifact(artifact: Any, settings: Mapping[str, Any]) -> Shipment:
             mock.patch.object(PyCodeCache, "modules_no_attr", {}),
         ):
             _load_artifact(code)
-        return Shipment(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
+        return Packed(code, {key: _shared_object_path(loader()).read_bytes() for key, loader in loaders.items()})
     except Exception as error:
         raise ShipmentError(f"{type(error).__name__}: {error}") from error
 
 
 def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
-    """Return the artifact of a shipment, whose ``libraries`` are at these paths. This runs the code.
+    """Return the artifact that was packed, whose ``libraries`` are at these paths. This runs the code.
 
     Raises:
         ShipmentError: it cannot be loaded.

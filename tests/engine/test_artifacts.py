@@ -29,7 +29,6 @@ from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
     Entry,
     Label,
-    Packed,
     folder_at,
     read_archive,
     read_manifest,
@@ -39,6 +38,7 @@ from regional_explorer.compiler.layouts import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.environment import Machine
+from regional_explorer.torch_api.shipping import Packed
 from tests.record.mutations import mutated
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -210,7 +210,7 @@ def test_writers_at_once_leave_what_can_be_read(folder):
         start.wait()
         artifacts = ArtifactFolder(folder)
         for label in labels:
-            artifacts.save(label, lambda: Packed(b"code of %d" % own, b"", {"x": b"library"}))
+            artifacts.save(label, lambda: Packed(b"code of %d" % own, {"x": b"library"}))
             assert artifacts.load(label, lambda packed: packed) is None or artifacts.findings == []
         artifacts.finish()
         assert artifacts.findings == []
