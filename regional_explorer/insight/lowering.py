@@ -18,12 +18,11 @@ from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.lowering import Lowered, lower_piece
 from regional_explorer.torch_api.release import GeneratedCode
 
 if TYPE_CHECKING:
     from torch import fx
-
-    from regional_explorer.torch_api.lowering import Lowered
 
 
 def code_record(
@@ -130,9 +129,6 @@ def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
 
 
 def _lower_partition(wanted: Wanted) -> Lowered:
-    # Not at the top: Inductor's code generators are imported only when code is requested.
-    from regional_explorer.torch_api.lowering import lower_piece
-
     mode = fake_mode_with_symbols()
     gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
     return lower_piece(gm, fakes, mode, wanted.config, node_positions(gm, wanted.piece))
