@@ -160,7 +160,7 @@ class Exploration(Edits, Results):
                 retraced.free_trace()
                 return self
             with self.exclusive_use.editing():
-                retraced.program.apply(self.plan)  # another thread may have edited it
+                retraced.follow(self.live)
                 earlier, self.live = self.live, retraced
                 retraced.take_over(earlier)
         return self

@@ -208,9 +208,13 @@ class Live:
         plan, partitioner = self.program.plan, self.capture.partitioner
         return Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
 
+    def follow(self, earlier: Live) -> None:
+        """Apply the plan of an earlier trace of the call, which may have been edited since this one began."""
+        self.program.apply(earlier.program.plan)
+        self.other_ops = tuple(_changed_regions(earlier, self))
+
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
-        self.other_ops = tuple(_changed_regions(earlier, self))
         self.plan_diagnostics = earlier.plan_diagnostics
         self.compiling.toolchain = earlier.compiling.toolchain
         self.measurements.runs = earlier.measurements.runs
