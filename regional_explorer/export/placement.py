@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -114,7 +115,10 @@ class Places:
     def _read_files(self) -> None:
         """Read the files of ops that are marked; not those that have changed since: their line numbers may be wrong."""
         marked = [node for origin, node in self._nodes.items() if node.annotated or origin in self._claims]
-        for name in dict.fromkeys(line.file for node in marked for line in node.stack if not is_internal(line.file)):
+        for name in dict.fromkeys(line.file for node in marked for line in node.stack):
+            if is_internal(name):
+                self._unread[name] = f"{name} is no file of your own"
+                continue
             try:
                 self.files[name] = SourceFile(name)
             except (OSError, ValueError) as error:
@@ -139,10 +143,10 @@ class Places:
                     continue
                 if annotation_key(json_safe(site.mark.value)) in kept_keys:
                     continue
-                if site.mark.alone:
-                    placement.obsolete.append(site)
-                else:
+                if isinstance(site.node, ast.With) and len(site.node.items) > 1:
                     placement.staying[site] = "its `with` holds other context managers, too"
+                else:
+                    placement.obsolete.append(site)
         for origin, node in self._nodes.items():
             marked = [site for site in self._around[origin] if site.mark is not None]
             if node.annotated and annotation_key(node.annotation) not in kept_keys and marked:
@@ -306,8 +310,8 @@ class Places:
         own = self._ops[region.name].own
         nodes = [self._nodes[origin] for origin in sorted(own)]
         for node in nodes:
-            if not any(line for line in node.stack if not is_internal(line.file)):
-                return f"torch records no source line of yours for {node.name}"
+            if not node.stack:
+                return f"torch records no source line for {node.name}"
             unread = [self._unread[line.file] for line in node.stack if line.file in self._unread]
             if unread:
                 return unread[0]
@@ -355,7 +359,7 @@ def _ops_of(span: Span) -> AbstractSet[int]:
 def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
     """Return a function that marks inside it would use the name ``torch`` in, where it means something else."""
     functions = (mark.first.function for mark in marks if not mark.first.scope and mark.reused is None)
-    return next((site for site in functions if site is not None and site.file.has_other_torch(site)), None)
+    return next((site for site in functions if site.file.has_other_torch(site)), None)
 
 
 def _keys(region: Region) -> Iterator[str]:

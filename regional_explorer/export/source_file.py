@@ -27,14 +27,12 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 class Mark:
     """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
 
-    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal. ``alone`` says that
-    nothing else is in its ``with``.
+    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal.
     """
 
     call: ast.Call
     value: Any = None
     by_region: bool = False
-    alone: bool = True
 
 
 @dataclass(eq=False, repr=False)
@@ -52,17 +50,17 @@ class Site:
     """
 
     file: SourceFile
-    node: ast.stmt
+    node: Any
     first: int
     last: int
     suite: list[Site]
-    function: Site | None
     plain: bool
     above: Site | None = None
     scope: str = ""
     mark: Mark | None = None
     body: list[Site] = field(default_factory=list)
     ops: set[int] = field(default_factory=set)
+    function: Site = field(init=False)
 
     @property
     def loops(self) -> list[Site]:
@@ -130,10 +128,6 @@ class SourceFile:
             function = next((site for site in function.body if site.first <= line.line <= site.last), None)
         return sites
 
-    def segment(self, node: ast.AST) -> str:
-        """Return the text of a node."""
-        return ast.get_source_segment(self.text, node) or ""
-
     def _functions_in(self, node: ast.AST, scope: str = "", *, nested: bool = False) -> Iterator[Site]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, FunctionNode):
@@ -147,7 +141,7 @@ class SourceFile:
 
     def _function(self, node: FunctionNode, scope: str, *, nested: bool) -> Site:
         plain = not nested and isinstance(node, ast.FunctionDef) and not any(map(_yields, node.body))
-        function = Site(self, node, node.lineno, node.end_lineno or node.lineno, [], None, plain, scope=scope)
+        function = Site(self, node, node.lineno, node.end_lineno or node.lineno, [], plain, scope=scope)
         function.suite, function.function = [function], function
         function.mark = _first_mark(node.decorator_list)
         function.body = self._suite(node.body, function, None)
@@ -163,11 +157,10 @@ class SourceFile:
                     return []
                 suite[-1].last, suite[-1].plain = last, suite[-1].plain and not _yields(node)
                 continue
-            site = Site(self, node, first, last, suite, function, not _yields(node), above)
+            site = Site(self, node, first, last, suite, not _yields(node), above)
+            site.function = function
             if isinstance(node, ast.With):
-                site.mark = _first_mark([item.context_expr for item in node.items])
-                if site.mark is not None:
-                    site.mark.alone = len(node.items) == 1
+                site.mark = _first_mark(item.context_expr for item in node.items)
             site.body = [inner for block in self._blocks(node) for inner in self._suite(block, function, site)]
             suite.append(site)
         return suite
@@ -204,15 +197,6 @@ def _yields(node: ast.AST) -> bool:
     return isinstance(node, (ast.Yield, ast.YieldFrom)) or any(map(_yields, ast.iter_child_nodes(node)))
 
 
-def dotted_name(node: ast.AST) -> str:
-    """Return a dotted name as text, such as ``torch.fx.traceback.annotate``; empty for any other expression."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and (outer := dotted_name(node.value)):
-        return f"{outer}.{node.attr}"
-    return ""
-
-
 def _first_mark(nodes: Iterable[ast.expr]) -> Mark | None:
     return next((mark for mark in map(_region_mark, nodes) if mark is not None), None)
 
@@ -221,7 +205,7 @@ def _region_mark(node: ast.expr) -> Mark | None:
     """Return the region mark that an item of a ``with`` or a decorator makes, or None."""
     if not isinstance(node, ast.Call) or not (node.args or node.keywords):
         return None
-    name = dotted_name(node.func)
+    name = ast.unparse(node.func)
     if name.rpartition(".")[2] in ("annotate", "annotate_fn"):
         try:
             argument = ast.literal_eval(first_argument(node))
@@ -265,12 +249,11 @@ class Edits:
         self._file = file
         self._spans: list[tuple[Position, Position, str]] = []
         self._wraps: list[tuple[Site, Site, str]] = []
-        self._decorators: list[tuple[Site, str]] = []
         self._unmarked: list[Site] = []
-        self._imports: list[str] = []
         self._indices: dict[Site, str] = {}
         self._lines = list(file.lines)
         self._above: dict[int, list[str]] = defaultdict(list)
+        self._newline = (re.findall(r"\r\n|\r|\n", file.text) or ["\n"])[0]
 
     def wrap(self, first: Site, last: Site, manager: str) -> None:
         """Put statements of one block inside ``with manager:``."""
@@ -278,7 +261,8 @@ class Edits:
 
     def decorate(self, function: Site, decorator: str) -> None:
         """Add a decorator next to the ``def``, inside all others."""
-        self._decorators.append((function, decorator))
+        margin = _margin(self._lines[function.first])
+        self._above[function.first].append(f"{margin}@{decorator}{self._newline}")
 
     def unmark(self, site: Site) -> None:
         """Remove the mark of a statement or function, with comments on its lines."""
@@ -293,13 +277,14 @@ class Edits:
 
     def index_of(self, loop: Site) -> str:
         """Return the index variable of a ``for`` loop; if it has none, it gets one by ``enumerate``."""
-        node, function = loop.node, loop.function
-        assert isinstance(node, ast.For)  # noqa: S101 - that is what a loop is
-        assert function is not None  # noqa: S101 - a statement is in a function
+        node = loop.node
         if (counter := _loop_counter(node)) is not None:
             return counter
         if loop not in self._indices:
-            used = {*re.findall(r"\w+", self._file.segment(function.node)), *self._indices.values()}
+            used = {
+                *re.findall(r"\w+", ast.get_source_segment(self._file.text, loop.function.node) or ""),
+                *self._indices.values(),
+            }
             name = self._indices[loop] = next(fresh_names("index", used))
             self.replace(node.target, f"{name}, {ast.unparse(node.target)}")  # with the parentheses of a tuple
             opened, closed = ("((", "))") if isinstance(node.iter, ast.Tuple) else ("(", ")")
@@ -309,29 +294,24 @@ class Edits:
 
     def add_import(self, module: str) -> None:
         """Import a module, after the first imports or the docstring."""
-        self._imports.append(module)
+        position = first_line(self._file.tree.body[0])
+        for number, node in enumerate(self._file.tree.body):
+            docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
+                break
+            position = (node.end_lineno or node.lineno) + 1
+        self._above[position].insert(0, f"import {module}{self._newline}")
 
     def text(self) -> str:
         """Return the text of the file with all edits. Call it once."""
         for start, end, new in sorted(self._spans, reverse=True):
             self._replace_span(start, end, new)
-        for first, last, manager in sorted(
-            self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first
-        ):  # inner ones first
+        inner_first = sorted(self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first)
+        for first, last, manager in inner_first:
             self._wrap_lines(first, last, manager)
-        for function, decorator in self._decorators:
-            margin = _margin(self._lines[function.first])
-            self._above[function.first].append(f"{margin}@{decorator}{self._newline}")
         for site in self._unmarked:
             self._remove_mark(site)
-        for module in self._imports:
-            self._insert_import(f"import {module}{self._newline}")
         return "".join(line for number, own in enumerate(self._lines) for line in (*self._above[number], own))
-
-    @property
-    def _newline(self) -> str:
-        match = re.search(r"\r\n|\r|\n", self._file.text)
-        return match[0] if match else "\n"
 
     def _replace_span(self, start: Position, end: Position, new: str) -> None:
         (first, start_column), (last, end_column) = start, end
@@ -358,7 +338,6 @@ class Edits:
     def _indent(self, site: Site) -> str:
         """Return the text by which the block of ``site`` is indented."""
         lines, outer = self._file.lines, site.above or site.function
-        assert outer is not None  # noqa: S101 - a statement is in a function
         return _margin(lines[site.suite[0].first]).removeprefix(_margin(lines[outer.first])) or "    "
 
     def _change_lines(self, first: int, last: int, change: Callable[[str], str]) -> None:
@@ -406,15 +385,6 @@ class Edits:
                 return position[0]
         return end[0]
 
-    def _insert_import(self, line: str) -> None:
-        position = 0
-        for number, node in enumerate(self._file.tree.body):
-            docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-            if not docstring and not isinstance(node, (ast.Import, ast.ImportFrom)):
-                break
-            position = node.end_lineno or 0
-        self._above[position + 1 if position else first_line(self._file.tree.body[0])].insert(0, line)
-
 
 def start_of(node: ast.expr | ast.stmt) -> Position:
     """Return where a node begins."""
@@ -428,7 +398,7 @@ def end_of(node: ast.expr | ast.stmt) -> Position:
 
 def _loop_counter(loop: ast.For) -> str | None:
     """Return the index variable that a loop already has: that of ``range``, or the first of ``enumerate``."""
-    kind = dotted_name(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
+    kind = ast.unparse(loop.iter.func) if isinstance(loop.iter, ast.Call) else ""
     target = loop.target
     if kind == "enumerate" and isinstance(target, ast.Tuple):
         target = target.elts[0]

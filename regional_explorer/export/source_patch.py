@@ -19,7 +19,6 @@ from regional_explorer.export.source_file import (
     Edits,
     Mark,
     SourceFile,
-    dotted_name,
     first_argument,
     split_lines,
 )
@@ -178,7 +177,7 @@ def _change_mark(edits: Edits, old: Mark, new: NewMark, value: str) -> None:
         plain = [f"{key}={text_of(item)}" for key, item in config.items() if key.isidentifier()]
         dotted = {key: item for key, item in config.items() if not key.isidentifier()}
         arguments = [text_of(new.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
-        edits.replace(old.call, f"{dotted_name(old.call.func)}({', '.join(arguments)})")
+        edits.replace(old.call, f"{ast.unparse(old.call.func)}({', '.join(arguments)})")
 
 
 # ------------------------------------------------------------------------------------------------------- the patch

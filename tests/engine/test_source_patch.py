@@ -775,6 +775,11 @@ REFUSED = {
         lambda ex: ex.mark("r", modules="stacks.0.*"),
         "the same lines also run where they are in no region",
     ),
+    "an op without a line": (
+        "import torch\n\ncall = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n",
+        lambda ex: ex.mark("r", modules="0"),
+        "torch records no source line for input_1",
+    ),
     "torch is a variable": (
         "import torch\n\ndef call(x):\n    torch = x.sin()\n    y = torch * 2\n    return y + 1\n",
         lines("call:3"),
