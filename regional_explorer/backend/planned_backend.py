@@ -19,7 +19,7 @@ import torch
 
 from regional_explorer.capture.call import check_partitioner
 from regional_explorer.capture.live_graph import Frame
-from regional_explorer.capture.reachable import module_names, reachable_modules
+from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.capture.undo import RandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
@@ -386,7 +386,7 @@ class PlannedBackend:
         """Compile a graph of Dynamo's: return the callable to run for it."""
         call = traced_call()
         if call is not None:
-            self.traced.names = module_names(reachable_modules(call.fn, call.args, call.kwargs))
+            self.traced.names = module_names(reach(call.fn, call.args, call.kwargs).roots)
             call.at_end(self._check_plan)
         return self.traced.add_frame(gm, inputs)
 

@@ -18,7 +18,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.python_state import AssignedState, tensor_names
-from regional_explorer.capture.reachable import Reach, reach, reachable_modules
+from regional_explorer.capture.reachable import Reach, reach
 from regional_explorer.capture.source_lines import at_line, innermost_user_line, user_line
 from regional_explorer.capture.tensors import (
     GradientInput,
@@ -182,10 +182,10 @@ class Call:
         self.fn = fn
         self.args = tuple(args)
         self.kwargs = dict(kwargs or {})
-        self.modules = reachable_modules(fn, self.args, self.kwargs)
         modes = Modes.current()
         self.modes = modes if grad is None else replace(modes, grad=grad)
         reachable = self._reach()
+        self.modules = reachable.roots
         self._random, self._flags = RandomState(reachable.generators), TorchFlags()
         self._undo = UndoLog(reachable.tensors)
         self._state = AssignedState(reachable)
@@ -424,7 +424,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
     called_ids = (id(fn), id(getattr(fn, "__self__", None)))
-    for root in reachable_modules(fn, args, kwargs or {}):
+    for root in reach(fn, args, kwargs or {}).roots:
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
             is_called = id(module) in called_ids

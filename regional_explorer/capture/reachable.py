@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import collections
-import contextlib
 import dis
 import functools
 import itertools
@@ -22,99 +20,6 @@ from torch import nn
 from regional_explorer.capture.tensors import LRU_CACHE, is_readable, slot_names
 from regional_explorer.capture.undo import Generator
 from regional_explorer.record.grouping import grouped
-
-MODULE_SEARCH_DEPTH = 8
-MODULE_SEARCH_OBJECTS = 20_000
-"""The depth and the number of objects to which containers, closures and attributes are searched for modules."""
-
-_MODULE_INTERNALS = frozenset(vars(nn.Module()))
-"""The attributes in which a module keeps its parameters, children and hooks: all others are the user's."""
-
-
-def reachable_modules(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[nn.Module]:
-    """Return the root modules of a call: passed, closed over, global, bound, in a container or in a partial.
-
-    Paths start at the nearest root: a root stays one even if a module that is found later contains it.
-    """
-    roots: list[nn.Module] = []
-    seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
-    level = [fn, *args, *(kwargs or {}).values()]
-    for _ in range(MODULE_SEARCH_DEPTH):
-        new: list[nn.Module] = []
-        next_level: list[Any] = []
-        for value in level:
-            if id(value) in seen or len(seen) > MODULE_SEARCH_OBJECTS or not is_readable(value):
-                continue
-            if isinstance(value, _DEAD_ENDS):
-                continue
-            seen[id(value)] = value
-            if isinstance(value, nn.Module):
-                # torch.compile returns a module around the user's; users name paths below the inner one.
-                original = getattr(value, "_orig_mod", None)
-                value = original if isinstance(original, nn.Module) else value  # noqa: PLW2901 - the one users mean
-                new.append(value)
-            next_level += _contents(value)
-        inside = _ids_in(roots)
-        root_ids = set(map(id, roots))
-        roots += _outermost([module for module in new if id(module) not in inside and not root_ids & _ids_in([module])])
-        level = next_level
-    return roots
-
-
-def _ids_in(roots: Sequence[nn.Module]) -> set[int]:
-    return {id(module) for root in roots for module in root.modules()}
-
-
-def _outermost(modules: Sequence[nn.Module]) -> list[nn.Module]:
-    inner = {id(child) for module in modules for child in module.modules() if child is not module}
-    return [module for module in dict.fromkeys(modules) if id(module) not in inner]
-
-
-_DEAD_ENDS = (str, bytes, int, float, complex, types.ModuleType, types.BuiltinFunctionType, type(None))
-
-
-def _contents(value: Any) -> Iterator[Any]:
-    """Yield what ``value`` holds, if a call of it could reach modules there."""
-    if isinstance(value, nn.Module):
-        # Its children have paths below it; modules that it holds in other ways are roots themselves.
-        for name, item in vars(value).items():
-            if name not in _MODULE_INTERNALS and isinstance(item, (list, tuple, Mapping)):
-                yield item
-    elif isinstance(value, functools.partial):
-        yield from (value.func, *value.args, *value.keywords.values())
-    elif isinstance(value, types.MethodType):
-        yield from (value.__self__, value.__func__)
-    elif isinstance(value, LRU_CACHE):
-        yield value.__wrapped__
-    elif isinstance(value, types.FunctionType):
-        for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # an empty cell
-                yield cell.cell_contents
-        if not value.__globals__.get("__name__", "").startswith("torch."):
-            yield from (value.__globals__[name] for name in _used_names(value.__code__) if name in value.__globals__)
-        yield from (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-    elif isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
-        yield from value
-    else:
-        yield from _attribute_values(value)
-
-
-def _used_names(code: types.CodeType) -> set[str]:
-    """Return the names of globals and attributes that a function, or one defined inside it, uses."""
-    inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return {*code.co_names, *(name for nested in inner for name in _used_names(nested))}
-
-
-def _attribute_values(value: Any) -> Iterator[Any]:
-    """Yield the attributes of an object or a class; of class attributes, only modules and containers."""
-    if not isinstance(value, type):
-        yield from getattr(value, "__dict__", {}).values()
-        yield from (getattr(value, name, None) for name in slot_names(type(value)))
-    for cls in value.__mro__ if isinstance(value, type) else type(value).__mro__:
-        items = filter(is_readable, vars(cls).values())
-        yield from (item for item in items if isinstance(item, (nn.Module, list, tuple, dict)))
 
 
 def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:
@@ -345,8 +250,8 @@ def same(value: Any, other: Any) -> bool:
     return isinstance(value, _PLAIN_TYPES) and bool(value == other)
 
 
-STATE_SEARCH_DEPTH = 12
-STATE_SEARCH_OBJECTS = 50_000
+SEARCH_DEPTH = 12
+SEARCH_OBJECTS = 50_000
 MAX_ITEMS = 1_000
 """The depth, the number of objects, and the number of items per container to which the search goes."""
 
@@ -365,13 +270,16 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 class Reach:
     """The variables that a call can assign to, and the tensors and random generators that it can reach.
 
-    ``names`` are those of the tensors in the user's program; several may have the same.
+    ``names`` are those of the tensors in the user's program; several may have the same. ``roots`` are the modules that
+    are passed, closed over, global, bound, or held by objects and containers: paths start at the nearest one, so a root
+    stays one even if a module that is found later contains it.
     """
 
     variables: list[Variables] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     generators: list[Generator] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    roots: list[nn.Module] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,17 +300,37 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
         *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
         _Reached("", fn),
     ]
-    for _ in range(STATE_SEARCH_DEPTH):
+    for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
+        modules: list[nn.Module] = []
         for item in level:
-            if id(item.value) in seen or len(seen) > STATE_SEARCH_OBJECTS or not is_readable(item.value):
+            if id(item.value) in seen or len(seen) > SEARCH_OBJECTS or not is_readable(item.value):
                 continue
             if isinstance(item.value, _ATOMIC_TYPES):
                 continue
             seen[id(item.value)] = item.value
+            if isinstance(item.value, nn.Module):
+                # torch.compile returns a module around the user's; users name paths below the inner one.
+                original = getattr(item.value, "_orig_mod", None)
+                modules.append(original if isinstance(original, nn.Module) else item.value)
             next_level += _values_below(item, reachable)
+        reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level
     return reachable
+
+
+def _new_roots(modules: Sequence[nn.Module], roots: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the outermost of ``modules`` that no root contains, and that contain none."""
+    if not modules:
+        return []
+    inside, root_ids = _ids_in(roots), set(map(id, roots))
+    new = [module for module in modules if id(module) not in inside and not root_ids & _ids_in([module])]
+    inner = {id(child) for module in new for child in module.modules() if child is not module}
+    return [module for module in dict.fromkeys(new) if id(module) not in inner]
+
+
+def _ids_in(roots: Sequence[nn.Module]) -> set[int]:
+    return {id(module) for root in roots for module in root.modules()}
 
 
 def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
@@ -456,7 +384,7 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
     reachable.variables.append(Attributes(name, module, hidden=_HIDDEN_ATTRIBUTES))
     reachable.variables.append(Hooks(name, module, stores=_MODULE_HOOKS))
     for store in ("_parameters", "_buffers", "_modules"):
-        entries = vars(module)[store]
+        entries = vars(module).get(store, {})  # a module of torch.jit may lack some
         reachable.variables.append(Keys(name, entries, attributes=True))
         yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
     user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
