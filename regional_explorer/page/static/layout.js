@@ -3,7 +3,7 @@
 
 const GAP = 14, LAYER = 16, BORDER = 7, HEADER = 20, WIDEST_ROW = 1000, TALLEST = 900, ASPECT = 1.8, SWEEPS = 6;
 const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent around the boxes between
-const LANE_WEIGHT = 0.25; // how much a lane attracts, compared with a box
+const LOOSE = 0.1; // how much a lane counts, and a box at an end of the graph, compared with another box
 
 const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
 const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
@@ -31,16 +31,17 @@ function rowsOf(count, edges) {
   return { rows: level.map((_, item) => lowered(item)), reads, feeds };
 }
 
-// Place the items of a row as near to the middles they want as their widths allow.
-function settle(row, sizes, middle, wanted) {
+// Place the items of a row as near to the middles they want as their widths allow; what counts more moves less.
+function settle(row, sizes, middle, wanted, weights) {
   row.sort((a, b) => wanted[a] - wanted[b] || a - b);
-  let left = -Infinity, push = 0;
+  let left = -Infinity, push = 0, sum = 0;
   for (const item of row) {
     middle[item] = Math.max(left, wanted[item] - sizes[item].w / 2) + sizes[item].w / 2;
-    push += middle[item] - wanted[item];
+    push += weights[item] * (middle[item] - wanted[item]);
+    sum += weights[item];
     left = middle[item] + sizes[item].w / 2 + GAP;
   }
-  for (const item of row) middle[item] -= push / row.length; // boxes were pushed to the right by their neighbours
+  for (const item of row) middle[item] -= push / sum; // boxes were pushed to the right by their neighbours
 }
 
 // A row, broken into lines that are not too wide.
@@ -91,19 +92,19 @@ function arrange(items, edges, entering = new Set(), leaving = new Set()) {
   const entries = new Map([...entering].map((item) => [item, chain(-1, row[item], undefined, item)]));
   const exits = new Map([...leaving].map((item) => [item, chain(row[item], last + 1, item)]));
   const lines = rows.flatMap((line) => broken(line, sizes)), middle = Array(sizes.length).fill(0), wanted = [...middle];
+  const weights = sizes.map((_, item) => (item < items.length && reads[item].length && feeds[item].length ? 1 : LOOSE));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const near = sweep % 2 ? feeds : reads;
     for (const line of sweep % 2 ? lines.toReversed() : lines) {
       for (const item of line) {
-        let sum = 0, weights = 0;
+        let sum = 0, whole = 0;
         for (const other of near[item]) {
-          const weight = other < items.length ? 1 : LANE_WEIGHT;
-          sum += weight * middle[other];
-          weights += weight;
+          sum += weights[other] * middle[other];
+          whole += weights[other];
         }
-        wanted[item] = weights ? sum / weights : middle[item];
+        wanted[item] = whole ? sum / whole : middle[item];
       }
-      settle(line, sizes, middle, wanted);
+      settle(line, sizes, middle, wanted, weights);
     }
   }
   const left = least(middle.map((x, item) => x - sizes[item].w / 2)), rects = [];

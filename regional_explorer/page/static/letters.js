@@ -90,7 +90,7 @@ export class Letters {
     if (text === words.at(-1)) [left, middle] = [x + w / 2 - this.width(text, size) / 2, y + h / 2];
     this.pen.font = `600 ${size}px ${this.family}`;
     Object.assign(this.pen, { strokeStyle: paper, lineWidth: 3, lineJoin: "round" });
-    if (k < 0.7) this.pen.strokeText(text, left, middle);
+    this.pen.strokeText(text, left, middle); // over edges that enter the hull
     this.write(text, left, middle, size, colour, 600);
   }
 }
