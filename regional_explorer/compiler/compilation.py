@@ -41,6 +41,8 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
     try:
         with empty_caches() if cold else contextlib.nullcontext(), _Building(program, cold=cold) as building:
             for index, wanted in enumerate(todo):
+                if run.cancelled():
+                    return
                 report("compiling", wanted, index + 1, index - len(building.queue) / 2)
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
                     if not has_lock:
