@@ -3,53 +3,82 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import platform
 import statistics
+import warnings
+from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import clicks, drawing, kernels, measuring, memory, profile
-from benchmarks.engine import ROWS
-from benchmarks.row import Row
-from regional_explorer.measure.__main__ import table
+from benchmarks import engine, insight, measuring, models, page, production
+from benchmarks.row import Row, cells, heads
+
+ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
+    "edit": lambda: engine.edit_rows(12, 0.6, repeats=7),
+    "edit48": lambda: engine.edit_rows(48, 0.35, repeats=3),
+    "cold": engine.cold_rows,
+    "distinct": engine.distinct_rows,
+    "capture": engine.capture_rows,
+    "call": engine.call_rows,
+    "insight": insight.look_rows,
+    "whole": models.whole_rows,
+    "production": production.step_rows,
+    "production-start": production.start_rows,
+    "chain": production.chain_rows,
+    "import": engine.import_rows,
+    "first": lambda: engine.first_rows(warm=False),
+    "first-warm": lambda: engine.first_rows(warm=True),
+    "measuring": measuring.errors,
+    "drawing": page.drawing_rows,
+    "clicks": page.click_rows,
+    "edits": page.edit_rows,
+    "memory": measuring.memory_rows,
+    "profile": measuring.profile_rows,
+    "kernels": insight.kernel_rows,
+    "sums": models.sum_rows,
+    "links": insight.links,
+    "findings": insight.findings,
+    "gpu-code": insight.gpu_code,
+    "compare-apart": measuring.compared_apart,
+}
+"""Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
+
+ASKED = ("sums", "links", "findings", "gpu-code", "compare-apart")
+"""What runs only when it is named."""
 
 
 def line(row: Row) -> str:
     """Return a row of the Markdown table."""
-    ours, theirs = statistics.median(row.ours), statistics.median(row.theirs)
+    ours, theirs = (f"{statistics.median(side):.3g} {row.unit}" for side in (row.ours, row.theirs))
     between = "" if row.interval is None else f" ({row.interval[0]:.2f}–{row.interval[1]:.2f})"
-    ratio = f"{row.ratio:.2f}{between}"
-    return f"| {row.what} | {row.against} | {ours:.3g} s | {theirs:.3g} s | {ratio} | ≤ {row.goal:g} | {row.result} |"
+    goal = f"{row.least:g} to {row.goal:g}" if row.least else f"≤ {row.goal:g}"
+    return cells(row.what, row.against, ours, theirs, f"{row.ratio:.2f}{between}", goal, row.result)
 
 
 def main() -> None:
     """Print the table, a row as soon as it is measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = [*ROWS, "measuring", "drawing", "memory", "profile", "kernels"]
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(names)}; all when left out")
-    chosen = parser.parse_args().rows or names
-    if unknown := [name for name in chosen if name not in names]:
-        parser.error(f"no row is called {unknown[0]!r}; there are {', '.join(names)}")
-    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads\n", flush=True)
-    print("| what | against | ours | theirs | ratio (95 % interval) | goal | |", flush=True)
-    print("|---|---|---|---|---|---|---|", flush=True)
+    names = f"some of {', '.join(ROWS)}; when left out, all but {', '.join(ASKED)}"
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=names)
+    parser.add_argument("--models", nargs="+", metavar="MODEL", help="for rows of several models: some of them")
+    given = parser.parse_args()
+    chosen = given.rows or [name for name in ROWS if name not in ASKED]
+    options = {"models": given.models} if given.models else {}
     for name in chosen:
-        if name in ROWS:
-            print("\n".join(map(line, ROWS[name]())), flush=True)
-    if "measuring" in chosen:
-        print(f"\n{table(measuring.rows())}", flush=True)
-    if "drawing" in chosen:
-        print(f"\n{drawing.table(drawing.rows())}\n\n{clicks.table(clicks.rows())}", flush=True)
-    if "memory" in chosen:
-        print(f"\n{memory.table(memory.rows())}", flush=True)
-    if "profile" in chosen:
-        print(f"\n{profile.HEADER}", flush=True)
-        for row in profile.rows():
-            print(row, flush=True)
-    if "kernels" in chosen:
-        print(f"\n{kernels.HEADER}", flush=True)
-        for compared in kernels.rows():
-            print(compared, flush=True)
+        if name not in ROWS:
+            parser.error(f"no row is called {name!r}; there are {', '.join(ROWS)}")
+        if options and "models" not in inspect.signature(ROWS[name]).parameters:
+            parser.error(f"--models: {name} is not of several models")
+    warnings.simplefilter("ignore")
+    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads", flush=True)
+    in_rows = False
+    for name in chosen:
+        for found in ROWS[name](**options):
+            if isinstance(found, Row) and not in_rows:
+                print(heads("what", "against", "ours", "theirs", "ratio (95 % interval)", "goal", ""), flush=True)
+            in_rows = isinstance(found, Row)
+            print(line(found) if isinstance(found, Row) else found, flush=True)
 
 
 if __name__ == "__main__":

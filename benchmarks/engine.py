@@ -1,17 +1,21 @@
-"""What an edit, a cold compile, a capture, a call and an import cost, each beside what one would do without us.
+"""What edits, cold compiles, captures, calls and first results cost, beside what one would do without us.
 
-Both sides of a row run in one process, in turn, under an Inductor cache directory of their own; compiles that must be
-cold get a config value that was never used before.
+Both sides of a row take turns; but for the first result and the import they run in one process, under an Inductor cache
+directory of their own. Compiles that must be cold get a config value that was never used before.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,9 +27,8 @@ from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks import first, insight, production, whole
-from benchmarks.model import Block, Chain, inputs
-from benchmarks.row import Row, timed, turns
+from benchmarks.programs import Block, Chain, inputs
+from benchmarks.row import Row, timed, training_steps, turns
 from regional_explorer.torch_api.inductor import Compiled, compile_piece, start_compile
 
 UNUSED = iter(range(1000, 100_000))
@@ -44,7 +47,7 @@ def toolchain() -> None:
     step(lambda x: compiled(x).sum(), x, [x])
 
 
-def upstream(model: Chain) -> Callable[..., Any]:
+def upstream(model: nn.Module) -> Callable[..., Any]:
     """Return the model under upstream's regional Inductor, not yet traced."""
     torch._dynamo.reset()
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
@@ -52,7 +55,7 @@ def upstream(model: Chain) -> Callable[..., Any]:
     return compiled
 
 
-def edit_rows(regions: int, goal: float, repeats: int) -> list[Row]:
+def edit_rows(regions: int, goal: float, repeats: int) -> Iterator[Row]:
     """Edit one of ``regions`` until it can be called: beside its own two compiles, and upstream from the start."""
     model, x = Chain(regions, equal=False), inputs()
     leaves = [x, *model.parameters()]
@@ -80,10 +83,8 @@ def edit_rows(regions: int, goal: float, repeats: int) -> list[Row]:
             lambda: timed(again),
         )
     what = f"edit one of {regions} regions, forward and backward, until it can be called"
-    return [
-        Row(what, "its own two standalone_compile calls", ours, floor, 1.15),
-        Row(what, "upstream: reset and run again", ours, theirs, goal),
-    ]
+    yield Row(what, "its own two standalone_compile calls", ours, floor, 1.15)
+    yield Row(what, "upstream: reset and run again", ours, theirs, goal)
 
 
 def _plain(gm: fx.GraphModule) -> fx.GraphModule:
@@ -112,7 +113,7 @@ def _compile_piece_alone(gm: fx.GraphModule, layouts: Any, config: dict[str, Any
         torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
 
 
-def cold_rows(blocks: int = 24, repeats: int = 3) -> list[Row]:
+def cold_rows(blocks: int = 24, repeats: int = 3) -> Iterator[Row]:
     """Compile the regions of equal blocks, nothing cached; capture is not counted on either side."""
     model, x = Chain(blocks, equal=True), inputs()
     leaves = [x, *model.parameters()]
@@ -141,10 +142,10 @@ def cold_rows(blocks: int = 24, repeats: int = 3) -> list[Row]:
 
     what = f"cold compile of the regions of {blocks} equal blocks, forward and backward"
     took, took_theirs = turns(repeats, ours, theirs)
-    return [Row(what, "upstream regional_inductor", took, took_theirs, 0.15)]
+    yield Row(what, "upstream regional_inductor", took, took_theirs, 0.15)
 
 
-def distinct_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
+def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
     """Compile distinct regions, nothing cached, beside each other and one after the other, in turn."""
     model, x = Chain(regions, equal=False), inputs()
 
@@ -157,10 +158,10 @@ def distinct_rows(regions: int = 12, repeats: int = 3) -> list[Row]:
 
     ours, theirs = turns(repeats, partial(seconds, start_compile), partial(seconds, compile_piece))
     what = f"cold compile of {regions} distinct regions, forward and backward"
-    return [Row(what, "the same one after the other", ours, theirs, 0.65)]
+    yield Row(what, "the same one after the other", ours, theirs, 0.65)
 
 
-def capture_rows(repeats: int = 9) -> list[Row]:
+def capture_rows(repeats: int = 9) -> Iterator[Row]:
     """Capture, beside torch.compile with an AOTAutograd backend that records nothing."""
     model, x = Chain(12, equal=False), inputs()
     leaves = [x, *model.parameters()]
@@ -183,34 +184,84 @@ def capture_rows(repeats: int = 9) -> list[Row]:
     rx.explore(model, (x,))
     ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
     against = "torch.compile with an aot_autograd backend that records nothing"
-    return [Row("capture: rx.explore", against, ours, theirs, 1.15)]
+    yield Row("capture: rx.explore", against, ours, theirs, 1.15)
 
 
-def call_rows(budget_s: float = 10.0) -> list[Row]:
+def call_rows(budget_s: float = 10.0) -> Iterator[Row]:
     """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
-    from regional_explorer.measure.clock import TimedCall
-    from regional_explorer.measure.rounds import run_rounds
-    from regional_explorer.record.timing import Phase
-
-    found = []
     for size, rows in (("small", 8), ("large", 2048)):
         model, x = Chain(6, equal=False), inputs(rows)
-        leaves = [x, *model.parameters()]
         theirs = upstream(model)  # first: it has Dynamo forget what it traced
-        functions = {"upstream": theirs, "ours": rx.explore(model, (x,)).compiled}
-        timed_calls = [TimedCall(name, partial(fn, x), partial(_gradients, leaves)) for name, fn in functions.items()]
-        result = run_rounds(timed_calls, budget_s, baseline="upstream")
-        steps = {name: phases[Phase.STEP] for name, phases in result.samples.items()}
+        functions = {"ours": rx.explore(model, (x,)).compiled, "upstream": theirs}
+        steps = training_steps(functions, x, [x, *model.parameters()], budget_s)
         what = f"a step through ex.compiled, {size} regions"
-        found.append(Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02))
-    return found
+        yield Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02)
 
 
-def _gradients(leaves: list[torch.Tensor], loss: Any) -> object:
-    return torch.autograd.grad(loss, leaves)
+IDLE_S = 20.0
+"""Seconds between the first cell of a fresh kernel and the one that compiles: as long as one types."""
+
+FRESH = """
+import sys, time
+from IPython.core.interactiveshell import InteractiveShell
+first, then, idle_s = sys.argv[1:]
+shell = InteractiveShell.instance()
+shell.run_cell(first).raise_error()
+time.sleep(float(idle_s))
+started = time.perf_counter()
+shell.run_cell(then).raise_error()
+print(time.perf_counter() - started)
+"""
+PREPARE = """
+import torch
+from benchmarks.programs import Chain, inputs
+model, x = Chain(12, equal=True), inputs()
+leaves = [x, *model.parameters()]
+"""
+OURS = """
+import regional_explorer as rx
+compiled = rx.explore(model, (x,)).compiled
+grads = torch.autograd.grad(compiled(x), leaves)
+"""
+PLAIN = """
+compiled = torch.compile(model)
+grads = torch.autograd.grad(compiled(x), leaves)
+"""
+CELLS = {"ours": (f"%load_ext regional_explorer\n{PREPARE}", OURS), "plain": (PREPARE, PLAIN)}
 
 
-def import_rows(repeats: int = 5) -> list[Row]:
+def first_rows(*, warm: bool, repeats: int = 3, idle_s: float = IDLE_S) -> Iterator[Row]:
+    """Wait in a fresh kernel, from the cell that asks for a compiled function to its first result.
+
+    A cold start has empty cache directories, a warm one (``warm``) those that the same program filled before.
+    """
+    numbers = count()
+    with tempfile.TemporaryDirectory(prefix="regional-explorer-bench-") as folder:
+        kept = {side: Path(folder, side) for side in CELLS}
+        if warm:
+            for side, cache in kept.items():
+                _fresh_kernel(side, cache, 0.0)
+
+        def seconds(side: str) -> float:
+            return _fresh_kernel(side, kept[side] if warm else Path(folder, f"{next(numbers)}"), idle_s)
+
+        ours, theirs = turns(repeats, *(partial(seconds, side) for side in kept))
+    state = "filled" if warm else "empty"
+    what = f"first compiled time in a fresh kernel, {state} Inductor cache, {idle_s:.0f} s after %load_ext"
+    yield Row(what, "plain torch.compile, the same", ours, theirs, 1.05 if warm else 0.6)
+
+
+def _fresh_kernel(side: str, cache: Path, idle_s: float) -> float:
+    """Return what the second cell took in a new process; all caches, precompiled headers too, lie in ``cache``."""
+    cache.mkdir(exist_ok=True)
+    # Inductor keeps precompiled headers below the directory for temporary files, whatever its cache directory is.
+    surroundings = {**os.environ, "TMPDIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+    command = [sys.executable, "-c", FRESH, *CELLS[side], str(idle_s)]
+    done = subprocess.run(command, env=surroundings, check=True, stdout=subprocess.PIPE, text=True)
+    return float(done.stdout.split()[-1])
+
+
+def import_rows(repeats: int = 5) -> Iterator[Row]:
     """Import, each in fresh processes; the interpreter's own start is taken off."""
 
     def seconds(code: str) -> float:
@@ -220,23 +271,4 @@ def import_rows(repeats: int = 5) -> list[Row]:
         repeats, *(partial(seconds, code) for code in ("pass", "import regional_explorer", "import torch"))
     )
     ours, theirs = ([took - empty for took, empty in zip(side, start, strict=True)] for side in (ours, theirs))
-    return [Row("import regional_explorer", "import torch", ours, theirs, 0.1)]
-
-
-ROWS: dict[str, Callable[[], list[Row]]] = {
-    "edit": lambda: edit_rows(12, 0.6, repeats=7),
-    "edit48": lambda: edit_rows(48, 0.35, repeats=3),
-    "cold": cold_rows,
-    "distinct": distinct_rows,
-    "capture": capture_rows,
-    "call": call_rows,
-    "insight": insight.rows,
-    "whole": whole.rows,
-    "production": production.step_rows,
-    "production-start": production.start_rows,
-    "chain": production.chain_rows,
-    "import": import_rows,
-    "first": lambda: first.rows(warm=False),
-    "first-warm": lambda: first.rows(warm=True),
-}
-"""The rows by the name that ``make bench ROWS=…`` takes."""
+    yield Row("import regional_explorer", "import torch", ours, theirs, 0.1)

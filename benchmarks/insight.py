@@ -1,70 +1,249 @@
-"""What looking into the generated code costs: ``python -m benchmarks insight``.
+"""What looking into the generated code costs, how much of it is linked, and what is found in it.
 
-Kernels, provenance and refused fusions come of lowering each distinct partition once more, when somebody asks. Here
-that is added to a cold compile; and the steps of an exploration whose code was looked at run in turns with those of one
-whose code was not.
+Kernels, links and refused fusions come of lowering each distinct partition once more, when somebody asks.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from unittest import mock
 
+import torch
+
 import regional_explorer as rx
-from benchmarks.provenance import quickstart_gpt
-from benchmarks.row import Row, timed
-from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import run_rounds
-from regional_explorer.record.timing import Phase, VariantName
+from benchmarks.programs import explore, quickstart
+from benchmarks.row import Row, cells, heads, regional_steps, timed
+from regional_explorer.measure.rates import copy_bandwidth
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.region_code import PartitionCode, partition_codes, total_coverage
 from regional_explorer.torch_api import lowering
 
-REPEATS = 3
-BUDGET_S = 60.0
+MODELS = ("quickstart", "gpt", "dit", "bert", "albert", "gpt2", "llama", "vit", "mamba")
 
 
-def rows(repeats: int = REPEATS, budget_s: float = BUDGET_S) -> list[Row]:
-    """Return the cost at the compile, and at the steady step.
+def look(ex: rx.Exploration) -> None:
+    """Ask for the code of all regions."""
+    for region in ex.plan.regions:
+        ex.code(region.name)
+
+
+def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
+    """Compile the quickstart's GPT cold and look at all of its code; take steps of one that was looked at and one not.
 
     Raises:
         AssertionError: looking changed the code that runs, or a compile looked without being asked.
     """
-    return [compile_row(repeats), step_row(budget_s)]
-
-
-def compile_row(repeats: int) -> Row:
-    """Compile the quickstart's GPT cold, without looking; then look at all of its code."""
     with_code, without = [], []
     for _ in range(repeats):
-        ex = quickstart_gpt()
+        ex = quickstart()
         with mock.patch.object(lowering, "lower_piece", side_effect=AssertionError("nobody asked")):
             compiled_s = timed(lambda ex=ex: ex.compile(cold=True))  # type: ignore[misc]
         codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
         without.append(compiled_s)
-        with_code.append(compiled_s + timed(lambda ex=ex: _look(ex)))  # type: ignore[misc]
+        with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
         if codes != [artifact.code for artifact in ex.live.program.store.artifacts.values()]:
             raise AssertionError("looking changed the code that runs")
         if not all(code.same_code for code in ex.session.codes):
             raise AssertionError("lowered again, a partition gave other code")
         ex.close()
-    return Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
-
-
-def step_row(budget_s: float) -> Row:
-    """Run training steps of both in interleaved rounds."""
-    explorations = {"looked at": quickstart_gpt(), "not looked at": quickstart_gpt()}
-    calls = []
+    yield Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
+    explorations = {"looked at": quickstart(), "not looked at": quickstart()}
     for name, ex in explorations.items():
         ex.compile()
         if name == "looked at":
-            _look(ex)
-        regional = ex.live.variants.get(VariantName.REGIONAL)
-        calls.append(TimedCall(name, regional.forward, regional.backward))
-    result = run_rounds(calls, budget_s, baseline="not looked at")
-    ours, theirs = (result.samples[name][Phase.STEP] for name in explorations)
-    for ex in explorations.values():
+            look(ex)
+    ours, theirs = regional_steps(explorations, budget_s).values()
+    yield Row("a training step after looking at the code", "before", ours, theirs, 1.01)
+
+
+# ------------------------------------------------------------------------------------------------------- kernel times
+
+LEAST_S = 100e-6
+"""Partitions whose kernels take less in all are left out: launching is a larger part of them."""
+
+COPIED = 1 << 28
+"""Bytes that the copy reads and writes together."""
+
+
+def kernel_rows(models: Iterable[str] = ("quickstart", "gpt", "bert", "vit"), budget_s: float = 3.0) -> Iterator[Row]:
+    """Time a copy beside the bandwidth, then the kernels of each distinct partition beside the partition.
+
+    Kernels are timed with clocks between them, and so is what lies between: launching, allocating. Added up they are
+    to be the time of the same partition without clocks.
+    """
+    yield _copy_row(budget_s)
+    for name in models:
+        ex = explore(name)
+        ex.compile()
+        for region in ex.plan.regions:
+            ex.kernel_times(region.name, budget_s)
+        partitions = {part.artifact: part.id for part in reversed(ex.session.partitions)}
+        for found in ex.session.kernel_times:
+            if found.problem is None and found.kernels_s > LEAST_S:
+                what = f"{name}: {partitions[found.artifact]}, {found.kernels_s / found.whole_s:.0%} of it in kernels"
+                ours_s = found.with_clocks * found.whole_s
+                yield Row(what, "the same without clocks", [ours_s], [found.whole_s], 1.1, least=0.9)
         ex.close()
-    return Row("a training step after looking at the code", "before", ours, theirs, 1.01)
 
 
-def _look(ex: rx.Exploration) -> None:
-    for region in ex.plan.regions:
-        ex.code(region.name)
+def _copy_row(budget_s: float) -> Row:
+    def negated(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("copy"):
+            return -x
+
+    ex = rx.explore(negated, (torch.ones(COPIED // 8),))
+    ex.compile()
+    ex.kernel_times("copy", budget_s)
+    (found,) = ex.session.kernel_times
+    bandwidth = copy_bandwidth("cpu")
+    ex.close()
+    copied_s = COPIED / bandwidth.bytes_per_s
+    return Row("a kernel that moves 256 MiB", bandwidth.how, [found.kernels_s], [copied_s], 1.1, least=0.9)
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+LINKED = 0.95
+
+
+def links(models: Iterable[str] = MODELS) -> Iterator[str]:
+    """Count what of the code is linked to nodes and source lines, beside tlparse (PyPI) on the same compile."""
+    yield heads(
+        *("model", "artifacts", "kernels linked", "compute nodes linked", "of these inferred", "with a line"),
+        *("other code", "compile, s", "code, s", "tlparse: kernels", "tlparse: nodes"),
+    )
+    met = []
+    for name in models:
+        ex = explore(name)
+        compile_s = timed(ex.compile)
+        look(ex)
+        # Equal partitions have one code: each is counted once.
+        parts = list({part.code.artifact: part for part in partition_codes(ex.session)}.values())
+        ex.close()
+        found = total_coverage(tuple(part.coverage for part in parts))
+        lines = sum(bool(linked.lines) for part in parts for linked in part.kernels)
+        other = sum(not part.code.same_code or part.code.problem is not None for part in parts)
+        nodes = f"{found.linked}/{found.nodes} ({100 * found.share:.1f} %)"
+        code_s = sum(part.code.seconds for part in parts)
+        yield cells(
+            *(name, len(parts), f"{found.linked_kernels}/{found.kernels}", nodes, found.linked - found.recorded),
+            *(f"{lines}/{found.kernels}", other, f"{compile_s:.1f}", f"{code_s:.1f}", *_linked_by_tlparse(name)),
+        )
+        met.append(found.share >= LINKED and found.linked_kernels == found.kernels == lines and not other)
+    goals = f"every kernel linked, {100 * LINKED:.0f} % of the compute nodes, the code that was compiled"
+    yield f"\ngoals ({goals}): met by {sum(met)} of {len(met)}"
+
+
+def _linked_by_tlparse(name: str) -> tuple[str, str]:
+    """Return the kernels and nodes that tlparse links when a process of its own compiles a model; dashes without it."""
+    if shutil.which("tlparse") is None:
+        return "–", "–"
+    with tempfile.TemporaryDirectory() as folder:
+        trace, out = Path(folder, "trace"), Path(folder, "out")
+        environment = {
+            **os.environ,
+            "TORCH_TRACE": str(trace),
+            "INDUCTOR_PROVENANCE": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "cache")),
+        }
+        code = f"from benchmarks.programs import explore; explore({name!r}).compile()"
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+        for log in trace.glob("*.log"):
+            command = ["tlparse", str(log), "-o", str(out / log.stem), "--overwrite", "--no-browser"]
+            subprocess.run(command, check=True, capture_output=True)
+        kernels = linked = nodes = 0
+        for path in out.rglob("inductor_provenance_tracking_node_mappings*.json"):
+            found = json.loads(path.read_text())
+            to_post, to_pre = found.get("cppCodeToPost", {}), found.get("postToPre", {})
+            kernels += len(to_post)
+            linked += sum(bool(posts) for posts in to_post.values())
+            nodes += len({pre for posts in to_post.values() for post in posts for pre in to_pre.get(post, ())})
+    return f"{linked}/{kernels}", str(nodes)
+
+
+# ----------------------------------------------------------------------------------------------------------- findings
+
+REMEDIED = (DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.FUSION_REFUSED)
+
+
+def findings(models: Iterable[str] = (*MODELS, "convnext"), budget_s: float = 4.0) -> Iterator[str]:
+    """List what ``ex.diagnose`` finds in each region, and what it says when it measures again, remedies included."""
+    yield heads("model", "region", "found", "measured again")
+    for name in models:
+        ex = explore(name)
+        ex.compile()
+        compiled = {part.region for part in ex.session.partitions if part.artifact is not None}
+        found = [
+            cells(name, f"`{region.name}`", *told)
+            for region in ex.plan.regions
+            if region.name in compiled
+            for told in _found_twice(ex, region.name, budget_s)
+        ]
+        yield from found or [cells(name, f"all {len(ex.plan.regions)}", "nothing", "")]
+        ex.close()
+
+
+def _found_twice(ex: rx.Exploration, region: str, budget_s: float) -> Iterator[tuple[str, str]]:
+    first, again = ({(one.code, one.graph): one for one in ex.diagnose(region, budget_s)} for _ in range(2))
+    for key, item in first.items():
+        yield f"`{item.code}` {_figures(item)}", _figures(again[key]) if key in again else "not found"
+    for key in again.keys() - first.keys():
+        yield "nothing", f"`{again[key].code}` {_figures(again[key])}"
+
+
+def _figures(item: Diagnostic) -> str:
+    """Return what a diagnostic found, and of a remedy what it brings, in short."""
+    if item.code in REMEDIED:
+        what = re.search(r"computes (.+) per element|\((.+)\)", item.message)
+        gain = re.search(r"measured (.+) as now", item.remedy)
+        assert what is not None
+        assert gain is not None
+        return f"{what[1] or what[2]}; remedy {gain[1]}"
+    share = re.search(r"\d+ ?%", item.message)
+    return share[0] if share else ""
+
+
+# ----------------------------------------------------------------------------------------------------- code for GPUs
+
+GPU_MODELS = ("quickstart", "gpt", "bert", "albert", "gpt2", "llama", "vit")
+
+
+def gpu_code(models: Iterable[str] = GPU_MODELS, targets: Iterable[str] = ("h100", "mi300x")) -> Iterator[str]:
+    """Generate code for GPUs that are not here, of each distinct partition; nothing is compiled for the CPU."""
+    yield heads(
+        *("model", "target", "partitions that worked", "kernels of Triton", "extern calls"),
+        *("nodes linked", "spilling kernels", "seconds"),
+    )
+    worked = partitions = 0
+    for name in models:
+        for target in targets:
+            ex = explore(name)
+            started = time.perf_counter()
+            found: dict[str, PartitionCode] = {}
+            for region in ex.plan.regions:
+                found |= {part.code.artifact: part for part in ex.code(region.name, target=target)}
+            seconds = time.perf_counter() - started
+            ex.close()
+            good = [part for part in found.values() if part.code.problem is None]
+            kernels = [linked.kernel for part in good for linked in part.kernels]
+            triton = [kernel.gpu for kernel in kernels if kernel.gpu is not None]
+            spilling = sum(bool(gpu.spilled_bytes) for gpu in triton)
+            nodes = total_coverage(tuple(part.coverage for part in good))
+            yield cells(
+                *(name, target, f"{len(good)}/{len(found)}", len(triton), len(kernels) - len(triton)),
+                *(f"{nodes.linked}/{nodes.nodes}", spilling, f"{seconds:.0f}"),
+            )
+            for part in found.values():
+                if part.code.problem is not None:
+                    yield f"    {part.partition.id}: {part.code.problem}"
+            worked, partitions = worked + len(good), partitions + len(found)
+    yield f"\n{worked} of {partitions} partitions worked ({100 * worked / max(1, partitions):.0f} %)"

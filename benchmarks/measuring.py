@@ -1,26 +1,31 @@
-"""How often measuring is wrong: equal functions called different, and slow-downs of 3 % found.
-
-Goals: at most 2 % of equal pairs called different over 200 pairs, and at most a quarter of what torch.utils.benchmark
-calls so; at least 90 % of the slow-downs found over 100 pairs of 5 s each. Takes half an hour; ``--quick`` a tenth.
-"""
+"""How often measuring is wrong, how a profile adds up, and how much memory explorations leave behind."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+import ctypes
+import gc
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
-from regional_explorer.measure.__main__ import BY_ROUNDS, Rate, rates, table, trials
+import regional_explorer as rx
+from benchmarks.programs import explore
+from benchmarks.row import Row
+from regional_explorer.measure.__main__ import BY_ROUNDS, rates, table, trials
+from regional_explorer.record.changes import speed_change
+from regional_explorer.record.json_file import load_session
+from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Verdict
-
-BUDGET_S = 5.0
-EQUAL_PAIRS = 200
-SLOWED_PAIRS = 100
-PLANTED = 0.03
-THREADS = 1
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:
@@ -36,22 +41,159 @@ def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s
     return Verdict.FASTER if second_high < first_low else Verdict.SAME
 
 
-METHODS = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
+def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterator[str]:
+    """Count pairs of equal functions that are called different, and slow-downs of 3 % that are found.
+
+    Goals: at most 2 % of equal pairs, and at most a quarter of what torch.utils.benchmark calls so; at least 90 % of
+    the slow-downs. Takes half an hour.
+    """
+    methods = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
+    seen = [*trials(equal, 0.0, budget_s, 1, methods), *trials(slowed, 0.03, budget_s, 1, methods)]
+    yield f"\n{table(rates(seen))}"
 
 
-def rows(part: float = 1.0) -> list[Rate]:
-    """Return the rates of both ways of measuring, over ``part`` of the pairs."""
-    seen = [*trials(round(EQUAL_PAIRS * part), 0.0, BUDGET_S, THREADS, METHODS)]
-    seen += trials(round(SLOWED_PAIRS * part), PLANTED, BUDGET_S, THREADS, METHODS)
-    return rates(seen)
+# --------------------------------------------------------------------------------------------------- sessions compared
+
+LIMIT, PLANTED = 0.03, 1.08
+
+MEASURED = """
+import sys
+import torch
+import torch.nn.functional as F
+import regional_explorer as rx
+
+torch.manual_seed(0)
+up, down = torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+
+def block(x):
+    with rx.region("mlp"):
+        y = down(F.gelu(up(x)))
+    return torch.softmax(x + y, -1)
+
+ex = rx.explore(block, (torch.randn(256, 256),))
+ex.benchmark(variants=("eager", "regional"), budget_s=float(sys.argv[2]))
+ex.save(sys.argv[1])
+"""
 
 
-def main() -> None:
-    """Print the rates as a table."""
-    parser = argparse.ArgumentParser(description="How often measuring is wrong.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the pairs")
-    print(table(rows(0.1 if parser.parse_args().quick else 1.0)))
+def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
+    """Compare sessions of one function, each measured in a process of its own, pair by pair.
+
+    Of equal pairs hardly any may fail at 3 %; of the same pairs with the later regional time made 8 % longer nearly all
+    must.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, f"{number}.json") for number in range(sessions)]
+        for path in paths:
+            subprocess.run([sys.executable, "-c", MEASURED, str(path), str(budget_s)], check=True)
+        pairs = list(combinations(map(load_session, paths), 2))
+    equal = [speed_change(before, after) for before, after in pairs]
+    planted = [speed_change(before, _slowed(after)) for before, after in pairs]
+    wrong, seen = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, planted))
+    low, *_, high = sorted(change.slowdown or 1.0 for change in equal)
+    yield f"\n{len(pairs)} equal pairs: {wrong} fail at {LIMIT:.0%}; slowdowns {low:.3f} to {high:.3f}"
+    yield f"{len(pairs)} pairs slowed by {PLANTED - 1:.0%}: {seen} fail at {LIMIT:.0%}"
 
 
-if __name__ == "__main__":
-    main()
+def _slowed(session: Session) -> Session:
+    """Return ``session`` with its regional samples made longer."""
+    timings = (
+        replace(one, samples_s=tuple(PLANTED * sample for sample in one.samples_s))
+        if one.variant == "regional"
+        else one
+        for one in session.timings
+    )
+    return replace(session, timings=tuple(timings))
+
+
+# ------------------------------------------------------------------------------------------------------------ profile
+
+REPEATS = {"gpt": 256, "bert": 256, "albert": 256, "gpt2": 128, "llama": 256, "vit": 256, "dit": 32, "mamba": 64}
+"""How often the batch of a model is repeated, so that launching an op is little beside running it."""
+
+
+def profile_rows(models: Iterable[str] = ("quickstart", *REPEATS), budget_s: float = 5.0) -> Iterator[Row]:
+    """Profile a training step: its ops and what runs around them, added up, beside the step."""
+    for name in models:
+        ex = explore(name, repeats=REPEATS.get(name, 1))
+        ex.profile(budget_s)
+        profile = ex.session.profile
+        assert profile is not None
+        what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds / profile.step_s:.3f} of the step"
+        yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [profile.step_s], 1.1, least=0.9)
+        ex.close()
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+LEFT_MIB = 20.0
+WARMUP = 5
+
+SOURCE = """
+def step(x, w):
+    with rx.region("mlp"):
+        y = F.gelu(x @ w)
+        z = torch.sin(y) * 2
+    return (z + x).square().mean()
+"""
+
+CASES = {
+    "close": "explore, compile, call, `ex.close()`; the same function",
+    "drop": "explore, compile, call, `del ex`; the same function",
+    "fresh": "explore, compile, call, `ex.close()`; a fresh function each time",
+}
+
+
+def memory_rows(cycles: int = 200) -> Iterator[Row]:
+    """Let the resident set grow over so many cycles after some to warm up, each case in a process of its own."""
+
+    def grown(case: str) -> float:
+        code = f"from benchmarks.measuring import growth_mib; print(growth_mib({case!r}, {cycles}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return float(done.stdout.split()[-1])
+
+    limit = f"{LEFT_MIB:g} MiB; plain `torch.compile` of a fresh function: {grown('plain'):.0f} MiB"
+    for case, what in CASES.items():
+        yield Row(f"memory after {cycles} cycles: {what}", limit, [grown(case)], [LEFT_MIB], 1.0, unit="MiB")
+
+
+def growth_mib(case: str, cycles: int) -> float:
+    """Return the MiB that a case grows by, after Python's collector and ``malloc_trim``."""
+    cycle = _cycle(case)
+    for _ in range(WARMUP):
+        cycle()
+    before = _resident_mib()
+    for _ in range(cycles):
+        cycle()
+    return _resident_mib() - before
+
+
+def _cycle(case: str) -> Callable[[], None]:
+    x, w = torch.randn(16, 16), torch.randn(16, 16, requires_grad=True)
+    same = _step()
+
+    def plain() -> None:
+        torch.autograd.grad(torch.compile(_step())(x, w), [w])
+
+    def explored() -> None:
+        ex = rx.explore(_step() if case == "fresh" else same, (x, w))
+        torch.autograd.grad(ex.compiled(x, w), [w])
+        if case != "drop":
+            ex.close()
+
+    return plain if case == "plain" else explored
+
+
+def _step() -> Callable[..., Any]:
+    """Return the function, compiled from its source anew: Dynamo keeps what it knows per code object."""
+    names: dict[str, Any] = {"rx": rx, "torch": torch, "F": F}
+    exec(compile(SOURCE, "<step>", "exec"), names)  # noqa: S102 - the source above
+    step: Callable[..., Any] = names["step"]
+    return step
+
+
+def _resident_mib() -> float:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096 / 2**20

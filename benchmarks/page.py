@@ -1,68 +1,101 @@
-"""A page of Chromium that shows a graph view as a notebook does, with nothing else in it."""
+"""How soon a graph is seen, how smoothly it moves, and how soon clicks and edits are answered: views in Chromium.
+
+Each is shown as a notebook shows it, with nothing else in the page; the way between kernel and page is left out. Goals
+on a CPU: the first picture of a 24-block GPT's training graphs within 1 s of the capture, that of 10,000 nodes without
+modules within 3 s, 50 frames per second while either is moved about; clicks within 100 ms and edits at 30 regions
+within 300 ms, medians of 20, for the training step of a BERT of 12 layers.
+"""
 
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from playwright.sync_api import Page, sync_playwright
+from torch import fx, nn
+from torch.fx.passes.graph_drawer import FxGraphDrawer
 
+import regional_explorer as rx
+from benchmarks.row import Row
+from regional_explorer.picture.graphviz import graphviz
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.session import Environment, Session
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.view import GraphView
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
-TRAITS = (
-    "kind",
-    "label",
-    "tree",
-    "lit",
-    "payload",
-    "selection",
-    "hover",
-    "search",
-    "heat",
-    "height",
-)
 
 NewPage = Callable[[], Page]
 
-READ_STATE = """const read = (value) => {
+# Models of the same shape as a notebook's, so that nothing but the widgets is measured; the first widget is rendered.
+# Bytes come as text and are given as a `DataView`; what a click or an answer changes is waited for until it is drawn.
+PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
+<script type="application/json" id="given">%(given)s</script>
+<script type="module">
+const read = (value) => {
   if (typeof value?.binary === "string") {
     return new DataView(Uint8Array.from(atob(value.binary), (one) => one.charCodeAt(0)).buffer);
   }
   if (Array.isArray(value)) return value.map(read);
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, read(one)]));
-};"""
-"""JavaScript: makes of a state as JSON what a notebook's page gives a view, bytes as `DataView`."""
-
-# A page with a model of the same shape as a notebook's, so that nothing but the view itself is measured.
-PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
-<script type="text/plain" id="code">%(script)s</script><script type="application/json" id="state">%(state)s</script>
-<script type="module">
-%(read)s
-const heard_by = {};
-const state = window.state = read(JSON.parse(document.getElementById("state").textContent));
-const sent = window.sent = [];
-const model = { get: (name) => state[name], set: (name, value) => { state[name] = value; }, save_changes() {},
-  off() {}, send: (message) => sent.push(message), on: (name, heard) => { heard_by[name] = heard; } };
-window.tell = (message) => heard_by["msg:custom"](message);
-const code = new Blob([document.getElementById("code").textContent], { type: "text/javascript" });
-const view = await import(URL.createObjectURL(code));
+};
+class Model {
+  heard = {};
+  sent = [];
+  widget_manager = { get_model: async () => ({ comm_live: true }) };
+  constructor(state) { this.state = read(state); }
+  get(name) { return this.state[name]; }
+  set(name, value) { this.state[name] = value; }
+  save_changes() {}
+  send(message) { this.sent.push(message); }
+  off() {}
+  on(name, heard) { (this.heard[name] ??= []).push(heard); }
+  tell(name, message) { for (const heard of this.heard[name] ?? []) heard(message); }
+  answer(news) {
+    Object.assign(this.state, news);
+    for (const name of Object.keys(news)) this.tell(`change:${name}`);
+    this.tell("change");
+  }
+}
+const given = JSON.parse(document.getElementById("given").textContent), models = {}, codes = {};
+for (const [name, { state, code }] of Object.entries(given)) {
+  models[name] = new Model(state);
+  codes[name] = (await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })))).default;
+}
+const page = {
+  getModel: async (ref) => models[ref],
+  getWidget: async (ref) => ({ render: ({ el }) => codes[ref].render({ model: models[ref], el, host: page }) }),
+};
+const [first] = Object.keys(given), shown = models[first];
+window.state = shown.state;
+window.sent = shown.sent;
+window.tell = (message) => shown.tell("msg:custom", message);
+const find_canvas = () => document.querySelector(".rxg-canvas");
+const drawn = async (begin) => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  find_canvas()?.getContext("2d").getImageData(0, 0, 1, 1);
+  return performance.now() - begin;
+};
 const begin = performance.now();
-window.close_view = view.default.render({ model, el: document.getElementById("host") });
-const canvas = document.querySelector(".rxg-canvas");
-const settled = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-await settled();
-canvas.getContext("2d").getImageData(0, 0, 1, 1); // what was drawn is waited for
-window.took = performance.now() - begin;
-canvas.setPointerCapture = () => {};
+window.close_view = codes[first].render({ model: shown, el: document.getElementById("host"), host: page });
+window.took = await drawn(begin);
+const canvas = find_canvas();
+if (canvas) canvas.setPointerCapture = () => {};
 window.pan = async (frames) => {
   const at = (name, x, y) => canvas.dispatchEvent(new PointerEvent(name, {
     clientX: 400 + x, clientY: 300 + y, movementX: 5, movementY: 3, buttons: 1, pointerId: 1, bubbles: true }));
@@ -76,12 +109,6 @@ window.pan = async (frames) => {
   at("pointerup", 0, 0);
   return 1000 * frames / (performance.now() - start);
 };
-// What a click changes is waited for until it is drawn.
-const drawn = async (begin) => {
-  await settled();
-  canvas.getContext("2d").getImageData(0, 0, 1, 1);
-  return performance.now() - begin;
-};
 // On the middle of a box.
 window.click = async (box) => {
   const { picture, camera } = document.querySelector(".rxg").rxView, rect = picture.rect(box);
@@ -92,54 +119,291 @@ window.click = async (box) => {
   }
   return drawn(begin);
 };
+// Takes what changed by widget.
 window.answer = async (changes) => {
   const news = read(changes), begin = performance.now();
-  Object.assign(state, news);
-  for (const name of Object.keys(news)) heard_by[`change:${name}`]?.();
+  for (const [name, changed] of Object.entries(news)) models[name].answer(changed);
   return drawn(begin);
 };
 window.ready = true;
 </script>"""
 
 
-def traits(view: GraphView, *names: str) -> dict[str, Any]:
-    """Return what a page is sent of ``view``, or only what is named."""
-    return {name: packed(getattr(view, name)) for name in names or TRAITS}
+def in_page(view: GraphView, new_page: NewPage) -> AbstractContextManager[Page]:
+    """Give a page that shows ``view`` alone."""
+    return shown({"view": view}, new_page)
 
 
 @contextmanager
-def in_page(view: GraphView, new_page: NewPage) -> Iterator[Page]:
-    """Give a page that shows ``view``."""
-    state = json.dumps(traits(view)).replace("<", "\\u003c")
+def shown(widgets: Mapping[str, Any], new_page: NewPage) -> Iterator[Page]:
+    """Give a page that shows the first of ``widgets``, which finds the others by their names."""
+    given = {name: {"code": widget._esm, "state": state_of(widget)} for name, widget in widgets.items()}
+    style = "\n".join(dict.fromkeys(str(getattr(widget, "_css", "")) for widget in widgets.values()))
+    text = json.dumps(given).replace("<", "\\u003c")
     page = new_page()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        path.write_text(
-            PAGE % {"read": READ_STATE, "style": view._css, "script": view._esm, "state": state}, encoding="utf-8"
-        )
+        path.write_text(PAGE % {"style": style, "given": text}, encoding="utf-8")
         page.goto(path.as_uri())
         page.wait_for_function("window.ready", timeout=60_000)
     yield page
     page.close()
 
 
-def packed(value: Any) -> Any:
-    """Return ``value`` as JSON holds it, with bytes as text."""
+def state_of(widget: Any) -> dict[str, Any]:
+    """Return what a page is sent of a widget, as JSON holds it."""
+    return {name: _packed(value) for name, value in widget.get_state().items() if name[0] != "_"}
+
+
+def _packed(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"binary": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {key: packed(item) for key, item in value.items()}
-    return [packed(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: _packed(item) for key, item in value.items()}
+    return [_packed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 @contextmanager
-def pages() -> Iterator[NewPage | None]:
-    """Give a function that opens a page in Chromium, or None where there is none."""
+def pages() -> Iterator[NewPage]:
+    """Give a function that opens a page in Chromium.
+
+    Raises:
+        RuntimeError: there is none.
+    """
     executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if executable is None:
-        yield None
-        return
+        raise RuntimeError("views are measured in Chromium, and there is none")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
         yield lambda: chromium.new_page(viewport={"width": 1200, "height": 760})
         chromium.close()
+
+
+def within(limit_s: float, what: str, *seconds: float, beside: str = "") -> Row:
+    """Return a row whose goal is an absolute time."""
+    return Row(what, f"{limit_s:g} s{beside}", seconds, [limit_s] * len(seconds), 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------------- drawing
+
+LIMIT_S = 120.0
+"""When FxGraphDrawer and dot are given up on."""
+
+FRAMES = 90
+OPS = ("mul", "add", "relu", "mm", "sub", "exp", "view")
+
+
+def drawing_rows(blocks: int = 24, nodes: int = 10_000) -> Iterator[Row]:
+    """Show graphs as they open and with every box open, beside FxGraphDrawer with dot, and move them about."""
+    with pages() as new_page:
+        for session, limit_s in ((_training(blocks), 1.0), (_flat(nodes), 3.0)):
+            for graph in session.graphs:
+                if graph.kind is not GraphKind.DYNAMO:
+                    theirs = f"; FxGraphDrawer + dot: {_theirs(graph)}"
+                    yield from _pictures(session, graph, limit_s, theirs, new_page)
+
+
+def _pictures(session: Session, graph: Graph, limit_s: float, theirs: str, new_page: NewPage) -> Iterator[Row]:
+    view = GraphView(tab=graph.id)
+    for state in ("as it opens", "every box"):
+        begin = time.perf_counter()
+        if state == "every box":
+            view.expand_all()
+        else:
+            view.set_session(session)
+        kernel_s = time.perf_counter() - begin
+        with in_page(view, new_page) as page:
+            page_s = page.evaluate("window.took") / 1000
+            near = page.evaluate(f"window.pan({FRAMES})")
+            page.get_by_role("button", name="Fit the graph to the view").click()
+            whole = page.evaluate(f"window.pan({FRAMES})")
+        what = f"{session.title} {graph.kind}, {state} ({len(graph.nodes):,} nodes, {_boxes(view):,} boxes)"
+        yield within(limit_s, f"first picture of {what}, {page_s:.2f} s in the page", kernel_s + page_s, beside=theirs)
+        frames = f"50 frames of it, {near:.0f} per second near by and {whole:.0f} of the whole"
+        yield within(1.0, frames, 50 / min(near, whole))
+
+
+def _boxes(view: GraphView) -> int:
+    return len(view.payload["box_pieces"]) // 4
+
+
+def _theirs(graph: Graph) -> str:
+    """Return how long FxGraphDrawer and dot take for ``graph``."""
+    if importlib.util.find_spec("pydot") is None:
+        return "needs pydot"
+    module = _module(graph)
+    begin = time.perf_counter()
+    text = FxGraphDrawer(module, "graph").get_dot_graph().to_string()
+    left = LIMIT_S - (time.perf_counter() - begin)
+    done = left > 0 and graphviz(text, "svg", time_limit_s=left) is not None
+    return f"{time.perf_counter() - begin:.2f} s" if done else f"> {LIMIT_S:.0f} s"
+
+
+def _module(graph: Graph) -> fx.GraphModule:
+    """Return ``graph`` as a graph module of the same nodes and edges."""
+    made = fx.Graph()
+    known: dict[str, fx.Node] = {}
+    for node in graph.nodes:
+        inputs = tuple(known[name] for name in node.inputs if name in known)
+        if node.role is Role.OUTPUT:
+            made.output(inputs)
+        elif node.role is Role.OP:
+            known[node.name] = made.create_node("call_function", torch.add, inputs, name=node.name)
+        else:
+            known[node.name] = made.placeholder(node.name)
+    return fx.GraphModule(nn.Module(), made)
+
+
+class Block(nn.Module):
+    """One block of a GPT."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x`` after attention and MLP."""
+        x = x + self.attention(self.first(x))
+        hidden = F.gelu(self.up(self.second(x)))
+        return torch.add(x, self.down(hidden))
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        """Return causal self-attention of ``x``."""
+        B, T, C = x.shape
+        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2) for part in self.qkv(x).split(C, dim=2))
+        mask = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+        weight = (q @ k.transpose(-2, -1) / (C // self.heads) ** 0.5).masked_fill(mask, float("-inf")).softmax(-1)
+        mixed: torch.Tensor = self.out((weight @ v).transpose(1, 2).reshape(B, T, C))
+        return mixed
+
+
+def _training(blocks: int) -> Session:
+    """Return the record of a GPT's training step with its MLPs marked."""
+    model = nn.Sequential(*(Block(32, 2) for _ in range(blocks)), nn.LayerNorm(32))
+    exploration = rx.explore(model, (torch.randn(1, 16, 32),))
+    exploration.mark("mlp", modules=["*.up", "*.down"])
+    return replace(exploration.session, title=f"GPT, {blocks} blocks,")
+
+
+def _flat(count: int) -> Session:
+    """Return the record of ``count`` ops in no module: a chain with side branches and edges from far back."""
+    nodes = [Node("x", Role.INPUT, "x")]
+    for n in range(count):
+        feeds = {max(n - 1, 0), max(n - 1 - n % 7, 0), max(n - n % 331, 0)} if n % 5 else {max(n - 3, 0)}
+        inputs = tuple(f"op{m}" for m in sorted(feeds) if m < n) or ("x",)
+        nodes.append(Node(f"op{n}", Role.OP, f"aten.{OPS[n * n % len(OPS)]}.Tensor", inputs))
+    nodes.append(Node("output", Role.OUTPUT, "output", (f"op{count - 1}",)))
+    where = Environment(torch.__version__, "", "cpu", torch.get_num_threads())
+    return Session(f"{count:,} nodes", where, False, (Graph("flat", GraphKind.INFERENCE, 0, tuple(nodes)),))  # noqa: FBT003
+
+
+# ---------------------------------------------------------------------------------------------------- clicks and edits
+
+TIMES = 20
+LAYERS = 12
+TEXTS = 5
+OPENS = 3
+"""Texts of a box in the payload, and which of them is the key of the fold that it opens."""
+
+REGIONS = 30
+PARTS = ("attention.self", "attention.output", "intermediate")
+
+
+def bert(layers: int) -> rx.Exploration:
+    """Return the exploration of a BERT's training step."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    sizes = BertConfig(
+        hidden_size=64, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=128, vocab_size=100
+    )
+    model = BertForSequenceClassification(sizes).train()
+    words = {"input_ids": torch.randint(0, 100, (2, 16)), "labels": torch.tensor([0, 1])}
+    return rx.explore(model, (), words)
+
+
+def click_rows(layers: int = LAYERS) -> Iterator[Row]:
+    """Select nodes, and open and close folds: what the kernel takes to fold, place and pack, and the page to draw."""
+    session = bert(layers).session
+    with pages() as new_page:
+        for graph in session.graphs:
+            if graph.kind is not GraphKind.DYNAMO:
+                yield from _clicks(session, graph, new_page, everything=False)
+                yield from _clicks(session, graph, new_page, everything=True)
+
+
+def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bool) -> Iterator[Row]:
+    view = GraphView(tab=graph.id)
+    view.set_session(session)
+    keys = _closed(view)
+    if everything:
+        view.expand_all()
+    boxes = _boxes(view)
+    with in_page(view, new_page) as page:
+        page.get_by_role("button", name="Fit the graph to the view").click()
+        found = [page.evaluate("(box) => window.click(box)", boxes * number // TIMES) for number in range(TIMES)]
+
+        def fold(number: int) -> None:
+            view.fold(keys[number // 2 % len(keys)], opened=everything == bool(number % 2))
+
+        folded = [_answered({"view": view}, page, fold, number) for number in range(TIMES)]
+    where = f"of the {graph.kind}, {'every box' if everything else 'as it opens'} ({boxes:,} boxes)"
+    yield within(0.1, f"select a box {where}", *(ms / 1000 for ms in found))
+    yield within(0.1, f"open or close a fold {where}", *folded)
+
+
+def _closed(view: GraphView) -> list[str]:
+    """Return the keys of what can be opened."""
+    texts, numbers = view.payload["texts"], array("I", view.payload["box_texts"])
+    return [key for key in (texts[number] for number in numbers[OPENS::TEXTS]) if key]
+
+
+def _answered(widgets: Mapping[str, Any], page: Page, act: Callable[[int], object], number: int) -> float:
+    """Return the seconds that the kernel takes for ``act(number)``, and the page to draw what it changes."""
+    before = {name: widget.get_state() for name, widget in widgets.items()}
+    begin = time.perf_counter()
+    act(number)
+    kernel_s = time.perf_counter() - begin
+    news = {
+        name: {key: _packed(value) for key, value in widget.get_state().items() if value != before[name].get(key)}
+        for name, widget in widgets.items()
+    }
+    return kernel_s + page.evaluate("(news) => window.answer(news)", news) / 1000
+
+
+def edit_rows(layers: int = LAYERS) -> Iterator[Row]:
+    """Edit the plan in a panel with many regions."""
+    exploration = bert(layers)
+    for number in range(REGIONS):
+        part = PARTS[number % len(PARTS)]
+        exploration.mark(f"r{number}", modules=f"**.layer.{number // len(PARTS) % layers}.{part}")
+    panel = Panel(control_of(exploration))
+    views = (("graph", panel.graph), ("source", panel.source), ("code", panel.code))
+    widgets = {"panel": panel, **{panel.views[name]: view for name, view in views}}
+    with pages() as new_page, shown(widgets, new_page) as page:
+        for name, edit in _edits(panel, exploration, layers).items():
+            taken = [_answered(widgets, page, edit, number) for number in range(TIMES)]
+            yield within(0.3, f"{name}, at {REGIONS} regions", *taken)
+    panel.close()
+
+
+def _edits(panel: Panel, exploration: rx.Exploration, layers: int) -> dict[str, Callable[[int], Any]]:
+    def configure(number: int) -> None:
+        panel.control.edit(lambda ex: ex.configure(f"r{number % REGIONS}", {"max_fusion_size": 2 + number}))
+
+    def rename(number: int) -> None:
+        first = exploration.plan.regions[number % REGIONS].name
+        panel.control.edit(lambda ex: ex.rename(first, f"name{number}"))
+
+    def mark(number: int) -> None:
+        panel.control.edit(lambda ex: ex.mark(f"more{number}", modules=f"**.layer.{number % layers}.output"))
+
+    return {
+        "switch a region off": lambda number: panel.press("switch", f"r{number}", value=False),
+        "change a config": configure,
+        "rename a region": rename,
+        "mark another": mark,
+        "undo": lambda _: panel.press("undo"),
+    }

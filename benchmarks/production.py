@@ -11,23 +11,18 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.utils import fresh_cache
-from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
-from benchmarks.model import Chain, inputs
-from benchmarks.row import Row
-from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import run_rounds
-from regional_explorer.record.timing import Phase
+from benchmarks.engine import upstream
+from benchmarks.programs import Chain, inputs
+from benchmarks.row import Row, training_steps
 
 REGIONS = 6
 
@@ -35,7 +30,7 @@ START = """
 import json, sys, time
 import torch
 import regional_explorer as rx
-from benchmarks.model import Chain, inputs
+from benchmarks.programs import Chain, inputs
 
 torch.manual_seed(0)
 torch.set_num_threads({threads})
@@ -52,97 +47,21 @@ print(json.dumps([seconds, caches, float(loss), float(model(x))]))
 """
 
 
-def step_rows(budget_s: float = 15.0) -> list[Row]:
-    """A step under ``rx.compile``, beside the exploration's and upstream's of the same annotated source."""
-    found = []
+def step_rows(budget_s: float = 15.0) -> Iterator[Row]:
+    """Take a step under ``rx.compile``, beside the exploration's and upstream's of the same annotated source."""
     for size, number in (("small", 8), ("large", 2048)):
-        torch._dynamo.reset()
         model, x = Chain(REGIONS, equal=False), inputs(number)
         leaves = [x, *model.parameters()]
-        upstream = torch.compile(model, backend=_upstream())
-        torch.autograd.grad(upstream(x), leaves)
+        theirs = upstream(model)
+        torch.autograd.grad(theirs(x), leaves)
         ex = rx.explore(model, (x,))
         with tempfile.TemporaryDirectory() as folder:
             ours = rx.compile(model, ex.save_plan(Path(folder, "plan.json")), strict=True)
             _check_same(ex, ours, x, leaves)
-        steps = _rounds({"ours": ours, "ex.compiled": ex.compiled, "upstream": upstream}, x, leaves, budget_s)
+        steps = training_steps({"ours": ours, "ex.compiled": ex.compiled, "upstream": theirs}, x, leaves, budget_s)
         what = f"a step under rx.compile, {REGIONS} {size} regions"
-        found.append(Row(what, "ex.compiled", steps["ours"], steps["ex.compiled"], 1.02))
-        found.append(Row(what, "upstream's regional_inductor", steps["ours"], steps["upstream"], 1.02))
-    return found
-
-
-def start_rows(repeats: int = 3) -> list[Row]:
-    """The first call, forward and backward, in a fresh process: from artifacts without a compiler, and compiling."""
-    with tempfile.TemporaryDirectory() as kept, fresh_cache():
-        plan, artifacts, nothing = Path(kept, "plan.json"), Path(kept, "artifacts"), Path(kept, "nothing")
-        nothing.mkdir()
-        torch.manual_seed(0)
-        ex = rx.explore(Chain(REGIONS, equal=False), (inputs(),))
-        ex.save_artifacts(artifacts)
-        ex.save_plan(plan)
-        ex.close()
-        ours, theirs = [], []
-        for _ in range(repeats):
-            ours.append(_start(plan, artifacts, ["shipped"], PATH=str(nothing)))
-            theirs.append(_start(plan, None, ["cold"]))
-    what = f"the first call of {REGIONS} regions in a fresh process, from artifacts and with no compiler on the PATH"
-    return [Row(what, "compiling", ours, theirs, 0.2)]
-
-
-def chain_rows(regions: int = 100, budget_s: float = 20.0) -> list[Row]:
-    """A step of many regions of three ops each: little more than calls."""
-    torch._dynamo.reset()
-    model, x = Tiny(regions), torch.randn(4, 8, requires_grad=True)
-    leaves = [x, *model.parameters()]
-    upstream = torch.compile(model, backend=_upstream())
-    torch.autograd.grad(upstream(x), leaves)
-    functions = {"ours": rx.compile(model), "ex.compiled": rx.explore(model, (x,)).compiled, "upstream": upstream}
-    steps = _rounds(functions, x, leaves, budget_s)
-    what = f"a step of {regions} tiny regions under"
-    against = "upstream's compiled function"
-    return [
-        Row(f"{what} rx.compile", against, steps["ours"], steps["upstream"], 1.0),
-        Row(f"{what} ex.compiled", against, steps["ex.compiled"], steps["upstream"], 1.0),
-    ]
-
-
-class Tiny(nn.Module):
-    """A chain of regions of three ops, each with one eager op behind it."""
-
-    def __init__(self, regions: int) -> None:
-        super().__init__()
-        self.regions = regions
-        self.weight = nn.Parameter(torch.randn(8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return a scalar loss."""
-        for index in range(self.regions):
-            with rx.region(f"r{index:03}"):
-                x = (x * self.weight).sin() + x
-            x = x.cumsum(-1) / 8
-        return x.sum()
-
-
-def _upstream() -> Callable[..., Any]:
-    backend: Callable[..., Any] = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
-    return backend
-
-
-def _rounds(
-    functions: dict[str, Callable[..., Any]], x: torch.Tensor, leaves: list[torch.Tensor], budget_s: float
-) -> dict[str, Any]:
-    for function in functions.values():
-        for _ in range(3):
-            torch.autograd.grad(function(x), leaves)
-    gradients = partial(_gradients, leaves)
-    calls = [TimedCall(name, partial(function, x), gradients) for name, function in functions.items()]
-    result = run_rounds(calls, budget_s, baseline="upstream")
-    return {name: phases[Phase.STEP] for name, phases in result.samples.items()}
-
-
-def _gradients(leaves: list[torch.Tensor], loss: Any) -> object:
-    return torch.autograd.grad(loss, leaves)
+        yield Row(what, "ex.compiled", steps["ours"], steps["ex.compiled"], 1.02)
+        yield Row(what, "upstream's regional_inductor", steps["ours"], steps["upstream"], 1.02)
 
 
 def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
@@ -158,6 +77,24 @@ def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, l
         raise RuntimeError("rx.compile has other partitions, configs or artifacts than the exploration")
     if not all(map(torch.equal, found, wanted)):
         raise RuntimeError("rx.compile has other results than the exploration")
+
+
+def start_rows(repeats: int = 3) -> Iterator[Row]:
+    """Make the first call, forward and backward, in a fresh process: without a compiler, and compiling."""
+    with tempfile.TemporaryDirectory() as kept, fresh_cache():
+        plan, artifacts, nothing = Path(kept, "plan.json"), Path(kept, "artifacts"), Path(kept, "nothing")
+        nothing.mkdir()
+        torch.manual_seed(0)
+        ex = rx.explore(Chain(REGIONS, equal=False), (inputs(),))
+        ex.save_artifacts(artifacts)
+        ex.save_plan(plan)
+        ex.close()
+        ours, theirs = [], []
+        for _ in range(repeats):
+            ours.append(_start(plan, artifacts, ["shipped"], PATH=str(nothing)))
+            theirs.append(_start(plan, None, ["cold"]))
+    what = f"the first call of {REGIONS} regions in a fresh process, from artifacts and with no compiler on the PATH"
+    yield Row(what, "compiling", ours, theirs, 0.2)
 
 
 def _start(plan: Path, artifacts: Path | None, wanted: list[str], **environment: str) -> float:
@@ -179,3 +116,33 @@ def _start(plan: Path, artifacts: Path | None, wanted: list[str], **environment:
     if caches != wanted or abs(loss - eager) > 1e-4 * abs(eager):
         raise RuntimeError(f"partitions are {caches}, not {wanted}, or the loss {loss} is not eager's, {eager}")
     return float(seconds)
+
+
+class Tiny(nn.Module):
+    """A chain of regions of three ops, each with one eager op behind it."""
+
+    def __init__(self, regions: int) -> None:
+        super().__init__()
+        self.regions = regions
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a scalar loss."""
+        for index in range(self.regions):
+            with rx.region(f"r{index:03}"):
+                x = (x * self.weight).sin() + x
+            x = x.cumsum(-1) / 8
+        return x.sum()
+
+
+def chain_rows(regions: int = 100, budget_s: float = 20.0) -> Iterator[Row]:
+    """Take a step of many regions of three ops each: little more than calls."""
+    model, x = Tiny(regions), torch.randn(4, 8, requires_grad=True)
+    leaves = [x, *model.parameters()]
+    theirs = upstream(model)
+    torch.autograd.grad(theirs(x), leaves)
+    functions = {"rx.compile": rx.compile(model), "ex.compiled": rx.explore(model, (x,)).compiled, "upstream": theirs}
+    steps = training_steps(functions, x, leaves, budget_s)
+    for name in ("rx.compile", "ex.compiled"):
+        what = f"a step of {regions} tiny regions under {name}"
+        yield Row(what, "upstream's compiled function", steps[name], steps["upstream"], 1.0)

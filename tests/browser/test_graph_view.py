@@ -614,10 +614,10 @@ def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(
         view.receive(view, message, [])
     for answer in answers:
         here.evaluate("(answer) => tell(answer)", answer)
-    here.evaluate("(changes) => answer(changes)", {"selection": ["0/forward:gelu2"]})
+    here.evaluate("(changes) => answer({ view: changes })", {"selection": ["0/forward:gelu2"]})
     (chosen,) = here.evaluate("sent")
     assert here.evaluate("state.selection") == chosen["nodes"] != ["0/forward:gelu2"]
     view.receive(view, chosen, [])
     here.evaluate("(answer) => tell(answer)", answers[-1])
-    here.evaluate("(changes) => answer(changes)", {"selection": ["0/forward:gelu2"]})
+    here.evaluate("(changes) => answer({ view: changes })", {"selection": ["0/forward:gelu2"]})
     assert here.evaluate("state.selection") == ["0/forward:gelu2"]

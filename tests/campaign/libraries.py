@@ -1,58 +1,554 @@
-"""Architectures drawn at random from the registries of other libraries, with random weights and small.
-
-The seed is fixed, so that a version of a library always gives the same draw. What cannot be built or run in eager mode
-with the arguments used here is passed over, and so is what is too large for a quick look.
-"""
+"""Eighty small models of other libraries, with random weights, in sizes that take seconds."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-import itertools
-import random
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from tests.campaign import libraries_diffusers, libraries_graphs, libraries_layers, libraries_vision
-from tests.campaign.library_case import Build, Case
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-SEED = 20_260_101
+from benchmarks.programs import ENCODER, GPT, LANGUAGE, SIZES, WORDS, labelled, transformer
 
-DRAWN = {
-    "timm": 9,
-    "torchvision": 7,
-    "diffusers": 6,
-    "torch_geometric": 6,
-    "x_transformers": 5,
-    "peft": 4,
-    "torchao": 3,
+WIDTH = 32
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+"""Positional arguments of a call, or keyword arguments."""
+
+Build = Callable[[bool], tuple[nn.Module, Inputs]]
+"""Makes a model for training, or for inference, with the inputs of its call."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One architecture of one library."""
+
+    library: str
+    name: str
+    build: Build
+
+    @property
+    def installed(self) -> bool:
+        """Whether the library is there."""
+        return importlib.util.find_spec(self.library) is not None
+
+    def make(self, *, training: bool) -> tuple[nn.Module, Sequence[Any], Mapping[str, Any]]:
+        """Return the model with its weights and the arguments of its call, the same each time."""
+        _load_torchvision()  # where it is installed, other libraries import it too
+        torch.manual_seed(0)
+        model, inputs = self.build(training)
+        model.train(training)
+        return (model, (), inputs) if isinstance(inputs, Mapping) else (model, inputs, {})
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """A block in which libraries warn of nothing."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _load_torchvision() -> None:
+    """Import torchvision beside any torch.
+
+    The package index has the build for CUDA alone, whose operators do not load beside a torch without it. Models that
+    use none of them run all the same, once the operators that its import asks for are declared.
+    """
+    try:
+        import torchvision.ops  # noqa: F401 - to see whether it works
+    except ModuleNotFoundError:
+        return
+    except RuntimeError:
+        for op in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{op}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def _made(path: str, inputs: Callable[[], Inputs]) -> Callable[..., Build]:
+    """Return what takes the arguments of a class, at ``path``: its module and its name; it returns a ``build``."""
+    module, _, name = path.rpartition(".")
+
+    def taking(*args: Any, **options: Any) -> Build:
+        return lambda _training: (getattr(importlib.import_module(module), name)(*args, **options), inputs())
+
+    return taking
+
+
+def _transformer(name: str, inputs: Callable[[], Mapping[str, Any]]) -> Callable[..., Build]:
+    """Return the same of a class of transformers, which takes the options of its config."""
+
+    def taking(**options: Any) -> Build:
+        build = transformer(name, inputs)(**options)
+        return lambda _training: build()
+
+    return taking
+
+
+def _random(*shape: int) -> Callable[[], Inputs]:
+    return lambda: (torch.randn(shape),)
+
+
+def _shaped(**shapes: Sequence[int]) -> dict[str, Any]:
+    return {name: torch.randn(*shape) for name, shape in shapes.items()}
+
+
+def _words(length: int = 16) -> Callable[[], Inputs]:
+    return lambda: (torch.randint(0, WORDS, (2, length)),)
+
+
+# ------------------------------------------------------------------------------------------------------ timm and vision
+
+
+def _timm(name: str, size: int = 64) -> Build:
+    return _made("timm.create_model", _random(2, 3, size, size))(name, num_classes=10)
+
+
+def _torchvision(name: str, *shape: int) -> Build:
+    images = _random(*(shape or (2, 3, 64, 64)))
+    return _made("torchvision.models.get_model", images)(name, weights=None, num_classes=10)
+
+
+# ---------------------------------------------------------------------------------------------------------- diffusers
+
+
+HEADS = {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2}
+CODER = {
+    "block_out_channels": (16, 32),
+    "norm_num_groups": 8,
+    "down_block_types": ("DownEncoderBlock2D",) * 2,
+    "up_block_types": ("UpDecoderBlock2D",) * 2,
 }
-"""How many architectures are drawn from each library: 40 in all."""
 
-CANDIDATES: Mapping[str, Callable[[random.Random], Iterator[tuple[str, Build]]]] = {
-    "timm": libraries_vision.timm_models,
-    "torchvision": libraries_vision.torchvision_models,
-    "diffusers": libraries_diffusers.models,
-    "torch_geometric": libraries_graphs.convolutions_and_models,
-    "x_transformers": libraries_layers.x_transformers,
-    "peft": libraries_layers.adapters,
-    "torchao": libraries_layers.quantizations,
+
+def _denoised(**shapes: Sequence[int]) -> Callable[[], dict[str, Any]]:
+    """Return inputs of these shapes at a step of time, for an output in a tuple."""
+    return lambda: {**_shaped(**shapes), "timestep": torch.tensor([7]), "return_dict": False}
+
+
+def _coded() -> Inputs:
+    return {"sample": torch.randn(1, 3, 16, 16), "return_dict": False}
+
+
+# ------------------------------------------------------------------------------------------------------------- graphs
+
+
+def _edges() -> Inputs:
+    return torch.randn(40, 16), torch.randint(0, 40, (2, 120))
+
+
+class _GraphNet(nn.Module):
+    """Two convolutions with norms between."""
+
+    def __init__(self, name: str, *args: int) -> None:
+        super().__init__()
+        convolution = getattr(importlib.import_module("torch_geometric.nn.conv"), name)
+        self.convs = nn.ModuleList(convolution(*args) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(2))
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = F.relu(norm(conv(x, edge_index))) + x
+        classes: torch.Tensor = self.head(x)
+        return classes
+
+
+def _convolution(name: str, *args: int) -> Build:
+    return lambda _training: (_GraphNet(name, *args), _edges())
+
+
+# ----------------------------------------------------------------------------------- layers with options, and adapters
+
+X_WORDS = {"num_tokens": WORDS, "max_seq_len": 16}
+X_SIZE = {"dim": WIDTH, "depth": 2, "heads": 2, "attn_dim_head": 16}
+
+
+def _x_transformer(kind: str, *options: str) -> Build:
+    """Return how to build a transformer with options that are off by default."""
+
+    def build(_training: bool) -> tuple[nn.Module, Inputs]:
+        import x_transformers as library
+
+        flags: dict[str, Any] = dict.fromkeys(options, True)
+        words = torch.randint(0, WORDS, (2, 12))
+        if kind == "XTransformer":
+            sides = {f"{side}_{key}": value for side in ("enc", "dec") for key, value in {**X_SIZE, **flags}.items()}
+            sides |= {f"{side}_{key}": size for side in ("enc", "dec") for key, size in X_WORDS.items()}
+            del sides["enc_dim"], sides["dec_dim"]
+            return library.XTransformer(dim=WIDTH, **sides), (words, words)
+        layers = getattr(library, kind)(**X_SIZE, **flags)
+        return library.TransformerWrapper(num_tokens=WORDS, max_seq_len=16, attn_layers=layers), (words,)
+
+    return build
+
+
+def _adapted(kind: str, **sizes: Any) -> Build:
+    """Return how to build a small Llama with an adapter of a kind."""
+
+    def build(training: bool) -> tuple[nn.Module, Inputs]:
+        from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType, TaskType, get_peft_model
+
+        llama = _transformer("LlamaForCausalLM", labelled)(**LLAMA)
+        model, inputs = llama(training)
+        adapter = PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)]
+        targets = ["q_proj", "v_proj"]
+        return get_peft_model(model, adapter(task_type=TaskType.CAUSAL_LM, target_modules=targets, **sizes)), inputs
+
+    return build
+
+
+LLAMA = {**LANGUAGE, **SIZES, "num_key_value_heads": 2, "pad_token_id": 0}
+
+
+def _quantized(name: str) -> Build:
+    """Return how to build the small GPT quantized for inference, and fake-quantized for training where there is that.
+
+    Where not, what is left in floating point is trained.
+    """
+
+    def build(training: bool) -> tuple[nn.Module, Inputs]:
+        from torchao import quantization
+        from torchao.quantization.qat import QATConfig
+
+        config = getattr(quantization, name)()
+        model = GPT(WIDTH, depth=2).to(torch.bfloat16)
+        try:
+            quantization.quantize_(model, QATConfig(config, step="prepare") if training else config)
+        except ValueError:
+            quantization.quantize_(model, config)
+        return model, (torch.randint(2, WORDS, (2, 12)),)
+
+    return build
+
+
+DRAWN: Mapping[str, Mapping[str, Build]] = {
+    "timm": {
+        "edgenext_xx_small": _timm("edgenext_xx_small"),
+        "hgnetv2_b1": _timm("hgnetv2_b1"),
+        "visformer_tiny": _timm("visformer_tiny", 224),
+        "convit_tiny": _timm("convit_tiny", 224),
+        "dla46x_c": _timm("dla46x_c"),
+        "cspnext_tiny": _timm("cspnext_tiny"),
+        "legacy_seresnet18": _timm("legacy_seresnet18"),
+        "test_vit_relpos": _timm("test_vit_relpos", 160),
+        "mambaout_femto": _timm("mambaout_femto"),
+    },
+    "torchvision": {
+        "mnasnet1_3": _torchvision("mnasnet1_3"),
+        "mobilenet_v2": _torchvision("mobilenet_v2"),
+        "shufflenet_v2_x0_5": _torchvision("shufflenet_v2_x0_5"),
+        "squeezenet1_0": _torchvision("squeezenet1_0"),
+        "mc3_18": _torchvision("mc3_18", 1, 3, 8, 64, 64),
+        "efficientnet_b0": _torchvision("efficientnet_b0"),
+        "raft_large": _made(
+            "torchvision.models.get_model",
+            lambda: {**_shaped(image1=(1, 3, 128, 128), image2=(1, 3, 128, 128)), "num_flow_updates": 2},
+        )("raft_large", weights=None),
+    },
+    "diffusers": {
+        "VQModel": _made("diffusers.VQModel", _coded)(**CODER, latent_channels=3),
+        "AutoencoderKL": _made("diffusers.AutoencoderKL", _coded)(**CODER, latent_channels=4),
+        "PriorTransformer": _made(
+            "diffusers.PriorTransformer",
+            _denoised(hidden_states=(1, 8), proj_embedding=(1, 8), encoder_hidden_states=(1, 7, 8)),
+        )(**HEADS, embedding_dim=8, num_embeddings=7),
+        "UNet2DConditionModel": _made(
+            "diffusers.UNet2DConditionModel", _denoised(sample=(1, 4, 16, 16), encoder_hidden_states=(1, 6, 16))
+        )(
+            sample_size=16,
+            layers_per_block=1,
+            block_out_channels=(16, 32),
+            norm_num_groups=8,
+            attention_head_dim=2,
+            cross_attention_dim=16,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        ),
+        "DiTTransformer2DModel": _made(
+            "diffusers.DiTTransformer2DModel",
+            lambda: {**_denoised(hidden_states=(1, 4, 8, 8))(), "class_labels": torch.tensor([3])},
+        )(**HEADS, in_channels=4, out_channels=8, sample_size=8, num_embeds_ada_norm=8),
+        "LTXVideoTransformer3DModel": _made(
+            "diffusers.LTXVideoTransformer3DModel",
+            lambda: {
+                **_denoised(hidden_states=(1, 2 * 4 * 4, 4), encoder_hidden_states=(1, 6, 16))(),
+                "encoder_attention_mask": torch.ones(1, 6),
+                "num_frames": 2,
+                "height": 4,
+                "width": 4,
+            },
+        )(**HEADS, in_channels=4, out_channels=4, cross_attention_dim=16, caption_channels=16),
+    },
+    "torch_geometric": {
+        "GAT": _made("torch_geometric.nn.models.GAT", _edges)(16, 16, 2, 4),
+        "GATv2Conv": _convolution("GATv2Conv", 16, 16),
+        "AntiSymmetricConv": _convolution("AntiSymmetricConv", 16),
+        "LEConv": _convolution("LEConv", 16, 16),
+        "FiLMConv": _convolution("FiLMConv", 16, 16),
+        "EGConv": _convolution("EGConv", 16, 16),
+    },
+    "x_transformers": {
+        " ".join(options): _x_transformer(*options)
+        for options in (
+            (
+                "XTransformer",
+                *("attn_pre_scale_post_talking_heads", "attn_zero_init_output", "ff_post_act_ln"),
+                "ff_zero_init_output",
+            ),
+            ("Encoder", "adaptive_condition_mlp", "attn_cog_signed", "attn_output_gate_headwise", "ff_glu"),
+            ("XTransformer", "attn_hard", "learned_reinject_input_gate", "scale_residual", "zero_init_branch_output"),
+            ("Decoder", "attn_post_talking_heads", "attn_use_rel_proj_pos_bias", "integrate_layers", "use_rmsnorm"),
+            ("PrefixDecoder", "adaptive_condition_mlp", "attn_add_zero_kv", "macaron", "reinject_input"),
+        )
+    },
+    "peft": {
+        "FROD": _adapted("FROD"),
+        "SUPERTUNING": _adapted("SUPERTUNING", r=4),
+        "IA3": _adapted("IA3"),
+        "VERA": _adapted("VERA", r=4),
+    },
+    "torchao": {
+        name: _quantized(name)
+        for name in ("IntxWeightOnlyConfig", "Float8WeightOnlyConfig", "Int8DynamicActivationIntxWeightConfig")
+    },
 }
+"""Forty that were drawn from the registries of seven libraries."""
 
 
-def installed(library: str) -> bool:
-    """Tell whether a library of the campaign is there."""
-    return importlib.util.find_spec(library) is not None
+class _Flow(nn.Module):
+    """A normalizing flow gives the likelihood of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from nflows.distributions.normal import StandardNormal
+        from nflows.flows.base import Flow
+        from nflows.transforms.autoregressive import MaskedAffineAutoregressiveTransform
+        from nflows.transforms.base import CompositeTransform
+        from nflows.transforms.permutations import ReversePermutation
+
+        layers = [
+            layer
+            for _ in range(3)
+            for layer in (ReversePermutation(6), MaskedAffineAutoregressiveTransform(6, hidden_features=WIDTH))
+        ]
+        self.flow = Flow(CompositeTransform(layers), StandardNormal([6]))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.flow.log_prob(x)
 
 
-def cases(library: str) -> Iterator[Case]:
-    """Yield the architectures drawn from a library, each of which builds and runs in eager mode."""
-    libraries_vision.load_torchvision()  # where it is installed, other libraries import it too
-    candidates = CANDIDATES[library](random.Random(f"{SEED} {library}"))  # noqa: S311 - no secret
-    found = (case for name, build in candidates if (case := Case(library, name, build)).runs())
-    yield from itertools.islice(found, DRAWN[library])
+class _Spikes(nn.Module):
+    """Leaky neurons that fire, over a few steps of time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import snntorch
+
+        self.first, self.second = nn.Linear(20, WIDTH), nn.Linear(WIDTH, 10)
+        self.fires, self.fires_again = snntorch.Leaky(beta=0.9), snntorch.Leaky(beta=0.8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state, state_again = self.fires.init_leaky(), self.fires_again.init_leaky()
+        seen = []
+        for _ in range(4):
+            spikes, state = self.fires(self.first(x), state)
+            spikes, state_again = self.fires_again(self.second(spikes), state_again)
+            seen.append(state_again)
+        return torch.stack(seen)
 
 
-@cache
-def drawn(library: str) -> tuple[Case, ...]:
-    """Return the architectures drawn from a library."""
-    return tuple(cases(library))
+IMAGE = _random(2, 3, 32, 32)
+PATCHES = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": WIDTH, "depth": 2}
+OPERATOR = {"n_modes": (4, 4), "in_channels": 2, "out_channels": 1, "hidden_channels": 16, "n_layers": 2}
+PADDED = {**ENCODER, "pad_token_id": 0}
+
+
+def _text() -> Mapping[str, Any]:
+    return {"input_ids": torch.randint(2, WORDS, (2, 16)), "attention_mask": torch.ones(2, 16, dtype=torch.int64)}
+
+
+def _pixels() -> Mapping[str, Any]:
+    return {"pixel_values": torch.randn(2, 3, 32, 32)}
+
+
+_labelled = partial(labelled, 16)
+
+LISTED: Mapping[str, Mapping[str, Build]] = {
+    "monai": {
+        "BasicUNet": _made("monai.networks.nets.BasicUNet", _random(2, 1, 32, 32, 32))(
+            3, 1, 2, features=(8, 8, 16, 16, 16, 8)
+        ),
+        "SegResNet": _made("monai.networks.nets.SegResNet", _random(2, 1, 16, 16, 16))(
+            3, 8, 1, 2, blocks_down=(1, 1), blocks_up=(1,)
+        ),
+        "DynUNet": _made("monai.networks.nets.DynUNet", _random(2, 1, 32, 32))(
+            2, 1, 2, (3, 3, 3), (1, 2, 2), (2, 2), filters=(8, 16, 16)
+        ),
+        "AttentionUnet": _made("monai.networks.nets.AttentionUnet", _random(2, 1, 32, 32))(
+            2, 1, 2, (8, 16, 16), (2, 2)
+        ),
+        "AutoEncoder": _made("monai.networks.nets.AutoEncoder", _random(2, 1, 32, 32))(2, 1, 2, (8, 16), (2, 2)),
+        "DenseNet": _made("monai.networks.nets.DenseNet", _random(2, 1, 32, 32))(
+            2, 1, 3, init_features=8, growth_rate=8, block_config=(2, 2)
+        ),
+    },
+    "vit_pytorch": {
+        "cait": _made("vit_pytorch.cait.CaiT", IMAGE)(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
+        "cvt": _made("vit_pytorch.cvt.CvT", IMAGE)(
+            num_classes=10, s1_emb_dim=16, s2_emb_dim=16, s3_emb_dim=32, s3_depth=1
+        ),
+        "levit": _made("vit_pytorch.levit.LeViT", IMAGE)(
+            image_size=32, num_classes=10, dim=(16, 24), depth=1, heads=(2, 2), mlp_mult=2, stages=2
+        ),
+        "max_vit": _made("vit_pytorch.max_vit.MaxViT", IMAGE)(
+            num_classes=10, dim_conv_stem=16, dim=16, dim_head=8, depth=(1, 1), window_size=4
+        ),
+        "nest": _made("vit_pytorch.nest.NesT", IMAGE)(
+            image_size=32, patch_size=4, dim=16, heads=2, num_hierarchies=2, block_repeats=(1, 1), num_classes=10
+        ),
+        "xcit": _made("vit_pytorch.xcit.XCiT", IMAGE)(**PATCHES, cls_depth=1, heads=2, mlp_dim=64),
+    },
+    "perceiver_pytorch": {
+        "Perceiver": _made("perceiver_pytorch.Perceiver", _random(2, 8, 8, 3))(
+            num_freq_bands=4,
+            depth=2,
+            max_freq=8.0,
+            num_latents=8,
+            latent_dim=32,
+            cross_dim_head=16,
+            latent_dim_head=16,
+            latent_heads=2,
+            num_classes=10,
+        ),
+    },
+    "conformer": {
+        "Conformer": _made("conformer.Conformer", _random(2, 20, WIDTH))(WIDTH, depth=2, dim_head=16, heads=2)
+    },
+    "local_attention": {
+        "LocalTransformer": _made("local_attention.LocalTransformer", _words())(
+            num_tokens=WORDS, max_seq_len=16, dim=WIDTH, depth=2, local_attn_window_size=8, dim_head=16, heads=2
+        ),
+    },
+    "tab_transformer_pytorch": {
+        "FTTransformer": _made(
+            "tab_transformer_pytorch.FTTransformer", lambda: (torch.randint(0, 5, (8, 3)), torch.randn(8, 4))
+        )(categories=(5, 6, 7), num_continuous=4, dim=WIDTH, depth=2, heads=2),
+    },
+    "rtdl_revisiting_models": {
+        "ResNet": _made("rtdl_revisiting_models.ResNet", _random(16, 12))(
+            d_in=12,
+            d_out=3,
+            n_blocks=2,
+            d_block=WIDTH,
+            d_hidden=48,
+            d_hidden_multiplier=None,
+            dropout1=0.0,
+            dropout2=0.0,
+        ),
+    },
+    "mlp_mixer_pytorch": {"MLPMixer": _made("mlp_mixer_pytorch.MLPMixer", IMAGE)(**PATCHES, channels=3)},
+    "g_mlp_pytorch": {"gMLPVision": _made("g_mlp_pytorch.gMLPVision", IMAGE)(**PATCHES)},
+    "kornia": {
+        "HardNet": _made("kornia.feature.HardNet", _random(2, 1, 32, 32))(pretrained=False),
+    },
+    "neuralop": {
+        "FNO": _made("neuralop.models.FNO", _random(2, 2, 16, 16))(**OPERATOR),
+        "TFNO": _made("neuralop.models.TFNO", _random(2, 2, 16, 16))(**OPERATOR),
+    },
+    "snntorch": {"Leaky": lambda _training: (_Spikes(), (torch.randn(4, 20),))},
+    "nflows": {"MaskedAffine": lambda _training: (_Flow(), (torch.randn(16, 6),))},
+    "ncps": {"CfC": _made("ncps.torch.CfC", _random(2, 6, 5))(5, 16)},
+    "transformers": {
+        "DebertaV2": _transformer("DebertaV2Model", _text)(
+            **PADDED, relative_attention=True, pos_att_type=["p2c", "c2p"]
+        ),
+        "FNet": _transformer("FNetModel", lambda: {"input_ids": torch.randint(2, WORDS, (2, 16))})(
+            **{key: size for key, size in PADDED.items() if key != "num_attention_heads"}
+        ),
+        "Bloom": _transformer("BloomForCausalLM", _labelled)(
+            vocab_size=WORDS, hidden_size=WIDTH, n_layer=2, n_head=2, use_cache=False
+        ),
+        "OPT": _transformer("OPTForCausalLM", _labelled)(
+            vocab_size=WORDS,
+            hidden_size=WIDTH,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            ffn_dim=64,
+            word_embed_proj_dim=WIDTH,
+            use_cache=False,
+        ),
+        "GPTNeoX": _transformer("GPTNeoXForCausalLM", _labelled)(**PADDED, use_cache=False),
+        "Olmo2": _transformer("Olmo2ForCausalLM", _labelled)(**LLAMA),
+        "PoolFormer": _transformer("PoolFormerModel", _pixels)(
+            depths=[1, 1],
+            hidden_sizes=[16, 32],
+            num_encoder_blocks=2,
+            patch_sizes=[7, 3],
+            strides=[4, 2],
+            padding=[2, 1],
+            mlp_ratio=2.0,
+        ),
+        "RegNet": _transformer("RegNetModel", _pixels)(
+            embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], groups_width=8
+        ),
+        "Hiera": _transformer("HieraModel", _pixels)(
+            image_size=[32, 32],
+            embed_dim=16,
+            depths=[1, 1],
+            num_heads=[1, 2],
+            query_stride=[2, 2],
+            num_query_pool=1,
+            masked_unit_size=[4, 4],
+            patch_size=[7, 7],
+            patch_stride=[4, 4],
+            patch_padding=[3, 3],
+        ),
+        "PatchTST": _transformer(
+            "PatchTSTForPrediction",
+            lambda: {"past_values": torch.randn(2, 32, 2), "future_values": torch.randn(2, 8, 2)},
+        )(
+            num_input_channels=2,
+            context_length=32,
+            patch_length=4,
+            patch_stride=4,
+            d_model=16,
+            num_attention_heads=2,
+            num_hidden_layers=2,
+            ffn_dim=32,
+            prediction_length=8,
+            loss="mse",
+        ),
+        "Electra": _transformer("ElectraModel", _text)(**PADDED, embedding_size=16),
+        "RoFormer": _transformer("RoFormerModel", _text)(**PADDED, embedding_size=WIDTH),
+        "Falcon": _transformer("FalconForCausalLM", _labelled)(
+            vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2, use_cache=False
+        ),
+        "MobileViTV2": _transformer("MobileViTV2Model", lambda: {"pixel_values": torch.randn(2, 3, 64, 64)})(
+            image_size=64, expand_ratio=1.0, width_multiplier=0.25, n_attn_blocks=[1, 1, 1]
+        ),
+        "VideoMAE": _transformer("VideoMAEModel", lambda: {"pixel_values": torch.randn(2, 4, 3, 32, 32)})(
+            **SIZES, image_size=32, patch_size=8, num_frames=4
+        ),
+    },
+}
+"""Forty more: for medicine, tables, physics, time series; spikes and flows."""
+
+CASES = tuple(
+    Case(library, name, build)
+    for table in (DRAWN, LISTED)
+    for library, models in table.items()
+    for name, build in models.items()
+)

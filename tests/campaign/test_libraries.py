@@ -1,21 +1,107 @@
-"""Architectures of other libraries, drawn and listed: nothing crashes, and what was compiled is right.
+"""Architectures of other libraries: nothing crashes, and what was compiled is right.
 
-The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its architectures are skipped.
+Regions are drawn among the modules, and then among the ops, of each for inference and for a training step; all draws
+are the same each time. The libraries come with ``pip install -e '.[campaign]'``; where one is missing, its
+architectures are skipped.
 """
+
+import random
+import re
+from collections import Counter
 
 import pytest
 import torch
 from torch import nn
 
-from benchmarks import libraries as campaign
-from tests.campaign.libraries import DRAWN, drawn, installed
-from tests.campaign.libraries_listed import LISTED
-from tests.campaign.libraries_vision import load_torchvision
-from tests.campaign.library_case import Built, Case
+import regional_explorer as rx
+from regional_explorer.record.graph import GraphKind
+from tests.campaign.libraries import CASES, Case, quiet
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 
-ARCHITECTURES = [(library, index) for library, count in DRAWN.items() for index in range(count)]
+SEED = 20_260_101
+
+BUDGET_S = 0.05
+"""Seconds spent on timing: the figures are not shown, the comparison before them is."""
+
+REGIONS = 2
+MOST_PARTITIONS, MOST_DISTINCT, MOST_OPS = 40, 5, 400
+"""A region that would take more to compile is not marked."""
+
+
+def check(case, *, training):
+    """Compile a call and compare it, with regions by module and by op; return a line about each."""
+    mode = "training" if training else "inference"
+    with quiet():
+        model, args, kwargs = case.make(training=training)
+        ex = rx.explore(model, args, kwargs, grad=training)
+        plain, draw = ex.plan, random.Random(f"{SEED} {case.name} {mode}")  # noqa: S311 - no secret
+        lines = []
+        for choices in (modules(model), None):
+            ex.plan = plain
+            mark(ex, choices, draw)
+            ex.benchmark(("aot_eager", "regional"), BUDGET_S, regions=False)
+            lines.append(f"{mode}, {judged(ex)}")
+        ex.close()
+    return lines
+
+
+def modules(model):
+    """Return globs of the modules: their paths with ``*`` in place of every number."""
+    paths = (name for name, module in model.named_modules() if name and any(True for _ in module.parameters()))
+    return sorted({re.sub(r"(?<![^.])\d+(?![^.])", "*", path) for path in paths})
+
+
+def ops(ex):
+    """Return globs of the operators that compute something."""
+    kinds = (GraphKind.FORWARD, GraphKind.INFERENCE)
+    targets = {node.target for graph in ex.session.graphs if graph.kind in kinds for node in graph.ops}
+    return sorted(f"{target.rpartition('.')[0]}.*" for target in targets if target.startswith("aten."))
+
+
+def mark(ex, globs, draw):
+    """Mark regions drawn among the modules, or among the ops where there are none given."""
+    kind, choices = ("ops", ops(ex)) if globs is None else ("modules", globs)
+    plain = ex.plan
+    draw.shuffle(choices)
+    for choice in choices:
+        if len(ex.plan.regions) == REGIONS:
+            return
+        before = ex.plan
+        try:
+            ex.mark(choice, **{kind: choice})
+        except rx.SelectorError:
+            continue  # a module without ops of its own
+        if too_much(ex.session):
+            ex.plan = before
+    assert ex.plan != plain, f"nothing to mark among {kind}"
+
+
+def too_much(session):
+    graphs = {graph.id: graph.by_name() for graph in session.graphs}
+    parts = [[graphs[part.graph][name] for name in part.nodes] for part in session.partitions]
+    distinct = {tuple((node.target, node.values) for node in part) for part in parts}
+    return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS
+
+
+def judged(ex):
+    """Return what came of the regions in words; nothing is wrong, and everything that was cut was compiled."""
+    session, numerics = ex.session, ex.numerics[ex.numerics.variant == "regional"]
+    told = Counter(str(diagnostic.code) for diagnostic in session.diagnostics)
+    errors = "\n".join(diagnostic.message for diagnostic in session.diagnostics if diagnostic.severity == "error")
+    verdicts = Counter(map(str, numerics.verdict))
+    artifacts = {part.artifact for part in session.partitions if part.artifact}
+    words = (
+        f"regions {', '.join(region.name for region in ex.plan.regions)}: {len(session.breaks)} graph breaks, "
+        f"{len(session.partitions)} → {len(artifacts)}, {dict(verdicts)}, {dict(told)}"
+    )
+    off = numerics[numerics.verdict != "ok"]
+    assert "region-failed" not in told, f"{words}\n{errors}"
+    assert verdicts, words
+    assert "failed" not in verdicts, f"{words}\n{errors}\n{off.to_string()}"
+    assert {"ok", "not comparable"} & verdicts.keys(), f"{words}\n{errors}\n{off.to_string()}"
+    assert artifacts, words
+    return words
 
 
 class Small(nn.Module):
@@ -29,73 +115,25 @@ class Small(nn.Module):
         return x
 
 
-class Dropping(Small):
-    def forward(self, x):
-        raise RuntimeError("no such call")
-
-
-def case_of(model):
-    return Case("none", model.__name__, lambda _training: Built(model(), (torch.randn(2, 4),)))
-
-
-def test_forty_architectures_are_drawn_and_forty_are_listed():
-    assert (len(ARCHITECTURES), len(LISTED)) == (40, 40)
-
-
 def test_globs_of_modules():
-    assert campaign.module_globs(nn.ModuleDict({"block2": Small()})) == ["block2", "block2.layers", "block2.layers.*"]
+    assert modules(nn.ModuleDict({"block2": Small()})) == ["block2", "block2.layers", "block2.layers.*"]
 
 
-def test_what_does_not_run_in_eager_mode_is_not_drawn():
-    assert case_of(Small).runs()
-    assert not case_of(Dropping).runs()
+def test_regions_of_a_small_model():
+    small = Case("none", "Small", lambda _training: (Small(), (torch.randn(2, 4),)))
+    by_module, by_op = check(small, training=True)
+    assert "layers.*" in by_module
+    assert "aten." in by_op
 
 
-@pytest.mark.compiles
-def test_rows_of_a_small_model():
-    by_module, by_op = campaign.run(case_of(Small), training=True)
-    assert by_module.sound
-    assert by_op.sound
-    assert by_module.partitions
-    assert by_module.artifacts
-    assert "layers.*" in by_module.regions
-    assert "aten." in by_op.regions
+def test_eighty_architectures_of_different_names():
+    assert len({(case.library, case.name) for case in CASES}) == 80
 
 
-def test_what_cannot_be_explored_is_refused_with_its_reason():
-    (row,) = campaign.run(case_of(Dropping), training=False)
-    assert row.result.startswith("refused: [call-raises] The call itself raises RuntimeError")
-
-
-def test_a_crash_is_no_sound_result(replace_benchmark):
-    def crash(*_args, **_options):
-        raise KeyError("lost")
-
-    replace_benchmark(crash)
-    rows = campaign.run(case_of(Small), training=False)
-    assert [row.result for row in rows] == ["crash: KeyError: 'lost'"] * 2
-    assert not any(row.sound for row in rows)
-
-
-@pytest.mark.compiles
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize(("library", "index"), ARCHITECTURES)
-def test_architecture(library, index, training):
-    if not installed(library):
-        pytest.skip(f"{library} is not installed")
-    for row in campaign.run(drawn(library)[index], training=training):
-        assert row.sound, "\n".join([str(row), *row.details])
-
-
-@pytest.mark.slow
-@pytest.mark.compiles
-@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("case", LISTED, ids=lambda case: f"{case.library}-{case.name}")
-def test_listed_architecture(case, training):
-    if not installed(case.library):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.library}-{case.name}")
+def test_architecture(case, training):
+    if not case.installed:
         pytest.skip(f"{case.library} is not installed")
-    load_torchvision()  # where it is installed, other libraries import it too
-    for row in campaign.run(case, training=training):
-        print(case.library, case.name, row)
-        assert row.sound, "\n".join([str(row), *row.details])
-        assert row.artifacts, row
+    for line in check(case, training=training):
+        print(case.library, case.name, line)
