@@ -323,11 +323,12 @@ class Places:
         if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):
             return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
         calls = {(node.stack, node.modules) for node in nodes}
-        others = dict.fromkeys(
-            self._claims[origin][0] if origin in self._claims else None
-            for origin, node in self._nodes.items()
-            if str(node.source) in lines and not any(_is_from_run(node, *call) for call in calls)
-        )
+        others: dict[str | None, None] = {}
+        for origin, node in self._nodes.items():
+            if str(node.source) in lines and origin not in own:
+                if any(_is_from_run(node, *call) for call in calls):
+                    return f"it is part of an expression: give it a line of its own ({shown_lines})"
+                others[self._claims[origin][0] if origin in self._claims else None] = None
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:

@@ -281,6 +281,18 @@ CASES = {
         lambda ex: ex.mark("up", modules="up"),
         '"inductor_region": ("up", turn)',
     ),
+    "a loop over a tuple": (
+        net(
+            "self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)",
+            """
+            for layer, turns in (self.a, 2), (self.b, 3):
+                x = layer(x)
+            return x
+            """,
+        ),
+        lambda ex: ex.mark("r", modules=["a", "b"]),
+        "for index, (layer, turns) in enumerate(((self.a, 2), (self.b, 3))):",
+    ),
     "instances on lines of their own": (
         net("self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)", "x = self.a(x)\nx = self.b(x)\nreturn x.sin()"),
         lambda ex: ex.mark("r", modules=["a", "b"]),
@@ -829,6 +841,16 @@ def test_only_clean_files_are_written(program, spoil, message):
         one.ex.to_source(apply=True)
     assert one.path.read_bytes() == before
     assert "+++ b/program.py" in one.ex.to_source()
+
+
+def test_an_installed_library_is_shown_and_never_written(tmp_path):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    one = Program(folder, SHARED, lines("gate:2"))
+    with pytest.raises(rx.SourcePatchError, match="belongs to an installed library"):
+        one.ex.to_source(apply=True)
+    assert one.path.read_bytes() == one.before
+    assert one.ex.to_source().startswith("# This changes an installed library")
 
 
 def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_path, monkeypatch):
