@@ -184,11 +184,12 @@ def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_th
     ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.2)
     first, plan = ex.session, ex.plan
     figures = ex.regions.eager_us.tolist()
+    parts = ex.reconciliation.part.tolist()  # on a busy machine the regions may be missing: they do not add up
 
     ex.rename("first", "begin")
     assert ex.regions[["region", "state"]].to_numpy().tolist() == [["begin", "measured"], ["second", "measured"]]
     assert ex.regions.eager_us.tolist() == figures
-    assert "begin" in ex.reconciliation.part.tolist()
+    assert ex.reconciliation.part.tolist() == [part.replace("first", "begin") for part in parts]
     assert set(ex.timings.plan) == {"current"}
 
     ex.unmark("second")
