@@ -1,4 +1,4 @@
-"""What the campaign found, each with the smallest program that shows it."""
+"""What random programs and campaigns found, each with the smallest program that shows it."""
 
 import gc
 import weakref
