@@ -265,7 +265,8 @@ class Net(nn.Module):
         self.{name} = nn.LayerNorm(8)
 
     def forward(self, x):
-        return self.{name}(x).sin().sum()
+        y = self.{name}(x)
+        return y.sin().sum()
 
 net, x = Net(), torch.ones(4, 8)
 """
