@@ -6,6 +6,7 @@ import argparse
 import inspect
 import platform
 import statistics
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 
@@ -56,8 +57,8 @@ def line(row: Row) -> str:
     return cells(row.what, row.against, ours, theirs, f"{row.ratio:.2f}{between}", goal, row.result)
 
 
-def main() -> None:
-    """Print the table, a row as soon as it is measured."""
+def main() -> int:
+    """Print the table, a row as soon as it is measured; return 1 if one could not be measured, else 0."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = f"some of {', '.join(ROWS)}; when left out, all but {', '.join(ASKED)}"
     parser.add_argument("rows", nargs="*", metavar="ROW", help=names)
@@ -72,14 +73,19 @@ def main() -> None:
             parser.error(f"--models: {name} is not of several models")
     warnings.simplefilter("ignore")
     print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads", flush=True)
-    in_rows = False
+    in_rows, failed = False, False
     for name in chosen:
-        for found in ROWS[name](**options):
-            if isinstance(found, Row) and not in_rows:
-                print(heads("what", "against", "ours", "theirs", "ratio (95 % interval)", "goal", ""), flush=True)
-            in_rows = isinstance(found, Row)
-            print(line(found) if isinstance(found, Row) else found, flush=True)
+        try:
+            for found in ROWS[name](**options):
+                if isinstance(found, Row) and not in_rows:
+                    print(heads("what", "against", "ours", "theirs", "ratio (95 % interval)", "goal", ""), flush=True)
+                in_rows = isinstance(found, Row)
+                print(line(found) if isinstance(found, Row) else found, flush=True)
+        except Exception as error:  # noqa: BLE001 - without Chromium, say: the rows after it are measured all the same
+            in_rows, failed = False, True
+            print(f"\n{name}: {type(error).__name__}: {error}\n", flush=True)
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,5 +1,11 @@
 """The rows of ``make bench``: ratios turn by turn, with an interval that says how sure they are."""
 
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import __main__ as bench
 from benchmarks.__main__ import line
 from benchmarks.row import Row
 
@@ -28,3 +34,17 @@ def test_the_result_says_whether_the_interval_leaves_it_open() -> None:
     assert row(0.9, 1.1, 1.2).result == "missed, not sure"
     assert row(1.1).result == "missed"
     assert row(1.1).interval is None
+
+
+def test_a_row_that_cannot_be_measured_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> Iterator[Row]:
+        raise RuntimeError("there is no Chromium")
+
+    monkeypatch.setattr(bench, "ROWS", {"drawing": broken, "memory": lambda: iter([row(0.5)])})
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "drawing", "memory"])
+    assert bench.main() == 1
+    out = capsys.readouterr().out
+    assert "drawing: RuntimeError: there is no Chromium" in out
+    assert "| a step | torch.compile |" in out
