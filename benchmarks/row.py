@@ -16,7 +16,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import run_rounds
-from regional_explorer.record.statistics import bootstrap_interval
+from regional_explorer.record.statistics import interval
 from regional_explorer.record.timing import Phase, VariantName
 
 
@@ -42,8 +42,10 @@ class Row:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % bootstrap interval of the ratio, or None for a single turn."""
-        return bootstrap_interval(np.asarray(self._ratios), 0.95, seed=0)
+        """The 95 % interval of the ratio; of fewer than six turns from the least to the greatest, None of one."""
+        if len(self._ratios) == 1:
+            return None
+        return interval(np.asarray(self._ratios), 0.95) or (min(self._ratios), max(self._ratios))
 
     @property
     def result(self) -> str:

@@ -19,7 +19,7 @@ from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, d
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, median_and_iqr, paired_ratios, rank_interval, verdict_of
+from regional_explorer.record.statistics import MIN_FLOOR, interval, median_and_iqr, paired_ratios, verdict_of
 from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, VariantName, Verdict
 from regional_explorer.style.formats import bounds
 
@@ -167,11 +167,11 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         timing = regional
         return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
     ratios = paired_ratios(other.samples_s, regional.samples_s)
-    interval = rank_interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
-    if interval is None or len(ratios) < LEAST_SAMPLES:
+    bounds = interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
+    if bounds is None or len(ratios) < LEAST_SAMPLES:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
     middle, _ = median_and_iqr(ratios)
-    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *interval)
+    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *bounds)
 
 
 @dataclass(frozen=True)

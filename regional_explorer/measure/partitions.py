@@ -24,7 +24,7 @@ from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
-from regional_explorer.record.statistics import Floats, bootstrap_interval
+from regional_explorer.record.statistics import Floats, median_figure
 from regional_explorer.record.timing import (
     PartitionTiming,
     Phase,
@@ -313,8 +313,8 @@ def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[Region
     aot_eager, regions_s = variants.get(AOT_EAGER), sum(region.eager_s for region in regions)
     if aot_eager is None or REGIONAL not in variants:
         return ""
-    _, most_s = bootstrap_interval(np.asarray(aot_eager.samples_s), confidence, 0) or (0.0, aot_eager.median_s)
-    if regions_s <= most_s:
+    whole = median_figure(aot_eager.samples_s, confidence)
+    if regions_s <= (whole.value if whole.high is None else whole.high):
         return ""
     return (
         f"parts withheld: alone, the regions take {regions_s / aot_eager.median_s:.2f} times as long eagerly as the "
@@ -329,8 +329,8 @@ def _gap_by_round(later: Sequence[float], earlier: Sequence[float]) -> Floats:
 
 
 def _gap_row(phase: Phase, row_name: str, gap: Floats, confidence: float) -> Reconciled:
-    low, high = bootstrap_interval(gap, confidence, 0) or (None, None)
-    return Reconciled(phase, row_name, float(np.median(gap)), low, high, note=_ROW_NOTES[row_name])
+    found = median_figure(gap, confidence)
+    return Reconciled(phase, row_name, found.value, found.low, found.high, note=_ROW_NOTES[row_name])
 
 
 def _dispatch_rows(phase: Phase, cut: RoundsResult | None, confidence: float) -> list[Reconciled]:

@@ -14,7 +14,7 @@ import torch
 from regional_explorer.errors import count
 from regional_explorer.measure.clock import Clock, CpuClock, clock_for
 from regional_explorer.record.profile import Bandwidth
-from regional_explorer.record.statistics import bootstrap_interval, median_and_iqr
+from regional_explorer.record.statistics import interval, median_and_iqr
 
 COPIED_BYTES = 128 << 20
 """The bytes that one copy reads, and writes: more than caches hold."""
@@ -40,7 +40,7 @@ def _measured_bandwidth(device: str, threads: int) -> Bandwidth:
     call, fresh = _copy(COPIED_BYTES, device)
     rates = [2 * COPIED_BYTES / max(seconds, 1e-9) for seconds in _times(call, fresh, clock, COPIES, COPIES)]
     median, _ = median_and_iqr(rates)
-    low, high = bootstrap_interval(np.array(rates), 0.99, 0) or (median, median)
+    low, high = interval(np.array(rates), 0.99) or (median, median)
     host_note = f", {count(threads, 'thread')}" if isinstance(clock, CpuClock) else ""
     how = f"median of {COPIES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host_note}"
     return Bandwidth(median, low, high, how)

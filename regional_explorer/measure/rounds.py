@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
 from regional_explorer.measure.machine import waited_s
-from regional_explorer.record.statistics import Floats, floor_of, paired_ratios, rank_interval, verdict_of
+from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -121,10 +121,10 @@ class RoundsResult:
 
 
 def _is_narrow(values: Floats) -> bool:
-    if rank_interval(values, VERDICT_CONFIDENCE) is None:
+    bounds = interval(values, CONFIDENCE)
+    if bounds is None or interval(values, VERDICT_CONFIDENCE) is None:
         return False
-    interval = rank_interval(values, CONFIDENCE)
-    half_width = (interval[1] - interval[0]) / 2.0 if interval else math.inf
+    half_width = (bounds[1] - bounds[0]) / 2.0
     return half_width <= PRECISION * float(np.median(values))
 
 

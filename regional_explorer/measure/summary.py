@@ -25,9 +25,9 @@ from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
+    interval,
     median_and_iqr,
     outlying,
-    rank_interval,
     smallest_difference,
     trend,
 )
@@ -55,8 +55,8 @@ def warnings_on_baseline(result: RoundsResult, phase: Phase) -> tuple[str, ...]:
         texts.append(f"the machine got quicker while measuring, by {-shift:.0%}: it was cold, or other work ended")
     texts += _warnings_on_samples(samples_s)
     texts += warnings_on_waiting(result.waited_s, result.spent_s)
-    if control is not None and (interval := rank_interval(control, VERDICT_CONFIDENCE)) is not None:
-        low, high = interval
+    if control is not None and (bounds := interval(control, VERDICT_CONFIDENCE)) is not None:
+        low, high = bounds
         if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
             texts.append(
                 f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
@@ -74,7 +74,7 @@ def warnings_on_variant(samples_s: Sequence[float], ratios: Floats | None) -> tu
     """Return warnings about a variant; ``ratios`` are baseline / variant, None without a speedup."""
     texts = []
     if ratios is not None:
-        if rank_interval(ratios, VERDICT_CONFIDENCE) is None:
+        if interval(ratios, VERDICT_CONFIDENCE) is None:
             texts.append(f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps")
         drift = trend(ratios)
         if abs(drift) > _MAX_DRIFT:
@@ -176,7 +176,7 @@ def _phase_timing(
         return replace(timing, speedup=1.0, speedup_low=1.0, speedup_high=1.0, verdict=Verdict.BASELINE)
     if ratios is None:
         return timing
-    low, high = rank_interval(ratios, CONFIDENCE) or (None, None)
+    low, high = interval(ratios, CONFIDENCE) or (None, None)
     speedup, verdict = median_and_iqr(ratios)[0], result.verdict(variant, phase)
     return replace(timing, speedup=speedup, speedup_low=low, speedup_high=high, verdict=verdict)
 

@@ -10,7 +10,7 @@ from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, Floats, interval_of_quotient, ratios_of_fast_rounds
+from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, ratios_of_fast_rounds
 from regional_explorer.record.timing import NumericsVerdict, VariantName, Verdict
 
 
@@ -88,11 +88,12 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
             problem=f"The numerics check of {' and '.join(failed)} failed: there is no speedup to compare."
         )
     too_few = [name for name, timing in regional.items() if timing.speedup is None]
-    interval = None if too_few else interval_of_quotient(before_ratios, after_ratios, CONFIDENCE)
-    if interval is None:
+    earlier, later = (median_figure(ratios, CONFIDENCE) for ratios in (before_ratios, after_ratios))
+    slowdown = earlier.over(later)
+    if too_few or slowdown.bounds is None:
         where = " and ".join(too_few) or "A and B"
         raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
-    return SpeedChange(*interval)
+    return SpeedChange(slowdown.value, *slowdown.bounds)
 
 
 def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:

@@ -12,16 +12,17 @@ import pytest
 from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
 from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
-    bootstrap_interval,
     floor_of,
+    interval,
     median_and_iqr,
+    median_figure,
     outlying,
     paired_ratios,
-    rank_interval,
     ratios_of_fast_rounds,
     smallest_difference,
     trend,
@@ -59,45 +60,48 @@ def test_ratios_pair_the_rounds_that_both_have() -> None:
     assert np.isfinite(paired_ratios([0.0, 0.0], [0.0, 1.0])).all()
 
 
-def test_the_rank_interval_is_the_binomial_one() -> None:
+def test_the_interval_is_the_binomial_one() -> None:
     # P(at most 1 of 10 heads) = 11/1024 and P(at most 2) = 56/1024: at 95 %, 2.5 % a side, the second from each end.
-    assert rank_interval(counted(10), 0.95) == (2.0, 9.0)
+    assert interval(counted(10), 0.95) == (2.0, 9.0)
     # P(no head in 10) = 1/1024: at 99.8 % the ends themselves, and nine are too few.
-    assert rank_interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
-    assert rank_interval(counted(9), CONFIDENCE) is None
-    assert rank_interval(counted(0), CONFIDENCE) is None
+    assert interval(counted(10)[::-1], CONFIDENCE) == (1.0, 10.0)
+    assert interval(counted(9), CONFIDENCE) is None
+    assert interval(counted(0), CONFIDENCE) is None
     # A hundred: 40 and 61 at 95 %, as tables of the sign test have it; and far more values than 2.0**n can count.
-    assert rank_interval(counted(100), 0.95) == (40.0, 61.0)
-    low, high = rank_interval(counted(5001), 0.95) or (0.0, 0.0)
+    assert interval(counted(100), 0.95) == (40.0, 61.0)
+    low, high = interval(counted(5001), 0.95) or (0.0, 0.0)
     assert low + high == 5002.0
     assert high - low == pytest.approx(1.96 * np.sqrt(5001), abs=2)
 
 
-def test_the_bootstrap_interval_is_that_of_resampling() -> None:
-    generator = np.random.default_rng(0)
-    for n in (5, 8, 40, 41):
-        values = generator.normal(1.0, 0.1, n)
-        medians = np.median(generator.choice(values, (20_000, n)), axis=1)
-        expected = np.quantile(medians, (0.05, 0.95))
-        assert bootstrap_interval(values, 0.90, seed=1) == pytest.approx(expected, abs=0.01), n
-
-
-def test_the_bootstrap_interval_is_reproducible_and_needs_two_values() -> None:
-    values = np.random.default_rng(0).normal(1.0, 0.1, 50)
-    assert bootstrap_interval(values, 0.99, seed=5) == bootstrap_interval(values[::-1], 0.99, seed=5)
-    assert bootstrap_interval(values[:1], 0.99, seed=5) is None
-    assert bootstrap_interval(np.array([1.25, 1.25]), 0.99, seed=5) == (1.25, 1.25)
-
-
-@pytest.mark.parametrize("rounds", [15, 100])
+@pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_intervals_cover_the_true_median(rounds: int) -> None:
-    runs = noise(rounds, 300, rounds)
-    boots = [bootstrap_interval(ratios, 0.95, seed=0) or (0.0, 0.0) for ratios in runs]
-    ranks = [rank_interval(ratios, 0.95) or (0.0, 0.0) for ratios in runs]
-    boot, rank = (np.mean([low <= 1.0 <= high for low, high in intervals]) for intervals in (boots, ranks))
-    # Three standard errors of 300 runs are 0.04.
-    assert boot > 0.91
-    assert rank > 0.91
+    found = [median_figure(ratios, 0.99) for ratios in noise(rounds, 1000, rounds)]
+    covered = [low <= 1.0 <= high for low, high in (figure.bounds or (9.0, 0.0) for figure in found)]
+    assert np.mean(covered) >= 0.985
+
+
+def test_a_figure_without_enough_rounds_says_so() -> None:
+    assert median_figure([1.0, 2.0, 3.0], 0.99) == Figure(2.0, why="too few rounds (3)")
+    assert median_figure(counted(8), 0.99) == Figure(4.5, 1.0, 8.0)
+
+
+@pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
+def test_a_quotient_covers_as_often_as_what_it_is_made_of(rounds: int) -> None:
+    pairs = zip(noise(rounds, 1000, rounds), noise(rounds + 1, 1000, rounds), strict=True)
+    found = [median_figure(above, 0.99).over(median_figure(below, 0.99)).bounds or (9.0, 0.0) for above, below in pairs]
+    assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
+
+
+def test_figures_are_added_scaled_and_divided_with_their_bounds() -> None:
+    one, other, bare = Figure(2.0, 1.0, 4.0), Figure(4.0, 3.0, 5.0), Figure(1.0, why="measured once")
+    assert one + other == Figure(6.0, 4.0, 9.0)
+    assert one + bare == bare + one == Figure(3.0, why="measured once")
+    assert one.scaled(-2.0) == Figure(-4.0, -8.0, -2.0)
+    even = Figure(1.0, 0.5, 2.0)
+    quotient = even.over(even)
+    assert (quotient.value, quotient.low, quotient.high) == pytest.approx((1.0, 2.0 ** -(2**0.5), 2.0 ** (2**0.5)))
+    assert bare.over(one) == Figure(0.5, why="measured once")
 
 
 def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_look() -> None:
@@ -105,7 +109,7 @@ def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_loo
     wrong = 0
     for ratios in runs:
         for look in (20, 40, 80, 160, rounds):
-            low, high = rank_interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
+            low, high = interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
             if high - low < 0.03 or look == rounds:
                 wrong += verdict_of(ratios[:look], CONFIDENCE, floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
                 break
