@@ -108,10 +108,6 @@ class LabServer:
         for session in self.sessions():
             self._ask(f"/api/sessions/{session['id']}", method="DELETE")
 
-    def restart_kernel(self, kernel_id: str) -> None:
-        """Restart a kernel, as its menu does."""
-        self._ask(f"/api/kernels/{kernel_id}/restart", method="POST")
-
     def _environment(self) -> dict[str, str]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("JUPYTER", "IPYTHON"))}
         paths = [str(self._package_root), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -7,7 +7,6 @@ import json
 from playwright.sync_api import Dialog, expect
 
 from tests.browser.lab import Lab
-from tests.browser.test_panel import shot
 
 NAMES = [
     "<script>alert(1)</script><img src=x onerror=alert(2)>",
@@ -64,7 +63,7 @@ def test_the_panel_shows_any_text_as_text_and_keeps_its_shape(lab: Lab) -> None:
         lab.page.wait_for_timeout(200)
         wide = panel.evaluate("panel => [panel.scrollWidth, panel.clientWidth]")
         assert wide[0] <= wide[1]
-        shot(lab, f"panel-hostile-{width}", panel)
+        lab.screenshot(f"panel-hostile-{width}", panel)
     high = panel.evaluate("panel => panel.clientHeight")
     assert high < 3200
     assert panel.locator("script, img, iframe").count() == 0

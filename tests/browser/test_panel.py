@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +44,13 @@ panel => {
     for (const key of ['End', ' ']) stage.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
 }
 """
+BUSY = """
+import time
+from pathlib import Path
+Path("busy").touch()
+while not Path("go on").exists():
+    time.sleep(0.02)
+"""
 WIDTHS = (600, 700, 1200, 2500)
 MEASURED_S = 240
 
@@ -72,15 +81,38 @@ def printed(notebook: Lab, code: str) -> str:
     return str(notebook.outputs(index)[0]["text"]).strip()
 
 
-def shot(notebook: Lab, name: str, panel: Locator) -> None:
-    """Save a picture of the whole panel, in a window high enough for it."""
-    size = notebook.page.viewport_size or {"width": 1280, "height": 1400}
-    box = panel.bounding_box() or {"height": 0}
-    notebook.set_viewport(size["width"], round(box["height"]) + 400)
-    panel.evaluate("panel => panel.scrollIntoView({block: 'center'})")
-    notebook.page.wait_for_timeout(200)
-    notebook.screenshot(name, panel)
-    notebook.set_viewport(size["width"], size["height"])
+def expect_not_boxed(output: Locator) -> None:
+    """Expect that what a cell shows is high, and that nothing of it has to be scrolled to."""
+    box = output.locator(".rx-panel").bounding_box()
+    assert box is not None
+    assert box["height"] > 600
+    assert output.evaluate("area => area.scrollHeight - area.clientHeight") <= 2
+
+
+def expect_plan_is_copied(lab: Lab, output: Locator) -> None:
+    """Expect that the panel says its kernel is gone, and that a new one explores again under the plan it copies."""
+    gone = output.get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
+    expect(gone).to_have_count(1, timeout=60_000)
+    assert output.locator(".rx-panel").evaluate("panel => panel.inert")
+    dialog = lab.page.locator(".jp-Dialog")
+    if dialog.is_visible():  # JupyterLab says that the kernel died
+        dialog.get_by_role("button").last.click()
+    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    gone.get_by_role("button", name="Copy plan").click()
+    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
+    copied = lab.page.evaluate("() => navigator.clipboard.readText()")
+    lab.add_cell_and_run(SETUP)
+    again = lab.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
+    assert [one for one in lab.outputs(again) if one["output_type"] == "error"] == []
+    assert printed(lab, "[(r.name, r.enabled) for r in ex.plan.regions]") == "[('mlp', True), ('softmax', False)]"
+
+
+def wait_for_file(lab: Lab, name: str, says: str = "", timeout_s: float = 60) -> None:
+    """Wait until the kernel has written a file that says so."""
+    path, ends_s = lab.server.folder / name, time.monotonic() + timeout_s
+    while not (path.exists() and says in path.read_text(encoding="utf-8")):
+        assert time.monotonic() < ends_s, f"{name} does not say {says!r}"
+        lab.page.wait_for_timeout(50)
 
 
 def rename_and_take_back(panel: Locator) -> None:
@@ -95,6 +127,8 @@ def rename_and_take_back(panel: Locator) -> None:
 
 def test_the_panel_appears_and_its_twin_rests(notebook: Lab, panel: Locator) -> None:
     expect(panel).to_be_visible()
+    expect_not_boxed(notebook.output(1))
+    assert Path(printed(notebook, "__import__('sys').prefix")) == Path(sys.prefix)
     expect(row(panel, "mlp")).to_contain_text("stale")
     expect(row(panel, "mlp")).to_contain_text("max_fusion_size=8")
     expect(panel.locator(".rxg-stage")).to_be_visible()
@@ -110,7 +144,7 @@ def test_a_region_is_switched_off_and_on(notebook: Lab, panel: Locator) -> None:
     panel.get_by_role("button", name="Undo").click()
     expect(switch).to_be_checked()
     expect(panel.get_by_role("button", name="Redo")).to_be_enabled()
-    shot(notebook, "panel-undone", panel)
+    notebook.screenshot("panel-undone", panel)
 
 
 def test_rows_are_ordered_and_selected_by_keyboard(notebook: Lab, panel: Locator) -> None:
@@ -171,7 +205,7 @@ def test_a_region_is_made_by_clicking_nodes(notebook: Lab, panel: Locator) -> No
         expect(panel.get_by_role("tooltip")).to_contain_text(told)
     panel.get_by_label("Mark by").select_option("selection")
     expect(panel.get_by_label("Pattern", exact=True)).to_have_value("1 node selected")
-    shot(notebook, "panel-selected", panel)
+    notebook.screenshot("panel-selected", panel)
     expect(panel.locator(".rx-preview")).to_contain_text(
         "Region relu would give 1 partition of 1 op (1 in 0/inference)"
     )
@@ -202,8 +236,8 @@ def test_a_region_is_made_of_a_line_and_of_what_was_found(notebook: Lab, panel: 
 
 
 def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: Lab, panel: Locator) -> None:
-    notebook.add_cell_and_start("__import__('time').sleep(4)")
-    notebook.page.wait_for_timeout(300)
+    notebook.add_cell_and_start(BUSY)
+    wait_for_file(notebook, "busy")
     panel.scroll_into_view_if_needed()
     graph = Graph(notebook, 1, notebook.output(1))
     graph.click("mm")
@@ -211,6 +245,7 @@ def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: 
     graph.click("mul")
     panel.get_by_label("Name", exact=True).last.press_sequentially("quick")
     panel.get_by_role("button", name="Mark", exact=True).click()
+    (notebook.server.folder / "go on").touch()
     notebook.wait_idle()
     assert printed(notebook, "ex.session.members['quick']['0/inference']") == "('mul',)"
     panel.get_by_role("button", name="Undo").click()
@@ -251,7 +286,7 @@ def test_a_wrong_value_is_told_at_its_field(notebook: Lab, panel: Locator) -> No
     expect(panel.get_by_label("Config keys")).to_contain_text(
         "! No effect here: C++ GEMM templates need constant weights"
     )
-    shot(notebook, "panel-config", panel)
+    notebook.screenshot("panel-config", panel)
 
 
 def test_the_config_is_copied_as_python(notebook: Lab, panel: Locator) -> None:
@@ -289,7 +324,7 @@ def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Locator, theme: s
     for width in WIDTHS:
         notebook.set_viewport(width, 1400)
         notebook.page.wait_for_timeout(150)
-        shot(notebook, f"panel-{theme}-{width}", panel)
+        notebook.screenshot(f"panel-{theme}-{width}", panel)
         wide = panel.evaluate("panel => [panel.scrollWidth, panel.clientWidth]")
         assert wide[0] <= wide[1], f"{theme} {width}: {wide}"
         beyond = panel.evaluate(
@@ -336,7 +371,7 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     for variant in ("aot_eager", "full"):
         panel.get_by_label(variant, exact=True).uncheck()
     budget = panel.get_by_label("Budget (s)")
-    budget.fill("3")
+    budget.fill("1")
     budget.press("Enter")
     panel.get_by_role("button", name="Compile & measure").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text(
@@ -349,12 +384,12 @@ def test_compile_and_measure_fills_the_tables_while_the_kernel_stays_usable(note
     expect(panel.get_by_role("button", name="Compile & measure")).to_be_enabled(timeout=MEASURED_S * 1000)
     expect(row(panel, "mlp").locator(".rxt-compiled")).to_contain_text(re.compile("µs|ms"))
     expect(row(panel, "mlp").locator(".rxt-speedup")).to_contain_text(re.compile(r"\d×"))
-    shot(notebook, "panel-measured", panel)
+    notebook.screenshot("panel-measured", panel)
     overlay = panel.get_by_role("button", name="Next overlay")
     for title in ("compiled time", "eager time", "speedup"):
         overlay.click()
         expect(panel.locator(".rxg-key")).to_contain_text(title)
-        shot(notebook, f"panel-overlay-{title.partition(' ')[0]}", panel.locator(".rxg"))
+        notebook.screenshot(f"panel-overlay-{title.partition(' ')[0]}", panel.locator(".rxg"))
     overlay.click()
     expect(panel.locator(".rxg-key")).to_have_count(0)
 
@@ -370,11 +405,11 @@ def test_cancel_ends_a_long_measurement(notebook: Lab, panel: Locator) -> None:
     budget.press("Enter")
     panel.get_by_role("button", name="Compile & measure").click()
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("round", timeout=MEASURED_S * 1000)
-    shot(notebook, "panel-busy", panel)
+    notebook.screenshot("panel-busy", panel)
     panel.get_by_role("button", name="Cancel").click()
     # Long before the budget is spent.
     expect(panel.locator(".rx-progress").get_by_role("status")).to_contain_text("Cancelled", timeout=20_000)
-    shot(notebook, "panel-cancelled", panel)
+    notebook.screenshot("panel-cancelled", panel)
     expect(row(panel, "mlp").get_by_role("checkbox")).to_be_enabled()
     assert printed(notebook, ALIVE) == "[]"
 
@@ -389,7 +424,7 @@ def test_two_measured_plans_are_compared_and_one_is_taken(notebook: Lab, panel: 
     compared = panel.locator(".rx-compare")
     expect(compared.get_by_text("softmax off")).to_be_visible(timeout=MEASURED_S * 1000)
     expect(compared.get_by_text("current plan")).to_be_visible()
-    shot(notebook, "panel-compared", panel)
+    notebook.screenshot("panel-compared", panel)
     compared.get_by_role("button", name="Use plan 1").click()
     expect(switch_of(panel, "softmax")).to_be_checked()
     assert printed(notebook, "(len(ex.history), ex.plan['softmax'].enabled)") == "(2, True)"
@@ -417,7 +452,7 @@ def test_an_error_shows_in_the_panel(notebook: Lab, panel: Locator) -> None:
     panel.get_by_role("button", name="Compile & measure").click()
     alert = panel.locator(".rx-alert").get_by_role("alert")
     expect(alert).to_have_text("✗ ZeroDivisionError: division by zero")
-    shot(notebook, "panel-error", panel)
+    notebook.screenshot("panel-error", panel)
     panel.get_by_role("button", name="Dismiss").click()
     expect(alert).to_be_hidden()
     notebook.add_cell_and_run("del ex.benchmark")
@@ -442,7 +477,7 @@ def test_a_region_is_made_by_choosing_a_module(notebook: Lab) -> None:
     other.get_by_label("Name").last.fill("act")
     other.get_by_role("button", name="Mark").click()
     expect(row(other, "act")).to_contain_text("stale")
-    shot(notebook, "panel-marked", other)
+    notebook.screenshot("panel-marked", other)
     assert printed(notebook, "[r.name for r in ex.plan.regions]") == "['mlp', 'softmax']"
     assert printed(notebook, "[r.selection for r in bare.plan.regions]") == "['modules:1']"
 
@@ -461,6 +496,7 @@ def test_nothing_went_wrong_and_nothing_was_fetched(notebook: Lab) -> None:
     assert notebook.foreign_requests == []
 
 
+RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart(); }"
 DESCENDANTS = """
 import os, pathlib
 def descendants(root):
@@ -479,7 +515,9 @@ print(descendants(os.getpid()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) -> None:
+def test_after_a_restart_nothing_is_left_running_and_the_panel_keeps_its_plan(notebook: Lab, panel: Locator) -> None:
+    switch_of(panel, "softmax").uncheck()
+    expect(row(panel, "softmax")).to_contain_text("eager")
     budget = panel.get_by_label("Budget (s)")
     budget.fill("300")
     budget.press("Enter")
@@ -488,14 +526,19 @@ def test_after_a_restart_nothing_is_left_running(notebook: Lab, panel: Locator) 
     index = notebook.add_cell_and_run(DESCENDANTS)
     running = json.loads(str(notebook.outputs(index)[0]["text"]))
     notebook.save()
-    (session,) = notebook.server.sessions()
-    notebook.server.restart_kernel(session["kernel"]["id"])
+    notebook.page.evaluate(RESTART)
     for _ in range(150):
         left = [pid for pid in running if Path(f"/proc/{pid}").exists()]
         if not left:
             break
         notebook.page.wait_for_timeout(100)
     assert left == []
+    graph, beside = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
+    assert graph is not None
+    assert beside is not None
+    assert abs(graph["y"] - beside["y"]) < 2  # still side by side
+    notebook.screenshot("panel-restarted", notebook.output(1))
+    expect_plan_is_copied(notebook, notebook.output(1))
 
 
 def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> None:
@@ -506,17 +549,32 @@ def test_reopened_without_a_kernel_the_static_output_stands(notebook: Lab) -> No
     expect(twin).to_contain_text("max_fusion_size=4")
     assert notebook.output(1).locator(".rx-panel").count() == 0
     expect(notebook.output(1).get_by_text("Loading widget")).to_be_hidden()
-    shot(notebook, "panel-reopened", notebook.output(1))
+    notebook.screenshot("panel-reopened", notebook.output(1))
 
 
-OFTEN = "from regional_explorer.ui import jobs; jobs.INTERVAL_S = 0.25"
-CONTROL = "__import__('regional_explorer.ui.control').ui.control.control_of(ex)"
-NOTE, ENDED = f"{CONTROL}.state.note", f"{CONTROL}.jobs.wait(20)"
+WATCHED = """
+from pathlib import Path
+from regional_explorer.ui import jobs
+from regional_explorer.ui.control import control_of
+
+control, jobs.INTERVAL_S, replies = control_of(ex), 0.25, 0
+
+def reply(answer=control.heartbeat.on_reply):
+    global replies
+    answer()
+    replies += 1
+    if replies > 1.5 * jobs.MAX_UNANSWERED:
+        Path("replied").touch()
+
+control.heartbeat.on_reply = reply
+control.listeners.append(lambda control: Path("job").write_text("busy" if control.state.busy else "ended"))
+"""
+"""Pings the page often, and writes files about it: while no page is open, no cell can be asked."""
 
 
 @pytest.mark.compiles
 def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
-    lab.write_notebook("closed.ipynb", [*CELLS[:2], OFTEN])
+    lab.write_notebook("closed.ipynb", [*CELLS[:2], WATCHED])
     lab.open_notebook("closed.ipynb")
     lab.run_all()
     panel = lab.output(1).locator(".rx-panel")
@@ -528,42 +586,13 @@ def test_after_a_closed_tab_nothing_is_left_running(lab: Lab) -> None:
     panel.get_by_role("button", name="Compile & measure").click()
     working = panel.locator(".rx-progress").get_by_role("status")
     expect(working).to_contain_text("round", timeout=MEASURED_S * 1000)
-    lab.page.wait_for_timeout(5000)  # longer than the patience, but somebody is there
+    wait_for_file(lab, "replied")  # more often than one would be waited for: somebody is there
+    wait_for_file(lab, "job", "busy")
     expect(working).to_contain_text("round")
     lab.save()
     lab.execute("application:close")
-    lab.page.wait_for_timeout(25_000)  # each ping waits for a round, which takes a second on a busy machine
+    wait_for_file(lab, "job", "ended")
     lab.open_notebook("closed.ipynb")
-    assert printed(lab, ENDED) == "True"
+    assert printed(lab, "control.jobs.wait(20)") == "True"
     assert printed(lab, ALIVE) == "[]"
-    assert printed(lab, NOTE).startswith("Stopped because no page shows the panel")
-
-
-RESTART = "async () => { await window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart(); }"
-
-
-def test_after_a_restart_the_panel_says_so_and_keeps_its_plan(lab: Lab) -> None:
-    lab.write_notebook("restarted.ipynb", CELLS[:2])
-    lab.open_notebook("restarted.ipynb")
-    lab.execute("application:toggle-left-area")
-    lab.run_all()
-    panel = lab.output(1).locator(".rx-panel")
-    switch_of(panel, "softmax").uncheck()
-    expect(row(panel, "softmax")).to_contain_text("eager")
-    lab.page.evaluate(RESTART)
-    gone = lab.output(1).get_by_role("alert").filter(has_text="The kernel was restarted: run the cell again.")
-    expect(gone).to_be_visible(timeout=20_000)
-    assert panel.evaluate("panel => panel.inert")
-    graph, beside = panel.locator(".rxg").bounding_box(), panel.locator(".rx-beside").bounding_box()
-    assert graph is not None
-    assert beside is not None
-    assert abs(graph["y"] - beside["y"]) < 2  # still side by side
-    lab.screenshot("panel-restarted", lab.output(1))
-    lab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    gone.get_by_role("button", name="Copy plan").click()
-    expect(gone.get_by_role("button", name="Copied")).to_be_visible()
-    copied = lab.page.evaluate("() => navigator.clipboard.readText()")
-    lab.add_cell_and_run(SETUP)
-    again = lab.add_cell_and_run(f"%regional_compile --no-bench --no-widget --plan {copied} -o ex f(x, w)")
-    assert [one for one in lab.outputs(again) if one["output_type"] == "error"] == []
-    assert printed(lab, "[(r.name, r.enabled) for r in ex.plan.regions]") == "[('mlp', True), ('softmax', False)]"
+    assert printed(lab, "control.state.note").startswith("Stopped because no page shows the panel")
