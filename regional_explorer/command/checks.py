@@ -161,8 +161,9 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
     regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
     if regional is None or other is None:
         return PlanSpeed(against, "not measured")
-    if NumericsVerdict.FAILED in (regional.numerics, other.numerics):
-        return PlanSpeed(against, "not comparable: a numerics check failed")
+    if regional.numerics.withholds_speedup or other.numerics.withholds_speedup:
+        worst = NumericsVerdict.worst((regional.numerics, other.numerics))
+        return PlanSpeed(against, f"not comparable: numerics {worst}")
     if variant is VariantName.EAGER:
         timing = regional
         return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)

@@ -40,6 +40,7 @@ TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
+CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
 EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
 
 
@@ -181,10 +182,17 @@ class _Judge:
         noise = SLACK * moves.rms(self.name)
         if (in_noise := self._row(got, noise)).verdict is not NumericsVerdict.FAILED:
             return in_noise
-        rest = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
-        if self._row(rest, noise).verdict is NumericsVerdict.FAILED:
+        if not self._is_explained(got, moves, noise):
             return row
+        zeros = torch.zeros_like(self.expected)
+        if is_floating(zeros) and self.expected.any() and self._is_explained(zeros, moves, noise):
+            return replace(row, verdict=NumericsVerdict.CHAOTIC, note=CHAOTIC)
         return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=EXPLAINED_BY_ROUNDING)
+
+    def _is_explained(self, got: torch.Tensor, moves: Moves, noise: float) -> bool:
+        """Return whether the tensor would pass without the elements that rounding explains."""
+        rest = moves.without_explained(self.name, got, self.expected, self.reference.arithmetic.eps)
+        return self._row(rest, noise).verdict is not NumericsVerdict.FAILED
 
     def _row(self, got: torch.Tensor, noise: float = 0.0) -> Numerics:
         """Return the row of the tensor as it is judged if rounding moves it by ``noise`` as a whole."""

@@ -151,7 +151,7 @@ def _phase_timing(
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
     enough_samples = len(samples) >= LEAST_SAMPLES
-    ratios = result.ratios(variant, phase) if enough_samples and numerics is not NumericsVerdict.FAILED else None
+    ratios = result.ratios(variant, phase) if enough_samples and not numerics.withholds_speedup else None
     if variant == result.baseline:
         warnings = warnings_on_baseline(result, phase)
     else:

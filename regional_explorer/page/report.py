@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import MOST_ENTRIES, bounds, failed_numerics, speedup
+from regional_explorer.style.formats import MOST_ENTRIES, bounds, speedup, withheld
 from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
 from regional_explorer.tables.profile import profile_tables
@@ -42,8 +42,8 @@ def headline(session: Session) -> str:
 
 
 def _variant_text(timing: Timing) -> str:
-    if failed_numerics(timing):
-        return f"{timing.variant}: numerics failed"
+    if withheld(timing):
+        return f"{timing.variant}: numerics {timing.numerics}"
     low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
     if middle is None:
         return f"{timing.variant}: {timing.verdict}"

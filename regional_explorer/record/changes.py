@@ -11,7 +11,7 @@ from regional_explorer.record.artifact import normalized
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, ratios_of_fast_rounds
-from regional_explorer.record.timing import NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.timing import VariantName, Verdict
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
@@ -82,7 +82,7 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
             f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
         )
     regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
-    failed = [name for name, timing in regional.items() if timing.numerics is NumericsVerdict.FAILED]
+    failed = [name for name, timing in regional.items() if timing.numerics.withholds_speedup]
     if failed:
         return SpeedChange(
             problem=f"The numerics check of {' and '.join(failed)} failed: there is no speedup to compare."

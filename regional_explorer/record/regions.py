@@ -106,7 +106,7 @@ def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
 
 def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
     compiled = [timing for timing in chosen if timing.compiled_s is not None]
-    failed = [timing for timing in compiled if timing.numerics == NumericsVerdict.FAILED]
+    failed = [timing for timing in compiled if timing.numerics and timing.numerics.withholds_speedup]
     eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
     low, high = (_speedup_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
     speedup = _speedup_bound(chosen, eager_s, "speedup")

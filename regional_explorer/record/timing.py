@@ -64,12 +64,14 @@ US_PER_S = 1e6
 class NumericsVerdict(StrEnum):
     """The result of the numerics check of one tensor, or of several together; the worst comes first.
 
-    ``NOT_COMPARABLE``: eager does not reproduce its own results, or draws other random numbers. ``NOT_CHECKED``: there
+    ``CHAOTIC``: rounding alone may change the results into any others. ``NOT_COMPARABLE``: eager does not reproduce its
+    own results, draws other random numbers, or rounding explains the difference. ``NOT_CHECKED``: there
     is nothing to compare, or no way to. ``NOT_COMPARED``: the content of the output is unknown. ``REFERENCE`` is eager,
     which the others are compared with.
     """
 
     FAILED = "failed"
+    CHAOTIC = "chaotic"
     NOT_COMPARABLE = "not comparable"
     NOT_CHECKED = "not checked"
     OK = "ok"
@@ -80,6 +82,11 @@ class NumericsVerdict(StrEnum):
     def worst(cls, verdicts: Iterable[NumericsVerdict]) -> NumericsVerdict | None:
         """Return the worst of ``verdicts``, None if there are none."""
         return min(verdicts, key=list(cls).index, default=None)
+
+    @property
+    def withholds_speedup(self) -> bool:
+        """Whether no speedup is given: what is fast may be wrong."""
+        return self in {NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC}
 
 
 class Phase(StrEnum):
@@ -118,8 +125,8 @@ class Timing:
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
     over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its CI.
-    They are None without eager samples of the same rounds, if the numerics check failed, and with fewer than
-    ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
+    They are None without eager samples of the same rounds, if the numerics check failed or cannot fail, and with fewer
+    than ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
     """
 
     variant: str

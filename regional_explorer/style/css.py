@@ -178,6 +178,7 @@ TONES: dict[str, str] = {
     Verdict.FASTER: "good",
     Verdict.SLOWER: "bad",
     NumericsVerdict.FAILED: "bad",
+    NumericsVerdict.CHAOTIC: "bad",
     NumericsVerdict.NOT_COMPARABLE: "warn",
     NumericsVerdict.NOT_COMPARED: "warn",
     NumericsVerdict.OK: "good",

@@ -108,7 +108,7 @@ Compared = Timing | RegionTiming | PartitionTiming
 
 def speedup(timing: Compared) -> str:
     """Return ``1.24×``, with ``not comparable`` added if that is the numerics check's verdict; a dash if it failed."""
-    if timing.speedup is None or failed_numerics(timing):
+    if timing.speedup is None or withheld(timing):
         return NONE
     note = f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
     return f"{timing.speedup:.2f}×{note}"
@@ -126,9 +126,9 @@ def bounds(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
 
 
-def failed_numerics(timing: Compared) -> bool:
-    """Return whether the numerics check failed: then no speedup is shown."""
-    return timing.numerics is NumericsVerdict.FAILED
+def withheld(timing: Compared) -> bool:
+    """Return whether no speedup is shown because the numerics check failed, or cannot fail."""
+    return bool(timing.numerics and timing.numerics.withholds_speedup)
 
 
 def config_text(config: Mapping[str, Any]) -> str:

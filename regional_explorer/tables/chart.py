@@ -9,7 +9,7 @@ from math import log
 from regional_explorer.record.timing import Timing
 from regional_explorer.style.css import LIGHT, TONES
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import failed_numerics, interval, speedup
+from regional_explorer.style.formats import interval, speedup, withheld
 
 CHART_WIDTH = 130
 CHART_HEIGHT = 14
@@ -29,7 +29,7 @@ class Scale:
     @classmethod
     def of(cls, timings: Iterable[Timing]) -> Scale:
         """Return a scale that includes all ``timings``."""
-        charted = [timing for timing in timings if not failed_numerics(timing)]
+        charted = [timing for timing in timings if not withheld(timing)]
         ends = [end for t in charted for end in (t.speedup, t.speedup_low, t.speedup_high) if end is not None]
         low, high = min([1.0, *ends]), max([1.0, *ends])
         margin = max((high / low) ** 0.06, 1.02)
@@ -49,7 +49,7 @@ def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
 def whisker(timing: Timing, scale: Scale) -> Node | None:
     """Return the chart of one timing as SVG; None if no speedup may be shown."""
     middle, low, high = timing.speedup, timing.speedup_low, timing.speedup_high
-    if middle is None or failed_numerics(timing):
+    if middle is None or withheld(timing):
         return None
     low, high = middle if low is None else low, middle if high is None else high
     half = CHART_HEIGHT / 2

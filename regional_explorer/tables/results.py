@@ -34,7 +34,6 @@ from regional_explorer.style.formats import (
     NONE,
     Compared,
     duration,
-    failed_numerics,
     interval,
     percent,
     region_config_text,
@@ -42,6 +41,7 @@ from regional_explorer.style.formats import (
     significant,
     size,
     speedup,
+    withheld,
 )
 from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table
@@ -55,13 +55,13 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _verdict_text(timing: Compared) -> str:
-    if failed_numerics(timing):
-        return "numerics failed"
+    if withheld(timing):
+        return f"numerics {timing.numerics}"
     return "runs eagerly" if isinstance(timing, RegionTiming) and timing.compiled_s is None else timing.verdict
 
 
 def _numerics_tone(timing: Compared) -> str:
-    return "bad" if failed_numerics(timing) else "quiet"
+    return "bad" if withheld(timing) else "quiet"
 
 
 COMPARED: tuple[Column[Any], ...] = (
@@ -73,7 +73,7 @@ COMPARED: tuple[Column[Any], ...] = (
         "verdict",
         lambda t: t.verdict,
         text=_verdict_text,
-        tone=lambda t: "bad" if failed_numerics(t) else TONES.get(t.verdict, "quiet"),
+        tone=lambda t: "bad" if withheld(t) else TONES.get(t.verdict, "quiet"),
     ),
     Column("numerics", lambda t: t.numerics or "", tone=_numerics_tone),
 )
@@ -89,7 +89,7 @@ def timings_table(session: Session) -> Table[Timing]:
 
     def notes() -> Iterator[str]:
         yield conditions(session)
-        if any(failed_numerics(t) for t in rows):
+        if any(withheld(t) for t in rows):
             yield "A variant whose numerics failed gets no speedup."
         if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows):
             yield f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
@@ -277,7 +277,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
 def paid_after(timing: RegionTiming) -> str:
     """Return after how many calls the compile time of a region is regained: ``1,200 calls``, ``never``, or a dash."""
     calls = timing.pays_off_after_calls
-    if calls is None or failed_numerics(timing):
+    if calls is None or withheld(timing):
         return NONE
     return "never" if isinf(calls) else count(int(calls), "call")
 

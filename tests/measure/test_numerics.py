@@ -388,7 +388,14 @@ def test_rounding_that_ops_without_steps_amplify_is_not_called_wrong() -> None:
         return x
 
     (row,) = judged(logistic, (torch.rand(1000),), expanded)
-    assert row.verdict == "not comparable"
+    assert row.verdict == "chaotic"
+
+
+def test_what_a_check_cannot_tell_from_zeros_has_no_speedup() -> None:
+    (row,) = judged(logistic, (torch.rand(1000),), lambda x: logistic(x) * 0.5)
+    assert row.verdict == "chaotic"
+    assert row.verdict.withholds_speedup
+    assert not NumericsVerdict.NOT_COMPARABLE.withholds_speedup
 
 
 def normed(x: torch.Tensor, weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
