@@ -23,7 +23,7 @@ from regional_explorer.errors import RegionalExplorerError, SessionError
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
-from tests.render import sessions
+from tests.shared import sessions
 
 ROOT = Path(__file__).resolve().parent.parent
 Output = pytest.CaptureFixture[str]

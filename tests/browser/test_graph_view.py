@@ -14,11 +14,11 @@ from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 from benchmarks.page import in_page
 from regional_explorer.ui.view import GraphView
 from tests.browser.lab import Lab
-from tests.render import sessions
+from tests.shared import sessions
 
 SHOW = """
 import json
-from tests.render import sessions
+from tests.shared import sessions
 from regional_explorer.ui.view import GraphView
 from regional_explorer.ui.view import SourceView
 """

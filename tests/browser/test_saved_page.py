@@ -16,7 +16,7 @@ from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
 from tests.browser.conftest import ROOT
 from tests.browser.test_graph_view import THEMES
-from tests.render import sessions
+from tests.shared import sessions
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 CODE = """kernel = async_compile.cpp('''

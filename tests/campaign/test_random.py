@@ -19,8 +19,8 @@ from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.regions.select import assign, members
 from regional_explorer.torch_api.graphs import ORIGIN
-from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.random_programs import REGIONS, function, inputs, programs
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import annotate, preserve_node_meta
 
 from tests.campaign import upstream_shim
-from tests.engine.upstream import needs_region_ids
+from tests.shared.checks import needs_region_ids
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.exploration.exploration import Exploration
-from tests.engine import programs
+from tests.shared import programs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "diagnostics.md"

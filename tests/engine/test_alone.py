@@ -13,9 +13,9 @@ from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.record.timing import Phase, VariantName
-from tests.engine import programs
-from tests.engine.torch_state import version_of
-from tests.measure.fakes import FakeClock, TickingClock, timed_by
+from tests.shared import programs
+from tests.shared.checks import version_of
+from tests.shared.fakes import FakeClock, TickingClock, timed_by
 
 pytestmark = pytest.mark.compiles
 

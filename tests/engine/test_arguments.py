@@ -23,8 +23,8 @@ from regional_explorer.exploration.edits import Edits
 from regional_explorer.exploration.shown import RegionStages
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
-from tests.engine.upstream import BEFORE_2_13
 from tests.record.test_files import PLAN, run_mutations
+from tests.shared.checks import BEFORE_2_13
 
 rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
 

@@ -40,9 +40,9 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.environment import Machine
 from regional_explorer.torch_api.shipping import Packed
 from tests.record.mutations import mutated
+from tests.shared.processes import ROOT
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
-ROOT = Path(__file__).parents[2]
 
 PLAN = rx.Plan(
     (

@@ -2,11 +2,8 @@
 
 import copy
 import json
-import os
 import pickle
 import re
-import subprocess
-import sys
 import tomllib
 import warnings
 from collections import Counter
@@ -25,11 +22,11 @@ from regional_explorer.backend.planned_backend import planned_backend_of, region
 from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
-from tests.engine import programs
-from tests.engine.upstream import BEFORE_2_13, needs_region_ids
+from tests.shared import programs
+from tests.shared.checks import BEFORE_2_13, needs_region_ids
+from tests.shared.processes import ROOT, python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
-ROOT = Path(__file__).parents[2]
 
 
 class Net(nn.Module):
@@ -417,15 +414,7 @@ def test_in_a_fresh_process_without_pandas_notebook_packages_or_measuring(by_nam
     if by_name:
         call = f"torch.compile(model, backend='regional_explorer', options={{'plan': {plan}}})"
         _install_entry_points(tmp_path)
-    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    run = subprocess.run(
-        [sys.executable, "-c", IMPORTS.format(compile=call)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
+    python(IMPORTS.format(compile=call), env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
 def _install_entry_points(folder):

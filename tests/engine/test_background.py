@@ -6,14 +6,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from regional_explorer.compiler import toolchain
-from tests.engine.processes import is_running, until
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.shared.processes import ROOT, is_running, python, until
 
 START = """
 import sys, time
@@ -112,7 +109,7 @@ def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatc
 def test_a_compile_meanwhile_shares_what_is_built(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
     code = f"{START}from regional_explorer.compiler.warmup import warm_toolchain\nwarm_toolchain('cpu')\nbuild.wait()\n"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    python(code)
     words = [line.split() for line in log.read_text().splitlines()]
     built = Counter(line[line.index("-o") + 1] for line in words if "-o" in line and "-E" not in line)
     assert len(built) >= 3

@@ -20,8 +20,8 @@ from regional_explorer.errors import CaptureError
 from regional_explorer.measure.reference import Float64
 from regional_explorer.page.source import source_listing
 from regional_explorer.record.graph import GraphKind, Role
-from tests.engine import programs
-from tests.engine.torch_state import version_of
+from tests.shared import programs
+from tests.shared.checks import version_of
 
 
 def capture(fn, *args, **options):

@@ -28,8 +28,8 @@ from regional_explorer.errors import (
 from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.torch_api import inductor
-from tests.engine import programs
-from tests.engine.upstream import needs_region_ids
+from tests.shared import programs
+from tests.shared.checks import needs_region_ids
 
 pytestmark = pytest.mark.compiles
 

@@ -7,7 +7,7 @@ from torch import fx, nn
 import regional_explorer as rx
 from regional_explorer.measure.numerics import run_once, same
 from regional_explorer.regions.order import dependencies, written_inputs
-from tests.engine import programs
+from tests.shared import programs
 
 
 def cut_by_region(ex, graph="0/forward"):

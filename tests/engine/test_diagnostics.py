@@ -24,9 +24,10 @@ from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
-from tests.engine import diagnostics_programs, programs
-from tests.engine.upstream import BEFORE_2_13, REGION_IDS, needs_region_ids
-from tests.work import calls
+from tests.engine import diagnostics_programs
+from tests.shared import programs
+from tests.shared.checks import BEFORE_2_13, REGION_IDS, needs_region_ids
+from tests.shared.work import calls
 
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}

@@ -15,8 +15,8 @@ from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
 from regional_explorer.tables.results import regions_table
-from tests.engine import programs
-from tests.render.parsing import cells
+from tests.shared import programs
+from tests.shared.sessions import cells
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 

@@ -17,8 +17,8 @@ from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.regions.cut import propose_cut
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
-from tests.engine import programs
 from tests.engine.test_cut import assert_bitwise, cut_by_region
+from tests.shared import programs
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 import errno
 import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +11,8 @@ import torch
 import regional_explorer as rx
 from regional_explorer.compiler import warmup
 from regional_explorer.torch_api import inductor as torch_compile
-from tests.no_room import assert_mended
+from tests.shared.processes import assert_mended, python
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.compiles
 
 
@@ -197,14 +193,8 @@ def test_no_file_can_be_written(how, tmp_path):
 
 def test_a_cache_directory_that_cannot_be_made_is_named_before_torch_fails_on_it(tmp_path):
     (tmp_path / "file").touch()
-    done = subprocess.run(
-        [sys.executable, "-c", "import regional_explorer as rx; rx.explore(abs)"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "file" / "below")},
-    )
-    last = done.stderr.strip().splitlines()[-1]
+    program = "import regional_explorer as rx; rx.explore(abs)"
+    last = python(program, cache=tmp_path / "file" / "below", status=1).err.strip().splitlines()[-1]
     assert last.startswith("regional_explorer.errors.CacheDirectoryError: Inductor's cache directory cannot be used")
     assert str(tmp_path) in last
     assert "TORCHINDUCTOR_CACHE_DIR" in last

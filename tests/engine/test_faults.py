@@ -9,7 +9,7 @@ import regional_explorer as rx
 from regional_explorer.compiler import artifact, switch
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13
 
 pytestmark = pytest.mark.compiles
 

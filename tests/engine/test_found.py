@@ -16,8 +16,8 @@ from regional_explorer.compiler.layouts import laid_out, layouts_of, same_stride
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
 from regional_explorer.record.plan import Cut
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
-from tests.campaign.checks import assert_eager_pieces_are_bitwise
-from tests.engine import programs
+from tests.shared import programs
+from tests.shared.checks import assert_eager_pieces_are_bitwise
 
 
 def test_a_body_that_several_calls_share_is_cut_once():

@@ -13,7 +13,7 @@ from regional_explorer.measure.numerics import compare, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.results import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
-from tests.measure.fakes import TickingClock, timed_by
+from tests.shared.fakes import TickingClock, timed_by
 
 
 class Cache:

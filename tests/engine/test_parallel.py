@@ -22,7 +22,7 @@ from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
-from tests.engine.processes import is_running
+from tests.shared.processes import is_running
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
 several_threads = pytest.mark.skipif(get_compile_threads() <= 1, reason="Inductor builds on threads of its own")
@@ -237,13 +237,13 @@ def test_settings_are_taken_over():
 
 @posix
 def test_a_child_answers_one_question():
-    assert child.ask("tests.engine.processes", [1, 2], never_cancelled) == "[1, 2]"
+    assert child.ask("tests.shared.processes", [1, 2], never_cancelled) == "[1, 2]"
 
 
 @posix
 def test_a_child_that_ends_early_has_no_answer():
     with pytest.raises(OSError, match="answer"):
-        child.ask("tests.engine.processes", "end", never_cancelled)
+        child.ask("tests.shared.processes", "end", never_cancelled)
 
 
 @posix
@@ -257,6 +257,6 @@ def test_a_cancelled_question_leaves_no_process(monkeypatch):
 
     monkeypatch.setattr(child, "Child", Noted)
     with pytest.raises(CancelledError):
-        child.ask("tests.engine.processes", "wait", lambda: True)
+        child.ask("tests.shared.processes", "wait", lambda: True)
     assert len(started) == 1
     assert not is_running(started[0])

@@ -24,8 +24,8 @@ from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
 from regional_explorer.record.statistics import MiddleRounds
 from regional_explorer.tables.profile import op_times_table
-from tests.engine import programs
-from tests.measure.fakes import FakeClock, TickingClock, plant_op_times
+from tests.shared import programs
+from tests.shared.fakes import FakeClock, TickingClock, plant_op_times
 
 ATEN = torch.ops.aten
 

@@ -1,9 +1,6 @@
 """What torch keeps of an exploration is given back when it is closed, or dropped."""
 
 import gc
-import json
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,13 +14,12 @@ from regional_explorer.exploration import live
 from regional_explorer.exploration.live import MAX_DROPPED
 from tests.engine import exploring_often
 from tests.engine.exploring_often import Net, broken, explored, pair, straight
+from tests.shared.processes import python
 
 
 @pytest.fixture(scope="module")
 def growth() -> dict[str, dict[str, int]]:
-    program = Path(exploring_often.__file__)
-    done = subprocess.run([sys.executable, program], stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, dict[str, int]] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, dict[str, int]] = python(Path(exploring_often.__file__)).json
     return found
 
 

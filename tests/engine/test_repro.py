@@ -1,10 +1,7 @@
 """``ex.repro``: a script that needs torch alone, and does what the partition does."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,7 +10,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import ReproError, UnknownRegionError
-from tests.engine import programs
+from tests.shared import programs
+from tests.shared.processes import python
 
 pytestmark = pytest.mark.compiles
 
@@ -23,22 +21,18 @@ LIBRARY.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
 LIBRARY.impl("twice", torch.empty_like, "Meta")
 
 
-def run(script, tmp_path):
+def run(script, tmp_path, status=0):
     path = tmp_path / "repro.py"
     path.write_text(script)
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    return subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=kept, capture_output=True, text=True, check=False, timeout=300
-    )
+    return python(path, cwd=tmp_path, env={"PYTHONPATH": None}, status=status)
 
 
 def assert_runs(script, tmp_path):
     done = run(script, tmp_path)
-    assert done.returncode == 0, done.stderr
-    distances = [float(found) for found in re.findall(r"output \d+: (\S+) apart", done.stdout)]
+    distances = [float(found) for found in re.findall(r"output \d+: (\S+) apart", done.out)]
     assert distances
     assert max(distances) < 1e-4
-    assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", done.stdout)
+    assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", done.out)
 
 
 def imported(script):
@@ -86,12 +80,11 @@ def test_a_region_that_fails_fails_the_same_way(tmp_path):
     ex = rx.explore(program, (torch.randn(4, 4),))
     ex.compile()
     (found,) = [found for found in ex.diagnostics if found.code == "region-failed"]
-    done = run(ex.repro("r"), tmp_path)
-    assert done.returncode != 0
+    done = run(ex.repro("r"), tmp_path, status=1)
     error = re.search(r"Inductor raised (\w+)", found.message)
     assert error is not None
-    assert error[1] in done.stderr
-    assert found.message.splitlines()[-1] in done.stderr
+    assert error[1] in done.err
+    assert found.message.splitlines()[-1] in done.err
 
 
 def test_settings_that_reach_the_code_are_in_the_script():

@@ -12,8 +12,8 @@ from torch.fx.traceback import annotate
 import regional_explorer as rx
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
 from regional_explorer.regions.select import module_glob
-from tests.engine import programs
-from tests.work import calls
+from tests.shared import programs
+from tests.shared.work import calls
 
 
 @pytest.fixture(scope="module")

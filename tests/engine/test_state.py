@@ -15,8 +15,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.errors import CaptureError
-from tests.engine.torch_state import version_of
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13, version_of
 
 CALLS = 3
 X = torch.randn(2, 4)

@@ -15,7 +15,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
-from tests.engine.torch_state import version_of
+from tests.shared.checks import version_of
 
 COUNT = 0
 

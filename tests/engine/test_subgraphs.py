@@ -12,7 +12,7 @@ from regional_explorer.errors import SelectorError
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
 HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")

@@ -14,7 +14,7 @@ import regional_explorer as rx
 from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions import instances
-from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.ui.gpt import GPT
 
 

@@ -2,7 +2,6 @@
 
 import linecache
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -24,9 +23,9 @@ from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
-from tests.engine.torch_state import backwards_use_threads, owns_compile_lock
+from tests.shared.checks import backwards_use_threads, owns_compile_lock
+from tests.shared.processes import python
 
-ROOT = Path(__file__).resolve().parents[2]
 WAITING = "waiting for another thread of this process that compiles"
 
 
@@ -69,10 +68,8 @@ def held_elsewhere(lock):
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
     """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
-    command = [sys.executable, str(ROOT / "tests" / "engine" / "threads.py"), "--rounds", str(rounds)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    assert done.stdout == f"ok {4 * rounds}\n", done.stderr[-4000:]
+    done = python(Path(__file__).with_name("threads.py"), "--rounds", str(rounds), timeout=3600)
+    assert done.out == f"ok {4 * rounds}\n"
 
 
 # ------------------------------------------------------------------------------------------------- waiting for others
@@ -543,8 +540,7 @@ print("done", sorted(ex.live.call.gradient_names))
 
 def test_an_exploration_makes_no_two_threads_deadlock_on_its_parameters():
     """docs/upstream.md: they would, if it kept the nodes of their gradients."""
-    done = subprocess.run([sys.executable, "-c", SHARED], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == "done ['grad bias', 'grad weight']\n", done.stderr[-3000:]
+    assert python(SHARED).out == "done ['grad bias', 'grad weight']\n"
 
 
 CLOSED_OFTEN = """
@@ -597,10 +593,8 @@ print("done", len(graphs))
 @pytest.mark.parametrize(("program", "said"), [(CLOSED_OFTEN, "done 4\n"), (CLOSED_MEANWHILE, "done 1\n")])
 def test_a_function_that_another_thread_traces_or_compiles_can_be_forgotten(program, said):
     """Freeing what Dynamo keeps of it is a crash then (docs/upstream.md)."""
-    environment = {**os.environ, "MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
-    command = [sys.executable, "-X", "faulthandler", "-c", program]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == said, done.stderr[-3000:]
+    overwritten = {"MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
+    assert python(program, flags=("-X", "faulthandler"), env=overwritten).out == said
 
 
 POOL = """
@@ -629,6 +623,4 @@ print("done", torch._dynamo.convert_frame.compile_lock.__class__.__name__)
 
 @pytest.mark.parametrize("of", ["torch", "rx", "warm"])
 def test_a_pool_inside_the_call_may_compile(of):
-    command = [sys.executable, "-X", "faulthandler", "-c", POOL, of]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
-    assert done.stdout == "done RLock\n", done.stderr[-3000:]
+    assert python(POOL, of, flags=("-X", "faulthandler"), timeout=240).out == "done RLock\n"

@@ -8,9 +8,8 @@ from torch import fx
 from torch.fx.passes import regional_inductor
 
 from regional_explorer.record.plan import Cut
-from tests.campaign.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 from tests.campaign.programs import PROGRAMS
-from tests.engine.upstream import needs_region_ids
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, needs_region_ids
 
 pytestmark = needs_region_ids
 

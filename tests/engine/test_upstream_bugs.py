@@ -2,31 +2,35 @@
 
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 from regional_explorer.torch_api.dynamo import ISOLATES
-from tests.engine.upstream import BEFORE_2_13, BEFORE_2_15
+from tests.shared.checks import BEFORE_2_13, BEFORE_2_15
+from tests.shared.processes import ROOT, python
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "upstream.md"
+PAGE = ROOT / "docs" / "upstream.md"
 
 
-def program(title):
-    """Return the program of the section that begins with ``title``."""
+def written(title, folder):
+    """Write the program of the section that begins with ``title`` to a file, and return its path."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {title}", 1)[1].split("\n## ", 1)[0]
-    return re.search(r"```python\n(.*?)```", section, re.DOTALL)[1]
+    path = folder / "program.py"
+    path.write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], encoding="utf-8")
+    return path
 
 
 def run(title, folder):
     """Run that program as a file of its own: Dynamo reads its lines."""
-    path = folder / "program.py"
-    path.write_text(program(title), encoding="utf-8")
+    path = written(title, folder)
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), {})  # noqa: S102 - our own page
+
+
+def run_apart(title, folder, status=None):
+    """Run it in a process of its own, which it ends."""
+    return python(written(title, folder), status=status)
 
 
 @pytest.mark.compiles
@@ -54,9 +58,7 @@ def test_group_norm_of_a_transposed_sequence(tmp_path):
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 reads on without a crash")
 def test_group_norm_in_channels_last_order(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(program("Group norm in channels-last order"), encoding="utf-8")
-    assert subprocess.run([sys.executable, str(path)], check=False).returncode == -signal.SIGSEGV
+    run_apart("Group norm in channels-last order", tmp_path, status=-signal.SIGSEGV)
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="bodies were not found by their code yet")
@@ -77,16 +79,11 @@ def test_dynamo_keeps_a_traceback_of_every_compile(tmp_path):
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 frees it")
 def test_a_trace_of_a_parameter_with_a_gradient_is_never_freed(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(program("A trace of a parameter with a gradient"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False)
-    assert "assert not any" in done.stderr
+    assert "assert not any" in run_apart("A trace of a parameter with a gradient", tmp_path, status=1).err
 
 
 def test_what_another_thread_compiles_must_not_be_forgotten(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(program("Forgetting a function that another thread compiles"), encoding="utf-8")
-    assert subprocess.run([sys.executable, str(path)], stderr=subprocess.DEVNULL, check=False).returncode != 0
+    assert run_apart("Forgetting a function that another thread compiles", tmp_path).status != 0
 
 
 def test_a_piece_cannot_be_compiled_while_a_compiled_graph_first_runs(tmp_path):
@@ -121,19 +118,14 @@ def test_emulated_casts_round_constants(tmp_path):
 
 @pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="2.11 does not hang")
 def test_two_threads_that_use_one_parameter_deadlock(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(program("Two threads that use one parameter deadlock"), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(path)], stderr=subprocess.PIPE, text=True, check=False, timeout=300)
-    assert done.stderr.startswith("Timeout (")
+    assert run_apart("Two threads that use one parameter deadlock", tmp_path).err.startswith("Timeout (")
 
 
 @pytest.mark.skipif(
     not BEFORE_2_13 or not torch.version.cuda or torch.cuda.is_available(), reason="no such build of torch"
 )
 def test_fake_tensors_crash_after_the_thread_that_made_the_first(tmp_path):
-    path = tmp_path / "program.py"
-    path.write_text(program("Fake tensors crash once the thread"), encoding="utf-8")
-    assert subprocess.run([sys.executable, str(path)], check=False).returncode < 0
+    assert run_apart("Fake tensors crash once the thread", tmp_path).status < 0
 
 
 @pytest.mark.compiles

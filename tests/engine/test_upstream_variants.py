@@ -6,8 +6,8 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
-from tests.engine import programs
-from tests.engine.upstream import needs_region_ids
+from tests.shared import programs
+from tests.shared.checks import needs_region_ids
 
 pytestmark = [pytest.mark.compiles, needs_region_ids]
 

@@ -12,8 +12,8 @@ import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.results import timings_table
-from tests.engine import programs
-from tests.render.parsing import cells
+from tests.shared import programs
+from tests.shared.sessions import cells
 
 NOT_COMPARABLE = "not comparable"
 

@@ -15,7 +15,7 @@ import torch._inductor.compile_fx  # threads that enter torch's circular imports
 from torch import nn
 
 import regional_explorer as rx
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13
 
 
 class Model(nn.Module):

@@ -13,7 +13,7 @@ import regional_explorer as rx
 from regional_explorer.page.code import CODE_LIMIT, code_rows
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.style.element import to_html
-from tests.no_room import assert_mended
+from tests.shared.processes import assert_mended
 
 pytestmark = pytest.mark.compiles
 

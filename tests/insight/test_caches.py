@@ -22,7 +22,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import Times
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13
 
 ATEN = torch.ops.aten
 

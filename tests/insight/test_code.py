@@ -17,7 +17,7 @@ from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import NotCompiledError, RegionCompileError
 from regional_explorer.insight import lowering
 from regional_explorer.record.artifact import KernelKind, normalized
-from tests.engine.upstream import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13
 
 pytestmark = pytest.mark.compiles
 

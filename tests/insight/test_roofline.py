@@ -40,8 +40,8 @@ from regional_explorer.record.roofline import (
 from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.tables.roofline import ops_table
 from tests.engine.test_threads import WAITING, held_elsewhere
-from tests.engine.upstream import BEFORE_2_13
-from tests.render.sessions import op, session
+from tests.shared.checks import BEFORE_2_13
+from tests.shared.sessions import op, session
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS

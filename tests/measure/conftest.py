@@ -9,7 +9,7 @@ import pytest
 
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.record.session import Environment
-from tests.measure.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, Make
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from regional_explorer.record.json_file import dump_session, from_json
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
-from tests.render import sessions
-from tests.render.sessions import measured_alone, timing
+from tests.shared import sessions
+from tests.shared.sessions import measured_alone, timing
 
 
 def step(session: Session) -> RegionTiming:

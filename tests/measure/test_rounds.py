@@ -43,7 +43,7 @@ from regional_explorer.measure.rounds import (
 from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds, warnings_on_waiting
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Phase
-from tests.measure.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase
 LONG = 2.0**-6

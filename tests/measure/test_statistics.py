@@ -29,7 +29,7 @@ from regional_explorer.record.statistics import (
     verdict_of,
 )
 from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
-from tests.measure.fakes import FakeClock, Make
+from tests.shared.fakes import FakeClock, Make
 
 CONFIDENCE = 0.998
 

@@ -26,7 +26,7 @@ from regional_explorer.record.profile import Bandwidth, OpTime, Profile, Profile
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
 from tests.record.mutations import at, mutated
-from tests.render import sessions
+from tests.shared import sessions
 
 SOME = 100
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""

@@ -23,7 +23,7 @@ from regional_explorer.record.json_file import (
 )
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.session import FORMAT
-from tests.render import sessions
+from tests.shared import sessions
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
 NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}

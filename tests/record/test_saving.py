@@ -24,7 +24,7 @@ from regional_explorer.export.save import save, save_plan
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.timing import Verdict
-from tests.render import sessions
+from tests.shared import sessions
 
 SAVES: list[Callable[[Path], Path]] = [
     lambda folder: save(sessions.measured(), folder / "x.json"),

@@ -14,7 +14,7 @@ from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.changes import changes, speed_change
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase
-from tests.render import sessions
+from tests.shared import sessions
 
 ROUNDS = 100
 LAYOUT = 0.0025

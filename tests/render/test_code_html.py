@@ -17,7 +17,7 @@ from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.style.element import to_html, words
-from tests.work import calls
+from tests.shared.work import calls
 
 TEXT = """# AOT ID: ['0_inference']
 import torch

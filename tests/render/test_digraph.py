@@ -11,8 +11,8 @@ import pytest
 from regional_explorer.picture.compose import compose
 from regional_explorer.picture.graphviz import layout_command, scene_dot
 from regional_explorer.picture.svg import digraph
-from tests.render import sessions
-from tests.render.parsing import parse
+from tests.shared import sessions
+from tests.shared.sessions import parse
 
 graphviz = pytest.importorskip("graphviz")
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_what_the_user_adds_is_shown() -> None:
 SHOWN = """
 import sys
 from regional_explorer.picture.svg import digraph
-from tests.render import sessions
+from tests.shared import sessions
 
 digraph(sessions.trained(1))._repr_mimebundle_()
 assert "pygraphviz" not in sys.modules

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from regional_explorer.style.element import node, style_sheet, to_html, words
-from tests.render import sessions
+from tests.shared import sessions
 
 
 @pytest.mark.parametrize("hostile", sessions.HOSTILE, ids=lambda hostile: ascii(hostile[:12]))

@@ -10,7 +10,7 @@ import pytest
 from regional_explorer.picture.compose import Detail, Opening, compose, ending, shown
 from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from tests.render import sessions
+from tests.shared import sessions
 
 
 def graph(*nodes: Node, kind: GraphKind = GraphKind.FORWARD) -> Graph:

@@ -20,9 +20,9 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
-from tests.render import sessions
-from tests.render.parsing import parse
-from tests.work import calls
+from tests.shared import sessions
+from tests.shared.sessions import parse
+from tests.shared.work import calls
 
 SVG = "{http://www.w3.org/2000/svg}"
 ELEMENTS = {SVG + name for name in ("svg", "style", "g", "title", "rect", "text", "tspan", "path")}

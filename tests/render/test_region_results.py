@@ -9,9 +9,8 @@ from regional_explorer.page.saved import page_html
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.style.formats import signed
 from regional_explorer.tables.results import memory_table, region_timings_table
-from tests.render import sessions
-from tests.render.parsing import cells, note
-from tests.render.sessions import measured_alone
+from tests.shared import sessions
+from tests.shared.sessions import cells, measured_alone, note
 
 
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:

@@ -19,8 +19,8 @@ from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.chart import Scale, whisker
 from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
 from regional_explorer.tables.results import numerics_table, regions_table, timings_table
-from tests.render import sessions
-from tests.render.parsing import cells, note
+from tests.shared import sessions
+from tests.shared.sessions import cells, note
 
 TAGS = {
     *("html", "head", "meta", "title", "body", "div", "style", "h3", "h4", "dl", "dt", "dd", "p", "ul", "li", "code"),

@@ -20,8 +20,8 @@ from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.tables.plan import measured_plans
-from tests.render import sessions
 from tests.render.test_report import ATTRIBUTES, TAGS
+from tests.shared import sessions
 
 PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre", "small", "p"}
 PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "tabindex", "title", "data-head"}

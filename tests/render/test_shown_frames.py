@@ -15,7 +15,7 @@ from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofli
 from regional_explorer.record.roofline import Launches, Roundings
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
 from regional_explorer.tables.plan import DiagnosticList
-from tests.render import sessions
+from tests.shared import sessions
 
 OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", "display.max_rows", "display.width")
 

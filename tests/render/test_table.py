@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.table import Column, Number, Table
-from tests.render.parsing import cells
+from tests.shared.sessions import cells
 
 
 class Step(NamedTuple):

@@ -27,7 +27,7 @@ from regional_explorer.style.element import words
 from regional_explorer.style.formats import NONE, duration
 from regional_explorer.ui.state import PanelState
 from regional_explorer.ui.tables import region_table
-from tests.engine import programs
+from tests.shared import programs
 
 pytestmark = pytest.mark.compiles
 

@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.ui.state import Sort
 from regional_explorer.ui.tables import ordered
-from tests.render import sessions
+from tests.shared import sessions
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
-from tests.render import sessions
+from tests.shared import sessions
 from tests.ui.conftest import elements, text
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))

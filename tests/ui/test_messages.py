@@ -16,7 +16,7 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.events import EVENTS
 from regional_explorer.ui.panel import MAX_WAITING, InOrder, Panel
 from regional_explorer.ui.state import PANES, PanelState
-from tests.render.sessions import HOSTILE
+from tests.shared.sessions import HOSTILE
 from tests.ui.conftest import make, text
 
 

@@ -22,7 +22,7 @@ from regional_explorer.style.element import words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
 from regional_explorer.tables.results import regions_table
 from regional_explorer.ui.tables import region_table
-from tests.render import sessions
+from tests.shared import sessions
 
 HAVE_CODE = (State.COMPILED, State.MEASURED)
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)

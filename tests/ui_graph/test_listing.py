@@ -8,7 +8,7 @@ from typing import Any
 
 from regional_explorer.page.source import source_listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
-from tests.render import sessions
+from tests.shared import sessions
 
 TEXT = """\
 def helper(x):

@@ -12,9 +12,9 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from tests.render import sessions
+from tests.shared import sessions
+from tests.shared.work import calls
 from tests.ui_graph.reading import read, sent
-from tests.work import calls
 
 EVERYTHING = Opening(Detail.OPS)
 NOTHING = Opening(Detail.NOTHING)

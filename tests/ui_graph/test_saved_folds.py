@@ -22,7 +22,7 @@ from regional_explorer.picture.records import PARTITIONS, Outlines, Payload, fol
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from tests.render import sessions
+from tests.shared import sessions
 from tests.ui_graph.reading import Read, unpack
 
 NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))

@@ -16,8 +16,8 @@ from regional_explorer.record.region_code import region_code
 from regional_explorer.style.formats import duration
 from regional_explorer.ui import view as view_module
 from regional_explorer.ui.view import CodeView, GraphView, SourceView
-from tests.render import sessions
 from tests.render.test_small_parts import contrast
+from tests.shared import sessions
 from tests.ui_graph.reading import Read
 from tests.ui_graph.test_listing import session_of
 

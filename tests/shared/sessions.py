@@ -1,7 +1,8 @@
-"""Sessions built by hand, for the tests of what is drawn and written."""
+"""Sessions built by hand, and reading back what was drawn and written of them."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from regional_explorer.record.timing import (
     Timing,
     Verdict,
 )
+from regional_explorer.tables.table import Table
 
 ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)
 SPEC = TensorSpec("float32", (2, 128, 256), (32768, 256, 1), "cpu")
@@ -330,3 +332,18 @@ def huge(count: int) -> Session:
         nodes.append(op(f"op{n}", f"aten.{'mul' if n % 3 else 'add'}.Tensor", before, *far))
     nodes.append(Node("output", Role.OUTPUT, "output", (f"op{count - 1}",)))
     return session((Graph("0/inference", GraphKind.INFERENCE, 0, tuple(nodes)),))
+
+
+def parse(svg: str | bytes) -> ET.Element:
+    """Return the root of ``svg``; what is not well formed raises."""
+    return ET.fromstring(svg)  # noqa: S314 - our own output
+
+
+def cells(table: Table[Any]) -> list[list[str]]:
+    """Return the texts that ``table`` shows, row by row."""
+    return [[str(column.shown(row)) for column in table.shown_columns] for row in table.shown_rows]
+
+
+def note(table: Table[Any]) -> str:
+    """Return the notes of ``table``, a line each."""
+    return "\n".join(table.notes())

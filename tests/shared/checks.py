@@ -1,8 +1,40 @@
-"""What must hold of every exploration of the campaign."""
+"""What every exploration must hold to, what torch keeps of tensors and locks, and what the running torch can do."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from torch._dynamo import convert_frame
+from torch.fx.passes import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once, same, verdict
 from regional_explorer.measure.reference import find_reference
+
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+BEFORE_2_13, BEFORE_2_15 = TORCH < (2, 13), TORCH < (2, 15)
+
+REGION_IDS = "inductor_region" in inspect.getsource(regional_inductor)
+"""Whether blocks are told apart by name; torch 2.11 takes all marks for one region."""
+
+needs_region_ids = pytest.mark.skipif(not REGION_IDS, reason="this torch has no region ids")
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written in place."""
+    return tensor._version
+
+
+def owns_compile_lock() -> bool:
+    """Return whether this thread holds torch's compile lock."""
+    return bool(convert_frame.compile_lock._is_owned())  # type: ignore[attr-defined]  # a C class
+
+
+def backwards_use_threads() -> bool:
+    """Return whether autograd may run a backward on threads of its own."""
+    return torch._C._is_multithreading_enabled()
 
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
