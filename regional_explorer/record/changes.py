@@ -82,11 +82,9 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
             f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
         )
     regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
-    failed = [name for name, timing in regional.items() if timing.numerics.withholds_speedup]
-    if failed:
-        return SpeedChange(
-            problem=f"The numerics check of {' and '.join(failed)} failed: there is no speedup to compare."
-        )
+    withheld = [f"{name} {timing.numerics}" for name, timing in regional.items() if timing.numerics.withholds_speedup]
+    if withheld:
+        return SpeedChange(problem=f"The numerics of {' and of '.join(withheld)}: there is no speedup to compare.")
     too_few = [name for name, timing in regional.items() if timing.speedup is None]
     earlier, later = (median_figure(ratios, CONFIDENCE) for ratios in (before_ratios, after_ratios))
     slowdown = earlier.over(later)

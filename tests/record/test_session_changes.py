@@ -117,5 +117,5 @@ def test_nothing_is_faster_where_the_numerics_failed() -> None:
     first = measured(1.3, 1)
     wrong = tuple(replace(timing, numerics=NumericsVerdict.FAILED) for timing in first.timings)
     found = speed_change(first, replace(first, timings=wrong))
-    assert found.verdict == "The numerics check of B failed: there is no speedup to compare."
+    assert found.verdict == "The numerics of B failed: there is no speedup to compare."
     assert not found.is_slower(0.0)
