@@ -18,7 +18,7 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, code_hash
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode
@@ -27,7 +27,7 @@ from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.style.formats import duration, size
 
 AT_BOUND = 0.8
-"""If the bounds of a region's kernels are at least this share of its time, there is nothing to gain."""
+"""If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""
 MOSTLY_LAUNCHES = 0.5
 """If a region spends at least this share of its time outside its kernels, launches dominate."""
 KEEP_RESULTS = {"realize_opcount_threshold": 3}
@@ -66,27 +66,37 @@ def from_times(
     whole_s = sum(part_times.whole_s for _, part_times in timed_parts)
     kernels_s = sum(part_times.kernels_s for _, part_times in timed_parts)
     kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
-    bounds = [kernel.bound_s for kernel in kernels if kernel is not None and kernel.bound_s is not None]
+    limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
+    least_s = sum(limits_s.values())
+    graph, where = timed_parts[0][0].partition.graph, timed_parts[0][0].source[:1]
     if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
         yield DiagnosticCode.LAUNCH_BOUND.found(
             f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
             f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
             region=region,
-            graph=timed_parts[0][0].partition.graph,
-            where=timed_parts[0][0].source[:1],
+            graph=graph,
+            where=where,
             remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
             "large one.",
         )
-    elif len(bounds) == len(kernels) and sum(bounds) >= AT_BOUND * whole_s:
+    elif AT_BOUND * whole_s <= least_s <= whole_s:
+        needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
         yield DiagnosticCode.KERNEL_BOUND.found(
-            f"The kernels of region {region!r} need at least {duration(sum(bounds))} of its {duration(whole_s)} "
-            f"({sum(bounds) / whole_s:.0%}) for the bytes they move and the products they compute: "
-            "no config will help.",
+            f"Of the {duration(whole_s)} of region {region!r}, its kernels need at least {needs} "
+            f"({least_s / whole_s:.0%}), at the fastest that this machine was seen to do such work.",
             region=region,
-            graph=timed_parts[0][0].partition.graph,
-            where=timed_parts[0][0].source[:1],
-            remedy="Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
+            graph=graph,
+            where=where,
+            remedy=LESS_WORK[max(BoundBy, key=limits_s.__getitem__)],
         )
+
+
+WORK = {BoundBy.COPY: "to move their bytes", BoundBy.MATRIX: "for their matrix products"}
+LESS_WORK = {
+    BoundBy.COPY: "Move fewer bytes: a smaller dtype, or a larger region, inside which results need not be written.",
+    BoundBy.MATRIX: "Compute less: smaller matrices, or a dtype whose products are faster here.",
+}
+"""What would change the limit of the code as it is."""
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
@@ -203,7 +213,9 @@ def diagnose(
     diagnostics = tuple(
         diagnostic
         for diagnostic in (*from_times(region, parts, insights.kernel_times), *measured)
-        if not (measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND)  # which says that no config will help
+        if not (
+            measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND
+        )  # the code under the remedy has another limit
     )
     insights.diagnoses[region] = insights.program.plan[region], diagnostics
     insights.revision += 1

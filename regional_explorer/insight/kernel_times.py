@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.compiler.program import Program, record_inputs
@@ -20,10 +18,10 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.numerics import repeats
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
-from regional_explorer.measure.rates import matrix_s, traffic_s
+from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
@@ -56,6 +54,8 @@ def _is_whole_statement(line: str) -> bool:
 
 FEWEST_ROUNDS = 5
 MOST_ROUNDS = 500
+BURSTS = 8
+"""How often the rates of the bounds are measured between the rounds."""
 
 
 def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: Run) -> None:
@@ -112,11 +112,15 @@ def _measured_times(
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
-        rounds = timed_rounds(whole_call.forward, timed, untimed, whole_call.before, notes, budget_s, run)
+        rates = rates_of("cpu")
+        works = [work for kernel in code.kernels for work in works_of(kernel).values()]
+        rounds = timed_rounds(
+            (timed, untimed, whole_call.forward), whole_call.before, notes, lambda: rates.measure(works), budget_s, run
+        )
     if len(rounds) < FEWEST_ROUNDS:
         return None
     kernels = tuple(
-        _kernel_time(kernel, notes.times.get(number, ()), args) for number, kernel in enumerate(code.kernels)
+        kernel_time(kernel, notes.times.get(number, ()), rates) for number, kernel in enumerate(code.kernels)
     )
     return times_of_rounds(code.artifact, kernels, rounds, build_s)
 
@@ -196,19 +200,20 @@ def _same_results(
 
 
 def timed_rounds(
-    whole_call: Callable[[], Any],
-    timed: Callable[[], Any],
-    untimed: Callable[[], Any],
+    calls: tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]],
     put_back: Callable[[], object],
     notes: ClockNotes,
+    burst: Callable[[], object],
     budget_s: float,
     run: Run,
 ) -> list[RoundTimes]:
-    """Call all three in turn until the budget is spent; each round begins with another one.
+    """Call the code with clocks, that without, and the whole in turn until the budget is spent.
 
-    A call finds in the caches what the one before it left there.
+    Each round begins with another one, as a call finds in the caches what the one before it left there. A ``burst``
+    before the first round, and ``BURSTS`` times between them, sees the machine as they do.
     """
-    calls = deque((timed, untimed, whole_call))
+    timed, untimed, whole_call = calls
+    order = deque(calls)
 
     def seconds(call: Callable[[], Any]) -> float:
         put_back()
@@ -218,31 +223,43 @@ def timed_rounds(
 
     def time_round() -> RoundTimes:
         notes.total_s = 0.0
-        taken_s = {call: seconds(call) for call in calls}
-        calls.rotate(-1)
+        taken_s = {call: seconds(call) for call in order}
+        order.rotate(-1)
         return RoundTimes(taken_s[whole_call], taken_s[untimed], taken_s[timed], notes.total_s)
 
+    run.executor.run_timed(burst)
     run.executor.run_timed(time_round)
     notes.times.clear()
     rounds: list[RoundTimes] = []
-    ends = time.perf_counter() + budget_s
-    while len(rounds) < FEWEST_ROUNDS or (time.perf_counter() < ends and len(rounds) < MOST_ROUNDS):
+    now = began = time.perf_counter()
+    bursts = 1
+    while len(rounds) < FEWEST_ROUNDS or (now < began + budget_s and len(rounds) < MOST_ROUNDS):
         if run.cancelled():
             break
         rounds.append(run.executor.run_timed(time_round))
+        now = time.perf_counter()
+        if now >= began + bursts * budget_s / BURSTS:
+            run.executor.run_timed(burst)
+            bursts += 1
     put_back()
     return rounds
 
 
-def _kernel_time(kernel: Kernel, times: Sequence[float], args: Sequence[Any]) -> KernelTime | None:
+def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
+    """Return the work that bounds the time of a kernel, as far as it is known."""
+    works = {}
+    if kernel.bytes_moved:
+        works[BoundBy.COPY] = traffic(kernel.bytes_read or 0, kernel.bytes_written or 0)
+    if kernel.operations and kernel.dtype:
+        works[BoundBy.MATRIX] = product(kernel.operations, kernel.dtype)
+    return works
+
+
+def kernel_time(kernel: Kernel, times: Sequence[float], rates: Rates) -> KernelTime | None:
+    """Return the time of a kernel with the largest of its bounds; None if it was timed too seldom."""
     if len(times) < FEWEST_ROUNDS:
         return None
     low, median, high = statistics.quantiles(times, n=4)
-    bounds = []
-    if kernel.bytes_moved:
-        bounds.append((traffic_s(kernel.bytes_read or 0, kernel.bytes_written or 0), BoundBy.COPY))
-    dtypes = {arg.dtype for arg in args if isinstance(arg, torch.Tensor) and arg.is_floating_point()}
-    if kernel.operations and len(dtypes) == 1 and kernel.kind in (KernelKind.EXTERN, KernelKind.TEMPLATE):
-        bounds.append((matrix_s(kernel.operations, dtypes.pop()), BoundBy.MATRIX))
-    bound_s, bound_by = max(bounds, default=(None, None))
+    bounds = [(rates.bound_s(work, min(times)), by) for by, work in works_of(kernel).items()]
+    bound_s, bound_by = max(((bound_s, by) for bound_s, by in bounds if bound_s is not None), default=(None, None))
     return KernelTime(median, high - low, bound_s, bound_by)

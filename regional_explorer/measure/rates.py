@@ -1,129 +1,151 @@
-"""Rates of this machine: copies, reads, matrix products."""
+"""The only place that measures rates of a device: how fast it copies, reads, writes and multiplies."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from regional_explorer.errors import count
-from regional_explorer.measure.clock import Clock, CpuClock, clock_for
+from regional_explorer.measure.clock import clock_for
 from regional_explorer.record.profile import Bandwidth
-from regional_explorer.record.statistics import interval, median_and_iqr
+from regional_explorer.record.statistics import interval
 
 COPIED_BYTES = 128 << 20
-"""The bytes that one copy reads, and writes: more than caches hold."""
-
+"""The bytes that one copy to fresh memory reads at most, and writes: more than caches hold."""
 COPIES = 15
-ENOUGH_TIMING_S = 0.02
-FEWEST_TIMES, MOST_TIMES = 5, 200
-SMALLEST_COPY = 1 << 14
-LARGEST_COPY = 1 << 28
+STEPS = tuple(1 << power for power in range(14, 29))
+"""The bytes that are moved to find a rate; memory that fits into a cache moves faster."""
+CALLS = 3
+"""How often a burst does each work."""
+PRODUCT_SIZES = (256, 512, 1024)
+"""The largest product need not be the fastest."""
+BEATEN_BY_CHANCE = 1.25
+"""Rates vary: a kernel up to so much faster than its bound is at its limit. One beyond that has no known bound."""
+
+Work = Mapping[tuple[str, int], int]
+"""Bytes to ``copy``, ``read`` and ``write``, by the step of what is moved; or operations of a dtype, of step 0."""
 
 
-def copy_bandwidth(device: str) -> Bandwidth:
-    """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)``, counting reads and writes.
+def traffic(read: int, written: int) -> Work:
+    """Return the work of moving bytes: as much as is written is copied, the rest only read or only written."""
+    step = max((step for step in STEPS if step <= read + written), default=STEPS[0])
+    amounts = (("copy", 2 * min(read, written)), ("read", read - written), ("write", written - read))
+    return {(kind, step): amount for kind, amount in amounts if amount > 0}
 
-    Measured once per process, device and number of threads: the median of ``COPIES`` copies of ``COPIED_BYTES`` each.
+
+def product(operations: int, dtype: str) -> Work:
+    """Return the work of a matrix product with operands of ``dtype``, such as ``float32``."""
+    return {(dtype, 0): operations}
+
+
+class Rates:
+    """The fastest that ``device`` was seen to work, so that the time for some work is bounded from below.
+
+    ``fastest`` has bytes or operations per second by kind and step. A rate only ever rises: measure in bursts, spread
+    over the time in which what is bounded is measured.
     """
-    return _measured_bandwidth(device.partition(" ")[0], torch.get_num_threads())
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self.fastest: dict[tuple[str, int], float] = {}
+
+    def measure(self, works: Collection[Work]) -> None:
+        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs, and above."""
+        keys = {key for work in works for key in work}
+        largest = max((step for _, step in keys), default=0)
+        for step in STEPS:
+            if largest and (step <= 4 * largest or step <= 1 << 22):
+                self._move(step)
+        for dtype in {kind for kind, step in keys if not step}:
+            self._multiply(dtype)
+
+    def _move(self, step: int) -> None:
+        target, source = (torch.ones(step // 8, dtype=torch.float32, device=self._device) for _ in range(2))
+        total = torch.empty((), dtype=torch.float32, device=self._device)
+        self._see("copy", step, step, lambda: target.copy_(source))
+        memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
+        self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
+        self._see("write", step, step, lambda: memory.fill_(1.0))
+
+    def _multiply(self, dtype: str) -> None:
+        for size in PRODUCT_SIZES:
+            left, right, out = (
+                torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3)
+            )
+            self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
+
+    def _see(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> None:
+        rate = amount / min(_seconds(self._device, call, CALLS))
+        self.fastest[kind, step] = max(rate, self.fastest.get((kind, step), 0.0))
+
+    def seconds(self, work: Work) -> float:
+        """Return the seconds that ``work`` needs at least, by what was measured so far."""
+        return sum(amount / self._rate(*key) for key, amount in work.items())
+
+    def bound_s(self, work: Work, fastest_s: float) -> float | None:
+        """Return the seconds that a kernel needs at least for ``work``, which it once did in ``fastest_s``.
+
+        Where it was faster than the rates, they rise. None if it was so much faster that the rates, or what is known of
+        its work, cannot be right.
+        """
+        bound_s = self.seconds(work)
+        if bound_s <= fastest_s:
+            return bound_s
+        if bound_s > BEATEN_BY_CHANCE * fastest_s:
+            return None
+        for key in work:
+            self.fastest[key] = self._rate(*key) * bound_s / fastest_s
+        return fastest_s
+
+    def _rate(self, kind: str, step: int) -> float:
+        """Return the fastest of a step and those above it: where starting takes long, these are faster.
+
+        What is read or written alone moves at least as fast as a copy.
+        """
+        kinds = (kind, "copy") if step else (kind,)
+        return max(rate for (of_kind, of), rate in self.fastest.items() if of_kind in kinds and of >= step)
+
+
+def rates_of(device: str) -> Rates:
+    """Return the rates of a device, with as many threads and such precision of float32 products as are set now."""
+    return _rates(device.partition(" ")[0], torch.get_num_threads(), torch.get_float32_matmul_precision())
 
 
 @cache
-def _measured_bandwidth(device: str, threads: int) -> Bandwidth:
+def _rates(device: str, _threads: int, _precision: str) -> Rates:
+    return Rates(device)
+
+
+def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
+    """Return how many bytes ``device`` moves in a second in ``dst.copy_(src)`` to fresh memory, as eager ops do.
+
+    Reads and writes count. It is the median of copies of ``copied_bytes`` or ``COPIED_BYTES``, whatever is less, and no
+    bound: memory in use is faster.
+    """
+    device = device.partition(" ")[0]
+    copied = min(max(copied_bytes, STEPS[0]), COPIED_BYTES)
+    source = torch.ones(copied // 4, dtype=torch.float32, device=device)
+    times = _seconds(device, source.clone, COPIES)
+    low_s, high_s = interval(np.array(times), 0.99) or (min(times), max(times))
+    host_note = "" if device.startswith("cuda") else f", {count(torch.get_num_threads(), 'thread')}"
+    how = f"median of {COPIES} copies of {copied >> 10:,} KiB to fresh memory, reads and writes counted{host_note}"
+    return Bandwidth(2 * copied / float(np.median(times)), 2 * copied / high_s, 2 * copied / low_s, how)
+
+
+def _seconds(device: str, call: Callable[[], object], calls: int) -> list[float]:
+    """Return the seconds of some calls, after one that is not timed."""
     clock = clock_for(device)
-    call, fresh = _copy(COPIED_BYTES, device)
-    rates = [2 * COPIED_BYTES / max(seconds, 1e-9) for seconds in _times(call, fresh, clock, COPIES, COPIES)]
-    median, _ = median_and_iqr(rates)
-    low, high = interval(np.array(rates), 0.99) or (median, median)
-    host_note = f", {count(threads, 'thread')}" if isinstance(clock, CpuClock) else ""
-    how = f"median of {COPIES} copies of {COPIED_BYTES >> 20} MiB to fresh memory, reads and writes counted{host_note}"
-    return Bandwidth(median, low, high, how)
-
-
-def traffic_s(read: int, written: int) -> float:
-    """Return the seconds that this CPU needs at least to read and write so many bytes.
-
-    As much as is written is copied; what is read beyond that is only read, which is faster. Data that fits into a cache
-    moves faster, so the rates depend on the size, rounded up to a power of two.
-    """
-    moved = read + written
-    size = min(max(SMALLEST_COPY, 1 << math.ceil(math.log2(max(2, moved)))), LARGEST_COPY)
-    only_read = max(0, read - written)
-    threads = torch.get_num_threads()
-    return (moved - only_read) / _copy_rate(size, threads) + (only_read and only_read / _read_rate(size, threads))
-
-
-@cache
-def _copy_rate(moved: int, _threads: int) -> float:
-    """Return the bytes per second, read and written together, of a copy that moves ``moved`` bytes."""
-    return moved / _best_s(*_copy(moved // 2, "cpu"))
-
-
-@cache
-def _read_rate(size: int, threads: int) -> float:
-    """Return the bytes per second of a sum over ``size`` bytes, or of a copy where starting the sum takes longer."""
-    source = torch.ones(size // 4, dtype=torch.float32, device="cpu")
-    sum_s = _best_s(lambda out: torch.sum(source, 0, out=out), lambda: source.new_empty(()))
-    return max(size / sum_s, _copy_rate(size, threads))
-
-
-def matrix_s(operations: int, dtype: torch.dtype) -> float:
-    """Return the seconds that this CPU needs at least for a matrix product of so many operations."""
-    return operations / _matrix_rate(dtype, torch.get_num_threads())
-
-
-@cache
-def _matrix_rate(dtype: torch.dtype, _threads: int) -> float:
-    """Return the operations per second of the fastest of some square products: the largest need not be the fastest."""
-    rates = []
-    for size in (256, 512, 1024):
-        left, right, out = (torch.ones(size, size, dtype=dtype, device="cpu") for _ in range(3))
-        product = partial(torch.mm, left, right)
-        rates.append(2 * size**3 / _best_s(lambda out, product=product: product(out=out), lambda out=out: out))  # type: ignore[misc]
-    return max(rates)
-
-
-Call = Callable[[torch.Tensor], object]
-"""Work that writes to the tensor it is given."""
-
-
-def _copy(size: int, device: str) -> tuple[Call, Callable[[], torch.Tensor]]:
-    """Return a copy of ``size`` bytes, and what it is copied to.
-
-    That is a new tensor each time, as the results of ops and kernels are: on a CPU, writing newly allocated memory
-    takes longer than writing memory in use.
-    """
-    source = torch.ones(size // 4, dtype=torch.float32, device=device)
-    return lambda target: target.copy_(source), lambda: torch.empty_like(source)
-
-
-def _best_s(call: Call, fresh: Callable[[], torch.Tensor]) -> float:
-    """Return the lower quartile of the times of ``call`` on this CPU."""
-    return statistics.quantiles(_times(call, fresh, CpuClock(), FEWEST_TIMES, MOST_TIMES), n=4)[0]
-
-
-def _times(call: Call, fresh: Callable[[], torch.Tensor], clock: Clock[Any], fewest: int, most: int) -> Sequence[float]:
-    """Return the seconds of ``fewest`` calls, or of more while they take less than ``ENOUGH_TIMING_S`` together.
-
-    Each writes to a tensor from ``fresh``, which is not timed.
-    """
-    marks: list[tuple[Any, Any]] = []
+    marks = []
     with torch.no_grad():
-        for _ in range(2):
-            call(fresh())
-        began_s = clock.now()
-        while len(marks) < fewest or (len(marks) < most and clock.now() - began_s < ENOUGH_TIMING_S):
-            target = fresh()
+        call()
+        for _ in range(calls):
             clock.flush()
             begin = clock.mark()
-            call(target)
+            result = call()
             marks.append((begin, clock.mark()))
-            del target
+            del result
         clock.synchronize()
-    return [clock.seconds(begin, end) for begin, end in marks]
+    return [max(clock.seconds(begin, end), 1e-9) for begin, end in marks]

@@ -50,9 +50,9 @@ class Kernel:
     arithmetic of the loop body once per element, ``exp`` as one; of a matrix product 2·m·n·k. Figures are None where
     they are unknown. ``loop_ops`` counts the arithmetic of the loop body by name. ``defined`` are the first and last
     line of its definition in the code, ``called`` is the line of this launch; lines count from 1. ``dtype`` is that of
-    the result of an extern call or a matrix product, for a GPU ``tf32`` where float32 may be rounded to it. ``gpu`` is
-    there for a Triton kernel that was compiled for a GPU. ``origins`` are the nodes of ``ArtifactCode.after_passes``
-    that it computes, ``reads_from`` positions of the kernels whose results it reads.
+    the operands of a matrix product, for a GPU ``tf32`` where float32 may be rounded to it. ``gpu`` is there for a
+    Triton kernel that was compiled for a GPU. ``origins`` are the nodes of ``ArtifactCode.after_passes`` that it
+    computes, ``reads_from`` positions of the kernels whose results it reads.
     """
 
     name: str
@@ -159,7 +159,7 @@ class BoundBy(StrEnum):
 class KernelTime:
     """One launch of a kernel: the median and the interquartile range of its times, and its bound.
 
-    ``bound_s`` is None where no bound is known; then no time counts as wasted.
+    ``bound_s`` is None where no bound is known; then no time counts as wasted. ``least_s`` is what is shown of it.
     """
 
     median_s: float
@@ -168,9 +168,14 @@ class KernelTime:
     bound_by: BoundBy | None = None
 
     @property
+    def least_s(self) -> float | None:
+        """The bound; None without one, or if the kernel is faster, which sessions saved by older versions may say."""
+        return None if self.bound_s is None or self.bound_s > self.median_s else self.bound_s
+
+    @property
     def wasted_s(self) -> float | None:
-        """The time beyond the bound; 0.0 if the kernel is faster than that."""
-        return None if self.bound_s is None else max(0.0, self.median_s - self.bound_s)
+        """The time beyond the bound."""
+        return None if self.least_s is None else self.median_s - self.least_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[in
             ops=_op_names(sorted(origins_of(launch))),
             nodes=tuple(nodes),
             inferred=tuple(inferred),
-            bytes_read=known(lambda: sum(least_bytes(_memory_reads(launch)).values())),
+            bytes_read=known(lambda: sum(_read_bytes(launch).values())),
             bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
             operations=known(lambda: _operation_count(launch)),
             loop_ops=dict(sorted(sum(map(_body_ops, launch.nodes), Counter[str]()).items())),
@@ -244,19 +244,43 @@ def _output_names(extern: Any) -> list[str]:
     return [output.get_name() for output in outputs if any(source is extern for source in output.inputs)]
 
 
+def _read_bytes(launch: Launch) -> dict[str, int]:
+    """Return the least bytes read per buffer, of which an extern call may be given a part."""
+    read = least_bytes(_memory_reads(launch))
+    if launch.extern is not None:
+        views = grouped((view.get_name(), view) for view in launch.extern.inputs if view.get_name() in read)
+        for name, of_buffer in views.items():
+            read[name] = min(read[name], sum(_size_hint(v.get_numel()) * v.get_dtype().itemsize for v in of_buffer))
+    return read
+
+
 def least_bytes(accesses: Accesses) -> dict[str, int]:
     """Return the least bytes moved per buffer: what the loops touch, but no more than the size of the buffer."""
     return {
-        name: min(sum(dep.numbytes_hint() for dep in set(deps)), dependencies.StarDep(name).numbytes_hint())
+        name: min(sum(map(_touched_bytes, set(deps))), dependencies.StarDep(name).numbytes_hint())
         for name, deps in accesses.items()
     }
 
 
+def _touched_bytes(dep: Any) -> int:
+    """Return the bytes of the elements in all iterations; Inductor counts the whole buffer where an index was read."""
+    if isinstance(dep, dependencies.MemoryDep) and dep.is_indirect():
+        return _size_hint(sympy_product(dep.size)) * V.graph.get_dtype(dep.name).itemsize
+    return int(dep.numbytes_hint())
+
+
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
+"""Ops that need every operation that is counted: a convolution needs fewer (Winograd), causal attention half."""
+
+
 def _product_dtype(launch: Launch) -> str | None:
-    """Return the dtype of the result of a matrix product or another extern call."""
+    """Return the dtype of the operands of a matrix product; None for other kernels, or if they differ."""
     products = [launch.extern] if launch.extern is not None else [n.node for n in launch.nodes if n.is_template()]
-    layout = getattr(products[0], "layout", None) if products else None
-    return str(layout.dtype).removeprefix("torch.") if isinstance(layout, ir.Layout) else None
+    ops = {name.rpartition("::")[2] for name in _op_names(sorted(origins_of(launch)))}
+    if not products or not ops & PRODUCTS:
+        return None
+    dtypes = {operand.get_dtype() for operand in products[0].inputs}
+    return str(dtypes.pop()).removeprefix("torch.") if len(dtypes) == 1 else None
 
 
 def _body_ops(node: Any) -> Counter[str]:

@@ -16,13 +16,14 @@ import regional_explorer as rx
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.exploration import exploration
-from regional_explorer.insight import diagnose, kernel_times
+from regional_explorer.insight import diagnose
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
 from regional_explorer.measure import summary
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
@@ -36,10 +37,15 @@ PART = PartitionCode(
 
 
 def found(kernel_s: float, bound_s: float | None, whole_s: float) -> list[str]:
-    bound_by = None if bound_s is None else BoundBy.COPY
-    kernel = KernelTime(kernel_s, 0.0, bound_s, bound_by)
+    return [str(item.code) for item in findings(kernel_s, bound_s, whole_s)]
+
+
+def findings(
+    kernel_s: float, bound_s: float | None, whole_s: float, bound_by: BoundBy = BoundBy.COPY
+) -> list[Diagnostic]:
+    kernel = KernelTime(kernel_s, 0.0, bound_s, None if bound_s is None else bound_by)
     times = ArtifactKernelTimes("a", (kernel,), whole_s=whole_s, between_s=whole_s - kernel_s, rounds=5)
-    return [str(item.code) for item in from_times("r", [PART], {"a": times})]
+    return list(from_times("r", [PART], {"a": times}))
 
 
 def test_thresholds() -> None:
@@ -48,6 +54,28 @@ def test_thresholds() -> None:
     assert found(1.0, None, 1.0) == []
     assert found(0.5, 0.5, 1.0) == ["launch-bound"]
     assert found(0.51, 0.51, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "bound_s", "whole_s"),
+    [(80e-6, 7.96e-3, 90.9e-6), (2.1e-3, 6.3e-3, 2.13e-3), (100e-6, 100e-6, 91e-6)],
+    ids=["512 × 1024 floats on a busy machine", "a softmax of 16 MB", "kernels longer than their region"],
+)
+def test_no_region_needs_more_than_it_takes(kernel_s: float, bound_s: float, whole_s: float) -> None:
+    assert found(kernel_s, bound_s, whole_s) == []
+
+
+@pytest.mark.parametrize(
+    ("bound_by", "needs", "remedy"),
+    [
+        (BoundBy.COPY, "90.0 µs to move their bytes (90%)", "Move fewer bytes"),
+        (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
+    ],
+)
+def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by: BoundBy, needs: str, remedy: str) -> None:
+    (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
+    assert f"Of the 100 µs of region 'r', its kernels need at least {needs}" in item.message
+    assert item.remedy.startswith(remedy)
 
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
@@ -213,7 +241,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
 
 
 @pytest.mark.compiles
-def test_no_config_will_help_is_not_said_where_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_is_not_named_where_a_config_was_measured_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = rx.explore(four_loops, (torch.randn(1 << 12),))
     ex.compile()
     plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
@@ -318,7 +346,7 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
 def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
     if code == "kernel-bound":
-        monkeypatch.setattr(kernel_times, "traffic_s", lambda _read, _written: 1.0)
+        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":
         monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
 

@@ -18,13 +18,14 @@ from regional_explorer.insight.kernel_times import (
     FEWEST_ROUNDS,
     ClockNotes,
     RoundTimes,
+    kernel_time,
     measure_kernel_times,
     timed_code,
     timed_rounds,
     times_of_rounds,
 )
 from regional_explorer.measure import rates
-from regional_explorer.measure.rates import traffic_s
+from regional_explorer.measure.rates import STEPS, Rates, product, rates_of, traffic
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 
 pytestmark = pytest.mark.compiles
@@ -91,9 +92,14 @@ def test_a_disturbed_machine_gives_no_times_below_zero() -> None:
 def test_each_of_the_three_calls_comes_first_as_often() -> None:
     """What is in the caches from the call before shall not be to the good of one of them alone."""
     order: list[str] = []
-    whole, clocked, generated = (functools.partial(order.append, name) for name in ("whole", "clocked", "generated"))
-    rounds = timed_rounds(whole, clocked, generated, lambda: None, ClockNotes(), 0.0, Run())
+    clocked, generated, whole, burst = (
+        functools.partial(order.append, name) for name in ("clocked", "generated", "whole", "burst")
+    )
+    rounds = timed_rounds((clocked, generated, whole), lambda: None, ClockNotes(), burst, 0.0, Run())
     assert len(rounds) == FEWEST_ROUNDS
+    assert order[0] == "burst"
+    assert order.count("burst") == 1 + FEWEST_ROUNDS, "the rates see the machine as the kernels do"
+    order = [name for name in order if name != "burst"]
     in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
     assert [names[0] for names in in_rounds] == ["clocked", "generated", "whole"] * 2
@@ -199,20 +205,133 @@ def test_a_clock_stands_around_each_launch_and_nothing_else_changes() -> None:
 
 def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one() -> None:
     assert KernelTime(3.0, 0.1, 1.0, BoundBy.COPY).wasted_s == 2.0
-    assert KernelTime(1.0, 0.1, 3.0, BoundBy.COPY).wasted_s == 0.0
+    assert KernelTime(1.0, 0.1, 3.0, BoundBy.COPY).wasted_s is None, "no bound lies above what was measured"
     assert KernelTime(1.0, 0.1).wasted_s is None
     assert ArtifactKernelTimes("a", (KernelTime(1.0, 0.0), None), whole_s=3.0).kernels_s == 1.0
 
 
-def test_more_bytes_take_longer_and_reading_takes_no_longer_than_copying(monkeypatch: pytest.MonkeyPatch) -> None:
-    def best_s(_call: object, fresh: Callable[[], torch.Tensor]) -> float:
-        """Copy 10 GB a second; a sum, which has one result, takes long to start."""
-        elements = fresh().numel()
-        return 8 * elements / 1e10 if elements > 1 else 1.0
+MIB = 1 << 20
+LOOP = Kernel("k", KernelKind.POINTWISE, bytes_read=MIB, bytes_written=MIB)
+PRODUCT = Kernel("mm", KernelKind.EXTERN, bytes_read=MIB, bytes_written=MIB, operations=10**9, dtype="float32")
 
-    monkeypatch.setattr(rates, "_best_s", best_s)
-    for rate in ("_copy_rate", "_read_rate"):  # what this process has measured already does not count here
-        monkeypatch.setattr(rates, rate, getattr(rates, rate).__wrapped__)
-    assert traffic_s(1 << 25, 1 << 25) > traffic_s(1 << 19, 1 << 19) > 0
-    assert 0 < traffic_s(1 << 26, 0) <= traffic_s(1 << 25, 1 << 25)
-    assert traffic_s(0, 1 << 20) == traffic_s(1 << 19, 1 << 19), "fresh memory is as slow to fill as to copy to"
+
+def planted_rates(copied: float = 1e10, multiplied: float = 1e11) -> Rates:
+    rates = Rates("cpu")
+    rates.fastest |= {("copy", step): copied for step in STEPS} | {("float32", 0): multiplied}
+    return rates
+
+
+@pytest.mark.parametrize("kernel", [LOOP, PRODUCT, Kernel("k", KernelKind.POINTWISE)], ids=["loop", "product", "?"])
+@pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.1, 2.0, 390.0])
+@pytest.mark.parametrize("taken_s", [1e-6, 2e-4, 1e-2, 1.0])
+def test_no_bound_lies_above_what_was_measured(kernel: Kernel, slower: float, taken_s: float) -> None:
+    """Whatever disturbed the rates, by factors from 0.01 to 390."""
+    rates = planted_rates(1e10 / slower, 1e11 / slower)
+    times = [taken_s * (1 + number / 7) for number in range(FEWEST_ROUNDS)]
+    time = kernel_time(kernel, times, rates)
+    assert time is not None
+    assert time.bound_s is None or 0 < time.bound_s <= min(times)
+    assert (time.bound_s is None) == (time.bound_by is None)
+
+
+def test_a_kernel_that_beats_a_rate_raises_it_and_one_far_beyond_has_no_bound() -> None:
+    rates, bound_s = planted_rates(), 2 * MIB / 1e10
+    at_its_limit = kernel_time(LOOP, [bound_s / 1.2] * FEWEST_ROUNDS, rates)
+    assert at_its_limit is not None
+    assert at_its_limit.bound_s == pytest.approx(bound_s / 1.2)
+    assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
+    beyond = kernel_time(LOOP, [bound_s / 9] * FEWEST_ROUNDS, rates)
+    assert beyond is not None
+    assert beyond.bound_s is None
+    assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
+
+
+def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size() -> None:
+    rates = Rates("cpu")
+    rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
+    assert rates.seconds(traffic(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), "not that of 64 MiB"
+    assert rates.seconds(traffic(32 * MIB, 32 * MIB)) == pytest.approx(64 * MIB / 1e10)
+    rates.fastest["copy", STEPS[0]] = 1.0
+    assert rates.seconds(traffic(100, 100)) == pytest.approx(200 / 4e10), "starting the copy of a few bytes counts not"
+
+
+def test_what_is_only_read_or_only_written_takes_no_longer_than_copying() -> None:
+    rates = planted_rates()
+    rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
+    assert rates.seconds(traffic(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
+    assert rates.seconds(traffic(0, 2 * MIB)) == pytest.approx(2 * MIB / 1e10)
+    assert rates.seconds(traffic(3 * MIB, MIB)) == pytest.approx(2 * MIB / 1e10 + 2 * MIB / 2e10)
+
+
+@pytest.mark.parametrize("disturbed", [0, 1, 2])
+def test_one_bad_burst_bounds_nothing(disturbed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate is the fastest seen, so that a pause while it was measured does not stay for the life of the process."""
+    planted, works = Rates("cpu"), [traffic(MIB, MIB), product(10**9, "float32")]
+    for burst in range(3):
+        slow = 390 if burst == disturbed else 1
+        monkeypatch.setattr(rates, "_seconds", lambda _device, _call, calls, slow=slow: [slow * 1e-3] * calls)
+        planted.measure(works)
+    assert planted.seconds(traffic(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (8 * MIB))
+    assert planted.seconds(product(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
+
+
+def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved: list[tuple[str, torch.dtype]] = []
+
+    def seconds(_device: str, call: Callable[[], torch.Tensor], calls: int) -> list[float]:
+        result = call()
+        moved.append((result.device.type, result.dtype))
+        return [1.0] * calls
+
+    monkeypatch.setattr(rates, "_seconds", seconds)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")])
+            rates.copy_bandwidth("cpu:0", MIB)
+    finally:
+        torch.set_default_dtype(before)
+    assert set(moved) == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
+
+
+def test_rates_are_kept_by_threads_and_precision() -> None:
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    here = rates_of("cpu")
+    assert rates_of("cpu") is here
+    try:
+        torch.set_num_threads(threads + 1)
+        assert rates_of("cpu") is not here
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision("medium" if precision != "medium" else "high")
+        assert rates_of("cpu") is not here
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+
+
+def kernels_of(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[Kernel]:
+    def region(*args: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return function(*args)
+
+    ex = rx.explore(region, args)
+    ex.compile()
+    return [kernel for part in ex.code("r") for kernel in part.code.kernels]
+
+
+def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none() -> None:
+    halves = kernels_of(lambda x, w: (x.bfloat16() @ w.bfloat16()).float(), torch.randn(64, 64), torch.randn(64, 64))
+    assert [kernel.dtype for kernel in halves if kernel.kind is KernelKind.EXTERN] == ["bfloat16"]
+    convolved = kernels_of(torch.conv2d, torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3))
+    assert {kernel.dtype for kernel in convolved} == {None}
+    attention = torch.nn.functional.scaled_dot_product_attention
+    attended = kernels_of(lambda q: attention(q, q, q, is_causal=True), torch.randn(1, 2, 16, 8))
+    assert {kernel.dtype for kernel in attended} == {None}, "half of the products that are counted are not needed"
+
+
+def test_only_what_is_touched_counts_as_read() -> None:
+    (looked_up,) = kernels_of(lambda i, table: table[i] * 2, torch.tensor([3, 1, 2]), torch.randn(5000, 16))
+    assert looked_up.bytes_read == 3 * 8 + 3 * 16 * 4, "not the whole table"
+    (multiplied,) = kernels_of(lambda x: x[:, :8] @ x[:, 8:16].mT, torch.randn(64, 512))
+    assert multiplied.bytes_read == 2 * 64 * 8 * 4, "not all columns"
