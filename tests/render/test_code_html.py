@@ -7,7 +7,6 @@ import re
 import sys
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -17,6 +16,7 @@ from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.style.element import to_html, words
+from tests.shared.pages import Page
 from tests.shared.work import calls
 
 TEXT = """# AOT ID: ['0_inference']
@@ -59,24 +59,9 @@ def shown(
     return PartitionCode(part, ArtifactCode("a", text, kernels, problem=problem), nodes)
 
 
-class Text(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.code: list[str] = []
-        self.open: list[str] = []
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = self._inside or tag == "pre"
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "pre":
-            self._inside = False
-            self.code.append("\n")
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.code.append(data)
+def lines_of(page: str) -> list[str]:
+    """Return the lines of code on a page."""
+    return "\n".join(Page(page).texts["pre"]).splitlines()
 
 
 def test_every_line_is_in_one_section_and_boilerplate_is_folded() -> None:
@@ -116,10 +101,8 @@ def test_the_panel_colours_what_a_cell_colours(lines: int) -> None:
 def test_the_code_on_the_page_is_the_code(monkeypatch: pytest.MonkeyPatch, pygments: bool) -> None:
     if not pygments:
         monkeypatch.setitem(sys.modules, "pygments.lexers", None)
-    parser = Text()
     page = code_html("r", (shown(),))
-    parser.feed(page)
-    assert "".join(parser.code).splitlines() == TEXT.splitlines()
+    assert lines_of(page) == TEXT.splitlines()
     assert "<b>" not in page
     assert ('class="k"' in page or 'class="kt"' in page) == pygments
 
@@ -167,9 +150,7 @@ def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
     assert "x" * 2_100 not in page
     assert 'class="c"' in page
     assert '<span class="m">1.5</span>' in page
-    parser = Text()
-    parser.feed(page)
-    assert len("".join(parser.code).splitlines()) == len(text.splitlines())
+    assert len(lines_of(page)) == len(text.splitlines())
 
 
 def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:

@@ -1,0 +1,112 @@
+"""Whatever a user's program calls its things is text: nowhere markup, and without what cannot be seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.saved import page_html
+from regional_explorer.picture.compose import compose
+from regional_explorer.picture.graphviz import graphviz, layout_command, scene_dot
+from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.regions import region_summaries
+from regional_explorer.style.element import node, to_html
+from regional_explorer.tables.plan import diagnostics_nodes
+from regional_explorer.ui.tables import region_table
+from tests.shared import sessions
+from tests.shared.pages import Page
+from tests.shared.sessions import parse
+
+SVG = {"svg", "style", "g", "title", "rect", "text", "tspan", "path"}
+SVG_ATTRIBUTES = {"class", "x", "y", "dx", "width", "height", "rx", "d", "viewBox", "role", "aria-label", "style"}
+TAGS = SVG | {
+    *("html", "head", "meta", "title", "body", "div", "h3", "h4", "dl", "dt", "dd", "p", "ul", "li", "code"),
+    *("table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "circle"),
+}
+ATTRIBUTES = {name.lower() for name in SVG_ATTRIBUTES} | {
+    *("lang", "charset", "name", "content", "http-equiv", "open", "xmlns"),
+    *("stroke", "fill", "stroke-width", "stroke-dasharray", "cx", "cy", "r"),
+}
+PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre", "small"}
+PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "tabindex", "title", "data-head"}
+PANEL_TAGS = TAGS | {"input", "button", "small", "b", "label"}
+UNSEEN = re.compile("[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+every_text = pytest.mark.parametrize("text", sessions.HOSTILE, ids=lambda text: ascii(text[:12]))
+
+
+@every_text
+def test_in_texts_and_attributes_of_elements(text: str) -> None:
+    html = to_html(node("b", text, title=text))
+    assert (html.count("<"), html.count(">")) == (2, 2)
+    assert html.partition(">")[0].count('"') == 2
+    assert html.encode()
+
+
+@every_text
+def test_in_the_report_and_its_picture(text: str) -> None:
+    session = sessions.hostile(text)
+    svg = session_svg(session)
+    root = parse(svg)
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= SVG
+    assert {name for element in root.iter() for name in element.attrib} <= SVG_ATTRIBUTES
+    report = session_html(session, picture=svg)
+    page = Page(report)
+    assert page.tags <= TAGS
+    assert page.attributes <= ATTRIBUTES
+    assert not UNSEEN.search(svg + report)
+    assert len(svg) < 12_000
+    assert len(report) < 60_000
+
+
+@every_text
+def test_in_the_text_it_neither_breaks_lines_nor_steers_the_terminal(text: str) -> None:
+    said = session_text(sessions.hostile(text))
+    assert not UNSEEN.search(said)
+    assert "\t" not in said
+    assert said.encode()
+
+
+@pytest.mark.parametrize("text", [*sessions.HOSTILE, "<!--", "a\u2028b\u2029c"], ids=lambda text: ascii(text[:12]))
+def test_in_the_saved_page(text: str) -> None:
+    html = page_html(sessions.hostile(text))
+    page = Page(html)
+    assert len(page.texts["script"]) == 2
+    assert page.tags <= PAGE_TAGS
+    assert {name for name in page.attributes if not re.match(r"(data|aria)-", name)} <= PAGE_ATTRIBUTES
+    assert "<!--" not in html
+    assert page.data["tabs"]
+    assert not UNSEEN.search(html)
+
+
+def test_a_name_ends_no_script() -> None:
+    page = page_html(sessions.hostile("</script><script>alert(1)</script><!--"))
+    assert "<script>alert" not in page
+    assert [re.sub(r"\s.*", "", tag) for tag in re.findall(r"<script\b[^>]*>", page)] == ["<script", "<script"]
+
+
+@every_text
+def test_in_tables_of_the_panel(text: str) -> None:
+    session = sessions.hostile(text)
+    (region,) = session.plan.regions
+    session = replace(session, plan=Plan((replace(region, config={}),)))  # its keys are checked
+    table = region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
+    page = to_html(*table, *diagnostics_nodes(session.diagnostics))
+    assert Page(page).tags <= PANEL_TAGS
+    assert not UNSEEN.search(page)
+
+
+@pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
+@every_text
+def test_in_what_graphviz_draws(text: str) -> None:
+    dot = scene_dot(compose(sessions.hostile(text)))
+    svg = graphviz(dot)
+    assert svg is not None, dot
+    root = parse(svg)
+    assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
+    assert not [name for e in root.iter() for name in e.attrib if name.lower().startswith("on")]
+    assert len([e for e in root.iter() if e.get("class") == "node"]) == 4
