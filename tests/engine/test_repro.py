@@ -21,18 +21,32 @@ LIBRARY.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
 LIBRARY.impl("twice", torch.empty_like, "Meta")
 
 
-def run(script, tmp_path, status=0):
-    path = tmp_path / "repro.py"
-    path.write_text(script)
-    return python(path, cwd=tmp_path, env={"PYTHONPATH": None}, status=status)
+ALL = """
+import runpy, sys, traceback
+for path in sys.argv[1:]:
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+    print("=====")
+"""
 
 
-def assert_runs(script, tmp_path):
-    done = run(script, tmp_path)
-    distances = [float(found) for found in re.findall(r"output \d+: (\S+) apart", done.out)]
+def outputs_of(scripts, folder):
+    """Run scripts in a process that does not find this project; return what each wrote, and what it raised."""
+    paths = [folder / f"repro_{number}.py" for number in range(len(scripts))]
+    for path, script in zip(paths, scripts, strict=True):
+        path.write_text(script)
+    done = python(ALL, *paths, cwd=folder, env={"PYTHONPATH": None})
+    return done.out.split("=====")[:-1]
+
+
+def assert_right(output):
+    assert "Traceback" not in output, output
+    distances = [float(found) for found in re.findall(r"output \d+: (\S+) apart", output)]
     assert distances
     assert max(distances) < 1e-4
-    assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", done.out)
+    assert re.search(r"op by op [\d.]+ us, compiled [\d.]+ us", output)
 
 
 def imported(script):
@@ -43,48 +57,81 @@ def imported(script):
     return {name.partition(".")[0] for name in names}
 
 
-def test_a_partition_of_a_module_runs_with_torch_alone(tmp_path):
+TABLE = torch.arange(6.0).reshape(2, 3)
+
+
+def computed(x, flag):
+    with rx.region("r", **{"cpp.simdlen": 256}):
+        y = torch.cond(flag.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+        y = y * torch.tensor([1.5, float("inf")])[0] + torch.cat([x, x], 1)[:, : x.shape[1]]
+    return y * TABLE.sum()
+
+
+def chunked(x):
+    q, k, v = x.sin().chunk(3, -1)
+    with rx.region("r"):
+        return (q * k + v).relu()
+
+
+def does_not_compile(x):
+    with rx.region("r", fx_wrapper=True):
+        return x.sin() + 1
+
+
+@pytest.fixture(scope="module")
+def layers():
     ex = rx.explore(programs.Stack(2), (torch.randn(4, 16),)).mark("layer", modules="layers.*")
-    ex.configure("layer", {"max_fusion_size": 4})
-    script = ex.repro("layer")
+    return ex.configure("layer", {"max_fusion_size": 4})
+
+
+@pytest.fixture(scope="module")
+def scripts(layers):
+    torch._dynamo.mark_dynamic(x := torch.randn(5, 3), 0)
+    return {
+        "a module": layers.repro("layer"),
+        "dynamic sizes, constants, bodies": rx.explore(computed, (x, torch.ones(2))).repro("r"),
+        "inputs that share a storage": rx.explore(chunked, (torch.randn(4, 12),)).repro("r"),
+        "a failure": rx.explore(does_not_compile, (torch.randn(4, 4),)).repro("r"),
+    }
+
+
+@pytest.fixture(scope="module")
+def outputs(scripts, tmp_path_factory):
+    return dict(zip(scripts, outputs_of(scripts.values(), tmp_path_factory.mktemp("repro")), strict=True))
+
+
+@pytest.mark.parametrize("name", ["a module", "dynamic sizes, constants, bodies", "inputs that share a storage"])
+def test_a_script_runs_with_torch_alone(scripts, outputs, name):
+    assert imported(scripts[name]) <= {"torch", "time", "math", "operator"}
+    assert_right(outputs[name])
+
+
+def test_the_script_of_a_module_has_its_config_and_names_its_partition(layers, scripts):
+    ex, script = layers, scripts["a module"]
     assert imported(script) == {"torch", "time", "math", "operator"}
     assert "'max_fusion_size': 4" in script
-    assert_runs(script, tmp_path)
     backward = next(part.id for part in ex.session.partitions if "backward" in part.graph)
     other = ex.repro("layer", partition=backward)
     assert other != script
     assert f"Partition {backward} of region 'layer'" in other
 
 
-def test_dynamic_sizes_constants_and_bodies_are_written(tmp_path):
-    table = torch.arange(6.0).reshape(2, 3)
-
-    def program(x, flag):
-        with rx.region("r", **{"cpp.simdlen": 256}):
-            y = torch.cond(flag.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-            y = y * torch.tensor([1.5, float("inf")])[0] + torch.cat([x, x], 1)[:, : x.shape[1]]
-        return y * table.sum()
-
-    torch._dynamo.mark_dynamic(x := torch.randn(5, 3), 0)
-    script = rx.explore(program, (x, torch.ones(2))).repro("r")
+def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
+    script = scripts["dynamic sizes, constants, bodies"]
     assert "body_0()" in script
     assert "s0 = size(5, 's0')" in script
-    assert_runs(script, tmp_path)
+    assert "storage_0.as_strided((4, 4), (12, 1), 8)" in scripts["inputs that share a storage"]
 
 
-def test_a_region_that_fails_fails_the_same_way(tmp_path):
-    def program(x):
-        with rx.region("r", fx_wrapper=True):
-            return x.sin() + 1
-
-    ex = rx.explore(program, (torch.randn(4, 4),))
+def test_a_region_that_fails_fails_the_same_way(outputs):
+    ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
     ex.compile()
     (found,) = [found for found in ex.diagnostics if found.code == "region-failed"]
-    done = run(ex.repro("r"), tmp_path, status=1)
     error = re.search(r"Inductor raised (\w+)", found.message)
     assert error is not None
-    assert error[1] in done.err
-    assert found.message.splitlines()[-1] in done.err
+    assert "Traceback" in outputs["a failure"]
+    assert error[1] in outputs["a failure"]
+    assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
 def test_settings_that_reach_the_code_are_in_the_script():
@@ -112,17 +159,6 @@ def test_what_cannot_be_written_is_refused_by_name():
     ex.close()
 
 
-def test_inputs_that_share_a_storage_share_one_in_the_script(tmp_path):
-    def three(x):
-        q, k, v = x.sin().chunk(3, -1)
-        with rx.region("r"):
-            return (q * k + v).relu()
-
-    text = rx.explore(three, (torch.randn(4, 12),)).repro("r")
-    assert "storage_0.as_strided((4, 4), (12, 1), 8)" in text
-    assert_runs(text, tmp_path)
-
-
 class Convolutions(nn.Module):
     def __init__(self):
         super().__init__()
@@ -139,7 +175,7 @@ def test_partitions_of_convolutions_embeddings_and_attention_run(tmp_path):
         return F.scaled_dot_product_attention(x, x * 2, x, is_causal=True)
 
     convolutions = rx.explore(Convolutions(), (torch.randn(2, 3, 12, 12),)).mark("all", ops="*")
-    for partition in convolutions.session.partitions:
-        assert_runs(convolutions.repro("all", partition=partition.id), tmp_path)
+    scripts = [convolutions.repro("all", partition=part.id) for part in convolutions.session.partitions]
     attending = rx.explore(attention, (torch.randint(0, 9, (2, 4)),)).mark("all", ops="*")
-    assert_runs(attending.repro("all"), tmp_path)
+    for output in outputs_of([*scripts, attending.repro("all")], tmp_path):
+        assert_right(output)

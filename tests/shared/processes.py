@@ -73,9 +73,9 @@ def assert_mended(program: str, how: str, tmp_path: Path) -> None:
 
     Its text has a ``{constant}``, new in each run and so in no cache, and lines that ``{break_it}`` and ``{mend_it}``:
     no file may grow, as on a full disk (``how="full"``), Inductor's cache directory is below a file
-    (``"no directory"``), or it is deleted (``"gone"``).
+    (``"no directory"``), or it is deleted (``"gone"``). Where nothing is written to it, it is that of the tests.
     """
-    cache = tmp_path / "cache"
+    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) if how == "no directory" else tmp_path / "cache"
     (tmp_path / "file").touch()
     variable = "import os; os.environ['TORCHINDUCTOR_CACHE_DIR']"
     broken, mended = {
