@@ -22,7 +22,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of
 from regional_explorer.record.session import Environment
-from regional_explorer.regions.cut import PartitionNumbering, propose_cut
+from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def preview(live_graphs: Iterable[tuple[str, fx.GraphModule]], recorded: Evidenc
     """
     assignment = assign(recorded.graphs, plan)
     order = [region.name for region in plan.regions]
-    proposed = [propose_cut(gm, graph_id, recorded.nodes, assignment, order, plan.cut) for graph_id, gm in live_graphs]
+    cuts = [cut_graph(gm, graph_id, recorded.nodes, assignment, order, plan.cut) for graph_id, gm in live_graphs]
     numbering = PartitionNumbering()
-    groups = [(body.graph_id, group) for graph in proposed for body, group in graph.groups()]
+    groups = [(graph.id, group) for cut in cuts for graph, group in cut.ordered_parts()]
     numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     partitions = tuple(
         Partition(
@@ -55,7 +55,7 @@ def preview(live_graphs: Iterable[tuple[str, fx.GraphModule]], recorded: Evidenc
         )
         for partition_id, graph_id, group in numbered
     )
-    cyclic = [cycle for graph in proposed for cycle in graph.cyclic()]
+    cyclic = [cycle for cut in cuts for cycle in cut.all_cyclic()]
     evidence = replace(recorded, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
     return Preview(partitions, tuple(check(evidence)))
 

@@ -25,7 +25,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
-from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, with_calls
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.environment import compile_lock
@@ -152,10 +152,10 @@ class CutProgram:
     ) -> SwitchedGraph:
         records = {graph.id: graph.by_name() for graph in graphs}
         order = [region.name for region in self.plan.regions]
-        proposed = propose_cut(live.gm, live.id, records, self.assignment, order, self.plan.cut)
-        self._cyclic += proposed.cyclic()
+        cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
+        self._cyclic += cut.all_cyclic()
         with self.capture.generated.collected():
-            pieces = pieces_of(proposed, known_pieces)
+            pieces = pieces_of(cut, known_pieces)
             switches = [
                 Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
                 for piece in pieces
@@ -164,7 +164,7 @@ class CutProgram:
         def build() -> BoxedCall:
             # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
             with self.capture.generated.collected():
-                return boxed(cut_graph(proposed, {switch.piece: self.function_of(switch) for switch in switches}))
+                return boxed(with_calls(cut, {switch.piece: self.function_of(switch) for switch in switches}))
 
         # A graph without partitions runs as captured, without overhead.
         return SwitchedGraph(live, switches, build if switches else lambda: live.eager)

@@ -1,30 +1,266 @@
-"""Cuts partitions out as pieces: the cut graph, and the ids of partitions."""
+"""Cuts graphs into partitions, each of one instance, convex, and free of dependency cycles; each becomes a piece.
+
+The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
+runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
+general partitioner has to search.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
 from torch import fx
 
 from regional_explorer.record.graph import Node
-from regional_explorer.record.grouping import grouped
+from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, Instance
-from regional_explorer.regions.order import schedule
-from regional_explorer.regions.partition import NodeGroup, Proposal, computed_from_sizes, propose, propose_upstream
+from regional_explorer.regions.order import (
+    Edges,
+    cycles,
+    dependencies,
+    in_order,
+    levels,
+    part_of_node,
+    schedule,
+    written_inputs,
+)
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api.graphs import FALLBACK, BoxedCall, bodies, boxed, inductor_knows_fallback, resolve
+from regional_explorer.torch_api.graphs import (
+    FALLBACK,
+    BoxedCall,
+    bodies,
+    boxed,
+    inductor_knows_fallback,
+    propose_partitions,
+    resolve,
+)
+
+_SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
 
 CUTTABLE_BODIES = ("invoke_subgraph", "cond", "while_loop")
 """Higher-order ops whose bodies run op by op; others (flex_attention, scan) run theirs under vmap or trace it again."""
 
+ClaimOf = Callable[[fx.Node], Claim | None]
+"""Returns the claim on a node, or None for ops that stay eager."""
 
-PieceContent = tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""Graph, nodes, inputs, outputs, and carved nodes."""
+
+@dataclass
+class Part:
+    """The nodes of one partition, or of one instance in one graph, in the order they run."""
+
+    claim: Claim
+    nodes: list[fx.Node]
+
+
+@dataclass
+class CutGraph:
+    """A graph with its partitions, and those of the bodies of higher-order ops that stay in it.
+
+    ``parts`` are in the order of the plan. ``before`` has the nodes that must run before each node, ``cyclic`` the sets
+    of regions that fed each other in a cycle. ``carved`` are the nodes that run eagerly inside their partition:
+    upstream leaves them there, and Inductor calls the eager kernel (if this torch's Inductor cannot, there are none).
+    ``bodies`` come with the ``get_attr`` nodes that name them.
+    """
+
+    id: str
+    gm: fx.GraphModule
+    parts: list[Part]
+    before: Edges[fx.Node]
+    cyclic: list[frozenset[str]]
+    carved: frozenset[fx.Node] = frozenset()
+    bodies: list[tuple[list[fx.Node], CutGraph]] = field(default_factory=list)
+
+    @cached_property
+    def units(self) -> list[list[fx.Node]]:
+        """Partitions and single ops in an order in which they can run."""
+        return schedule(list(self.gm.graph.nodes), self.before, [part.nodes for part in self.parts])
+
+    def ordered_parts(self) -> Iterator[tuple[CutGraph, Part]]:
+        """Yield the partitions in the order they run, each with its graph or body; those of bodies come last."""
+        parts = {id(part.nodes): part for part in self.parts}
+        yield from ((self, parts[id(unit)]) for unit in self.units if id(unit) in parts)
+        for _, body in self.bodies:
+            yield from body.ordered_parts()
+
+    def all_cyclic(self) -> Iterator[tuple[str, frozenset[str]]]:
+        """Yield the sets of regions that feed each other in a cycle, each with its graph or body."""
+        yield from ((self.id, regions) for regions in self.cyclic)
+        for _, body in self.bodies:
+            yield from body.all_cyclic()
+
+
+def cut_graph(
+    gm: fx.GraphModule,
+    graph_id: str,
+    records: Mapping[str, Mapping[str, Node]],
+    assignment: Assignment,
+    order: Sequence[str],
+    how: Cut = Cut.INSTANCES,
+) -> CutGraph:
+    """Return the partitions of ``gm``, which is not changed.
+
+    Args:
+        gm: the live graph.
+        graph_id: its id.
+        records: the recorded nodes by graph id and name, bodies of higher-order ops included.
+        assignment: the claims on nodes.
+        order: names of the regions, in the order of the plan; if regions feed each other both ways, those named first
+            stay whole.
+        how: one partition per convex piece of an instance, or upstream's cut.
+    """
+    nodes = records[graph_id]
+    upstream = how is Cut.UPSTREAM
+    with_carved = upstream and inductor_knows_fallback()
+
+    def claim_of(node: fx.Node) -> Claim | None:
+        return assignment.claim(graph_id, nodes[node.name], with_carved=with_carved)
+
+    cut = CutGraph(graph_id, gm, *(_upstream_cut if upstream else _convex_cut)(gm, claim_of, order))
+    inside = {node for part in cut.parts for node in part.nodes}
+    cut.carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
+    for node, body in bodies(gm):
+        holders = [holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body]
+        users = {user for holder in holders for user in holder.users}  # several calls may share it
+        if any(_runs_op_by_op(user) for user in users - inside):
+            cut.bodies.append((holders, cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, how)))
+    return cut
+
+
+def _runs_op_by_op(node: fx.Node) -> bool:
+    return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
+
+
+Parts = tuple[list[Part], Edges[fx.Node], list[frozenset[str]]]
+"""What the fields ``parts``, ``before`` and ``cyclic`` of a ``CutGraph`` are."""
+
+
+def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
+    """Return one partition per convex piece of an instance."""
+    before = dependencies(gm.graph)
+    instances = [part for group in _claimed(gm.graph, claim_of, order) for part in _connected_parts(group)]
+    nodes = list(gm.graph.nodes)
+    position = {node: index for index, node in enumerate(nodes)}
+    parts = []
+    for instance in instances:
+        # Every path between two of its nodes lies within the part of the graph that they span.
+        span = nodes[position[instance.nodes[0]] : position[instance.nodes[-1]] + 1]
+        parts += _convex_parts(instance, span, before, [])
+    cyclic = cycles(nodes, before, [part.nodes for part in parts])
+    if not cyclic:
+        return parts, before, []
+    settled: list[Part] = []
+    for instance in instances:
+        settled += _convex_parts(instance, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
+    return settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic]
+
+
+def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
+    """Return the partitions that upstream's regional_inductor would cut, one partitioner per region."""
+
+    def region_of(node: fx.Node) -> Claim | None:
+        claim = claim_of(node)
+        return None if claim is None else Claim(claim.region)
+
+    groups = _claimed(gm.graph, region_of, order)
+    parts = [Part(group.claim, nodes) for group in groups for nodes in propose_partitions(gm, group.nodes)]
+    before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
+    if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
+        return _convex_cut(gm, claim_of, order)
+    return parts, before, []
+
+
+def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[Part]:
+    """Return the nodes of each claim that can be part of a partition, in the order of the regions."""
+    groups: dict[Claim, Part] = {}
+    claims: dict[fx.Node, Claim] = {}
+    for node in graph.nodes:
+        claim = claims.get(node.args[0]) if _is_getitem(node) else claim_of(node) if _can_move(node) else None
+        if claim is not None:
+            claims[node] = claim
+            groups.setdefault(claim, Part(claim, [])).nodes.append(node)
+    return sorted(groups.values(), key=lambda group: order.index(group.claim.region))
+
+
+def _is_getitem(node: fx.Node) -> bool:
+    """Return whether a node only takes one of several results: it stays with the op that makes them, marked or not."""
+    return node.target is operator.getitem and isinstance(node.args[0], fx.Node)
+
+
+def _can_move(node: fx.Node) -> bool:
+    """Return whether an op can move into a call that takes and returns only tensors and sizes."""
+    if node.op != "call_function" or isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
+        return False
+    if written_inputs(node) or _addresses_storage(node):
+        return False
+    if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
+        return False
+    sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+    return all(
+        _passable(source) or computed_from_sizes(source) or isinstance(source.meta.get("val"), (list, tuple))
+        for source in sources
+    )
+
+
+def _passable(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, int, float))
+
+
+def _addresses_storage(node: fx.Node) -> bool:
+    """Return whether an op addresses the storage of a tensor that does not start where the storage does.
+
+    Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either).
+    """
+    if "as_strided" not in str(node.target):
+        return False
+    offsets = [source.meta["val"].storage_offset() for source in node.all_input_nodes if _is_strided(source)]
+    return any(isinstance(offset, torch.SymInt) or offset for offset in offsets)
+
+
+def _is_strided(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def computed_from_sizes(node: fx.Node) -> bool:
+    """Return whether a node is a symbolic float or bool that follows from sizes, as in ``x / math.sqrt(x.shape[0])``.
+
+    Inductor takes and returns no such numbers, so every partition that uses one computes it from the sizes.
+    """
+    if node.op != "call_function" or not isinstance(node.meta.get("val"), _SYMBOLIC_SCALARS):
+        return False
+    sources = node.all_input_nodes
+    return all(isinstance(source.meta.get("val"), torch.SymInt) or computed_from_sizes(source) for source in sources)
+
+
+def _connected_parts(group: Part) -> list[Part]:
+    """Split a group whose instances are unknown into its connected components."""
+    if group.claim.instance is not None:
+        return [group]
+    inside = set(group.nodes)
+    links = [(node, source) for node in group.nodes for source in node.all_input_nodes if source in inside]
+    return [Part(group.claim, nodes) for nodes in connected(group.nodes, links)]
+
+
+def _convex_parts(
+    instance: Part, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[Part]
+) -> list[Part]:
+    """Split an instance by level; finished (``settled``) partitions count as one op each."""
+    level_of = levels(order, before, set(instance.nodes), part_of_node(part.nodes for part in settled))
+    by_level = grouped((level_of[node], node) for node in instance.nodes)
+    return [Part(instance.claim, by_level[level]) for level in sorted(by_level)]
+
+
+# ---------------------------------------------------------------------------------------------------------- the pieces
+
+PieceContent = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Graph, nodes, and carved nodes."""
 
 
 @dataclass(eq=False)
@@ -50,128 +286,36 @@ class Piece:
 
     @property
     def content(self) -> PieceContent:
-        """The code and inputs of the piece, without its region: pieces with equal content get the same inputs."""
-        return self.graph_id, self.nodes, self.inputs, self.outputs, self.carved
-
-    def claimed_by(self, claim: Claim) -> Piece:
-        """Return the piece for another claim, with the same graph module and its generated code."""
-        piece = copy.copy(self)
-        piece.claim = claim
-        return piece
+        """What the piece is made of, without its region: those of equal content have the same code and inputs."""
+        return self.graph_id, self.nodes, self.carved
 
 
-@dataclass
-class Proposed:
-    """The proposed partitions of a graph, and of the bodies of higher-order ops that stay in it.
-
-    ``carved`` are the nodes that run eagerly inside their partition: upstream leaves them there, and Inductor calls the
-    eager kernel (if this torch's Inductor cannot, there are none). ``bodies`` come with the ``get_attr`` nodes that
-    name them.
-    """
-
-    graph_id: str
-    gm: fx.GraphModule
-    proposal: Proposal
-    carved: frozenset[fx.Node]
-    bodies: list[tuple[list[fx.Node], Proposed]] = field(default_factory=list)
-
-    @cached_property
-    def units(self) -> list[list[fx.Node]]:
-        """Partitions and single ops in an order in which they can run."""
-        return schedule(list(self.gm.graph.nodes), self.proposal.before, [part.nodes for part in self.proposal.parts])
-
-    def groups(self) -> Iterator[tuple[Proposed, NodeGroup]]:
-        """Yield the partitions in the order they run, each with its graph or body; those of bodies come last."""
-        parts = {id(part.nodes): part for part in self.proposal.parts}
-        yield from ((self, parts[id(unit)]) for unit in self.units if id(unit) in parts)
-        for _, body in self.bodies:
-            yield from body.groups()
-
-    def cyclic(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield the sets of regions that feed each other in a cycle, each with its graph."""
-        yield from ((self.graph_id, regions) for regions in self.proposal.cyclic)
-        for _, body in self.bodies:
-            yield from body.cyclic()
-
-
-def propose_cut(
-    gm: fx.GraphModule,
-    graph_id: str,
-    records: Mapping[str, Mapping[str, Node]],
-    assignment: Assignment,
-    order: Sequence[str],
-    how: Cut = Cut.INSTANCES,
-) -> Proposed:
-    """Return the proposed partitions of ``gm``, which is not changed.
-
-    Args:
-        gm: the live graph.
-        graph_id: its id.
-        records: the recorded nodes by graph id and name, bodies of higher-order ops included.
-        assignment: the claims on nodes.
-        order: names of the regions, in the order of the plan.
-        how: one partition per instance, or upstream's cut.
-    """
-    nodes = records[graph_id]
-    upstream = how is Cut.UPSTREAM
-    with_carved = upstream and inductor_knows_fallback()
-
-    def claim_of(node: fx.Node) -> Claim | None:
-        return assignment.claim(graph_id, nodes[node.name], with_carved=with_carved)
-
-    proposal = propose_upstream(gm, claim_of, order) if upstream else propose(gm.graph, claim_of, order)
-    inside = {node for part in proposal.parts for node in part.nodes}
-    carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
-    proposed = Proposed(graph_id, gm, proposal, carved)
-    holders = _body_holders(gm)
-    for node, body in bodies(gm):
-        users = {user for holder in holders[body] for user in holder.users}
-        if any(_runs_op_by_op(user) for user in users - inside):
-            inner = propose_cut(body, f"{graph_id}/{node.target}", records, assignment, order, how)
-            proposed.bodies.append((holders[body], inner))
-    return proposed
-
-
-def pieces_of(proposed: Proposed, known_pieces: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
+def pieces_of(cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
     """Return the partitions in the order they run, each as a piece; those of bodies come last.
 
     ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again.
     """
-    return [_piece_of_partition(graph, part, known_pieces or {}) for graph, part in proposed.groups()]
+    pieces = []
+    for graph, part in cut.ordered_parts():
+        content = graph.id, _names_of(part.nodes), _names_of([node for node in part.nodes if node in graph.carved])
+        known = (known_pieces or {}).get(content)
+        pieces.append(_new_piece(graph, part) if known is None else copy.copy(known))
+        pieces[-1].claim = part.claim
+    return pieces
 
 
-def cut_graph(proposed: Proposed, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
+def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
     """Return the graph with each of its pieces replaced by one call of a function.
 
     Args:
-        proposed: the graph and its partitions.
+        cut: the graph and its partitions.
         calls: the function to call for each piece; it takes one list of inputs and empties it.
     """
     # A node is in one partition: its first node names a piece.
-    pieces = {piece.nodes[0]: piece for piece in calls if piece.graph_id == proposed.graph_id}
-    gm = _rebuild(proposed, pieces, calls)
-    for holders, body in proposed.bodies:
-        if next(body.groups(), None):
-            inner = cut_graph(body, calls)
-            for holder in holders:
-                setattr(gm, str(holder.target), inner)
-    return gm
-
-
-def _body_holders(gm: fx.GraphModule) -> dict[fx.GraphModule, list[fx.Node]]:
-    """Return the ``get_attr`` nodes that name each body: several calls may share one."""
-    resolved = ((resolve(gm, node), node) for node in gm.graph.find_nodes(op="get_attr"))
-    return grouped((body, node) for body, node in resolved if isinstance(body, fx.GraphModule))
-
-
-def _runs_op_by_op(node: fx.Node) -> bool:
-    return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
-
-
-def _rebuild(proposed: Proposed, pieces: Mapping[str, Piece], calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
+    pieces = {piece.nodes[0]: piece for piece in calls if piece.graph_id == cut.id}
     graph = fx.Graph()
     new_nodes: dict[str, fx.Node] = {}
-    for unit in proposed.units:
+    for unit in cut.units:
         piece = pieces.get(unit[0].name)
         if piece is None:
             new_nodes[unit[0].name] = graph.node_copy(unit[0], lambda node: new_nodes[node.name])
@@ -180,7 +324,13 @@ def _rebuild(proposed: Proposed, pieces: Mapping[str, Piece], calls: Mapping[Pie
             result = graph.call_function(calls[piece], (arguments,))
             for index, name in enumerate(piece.outputs):
                 new_nodes[name] = graph.call_function(_take, (result, index))
-    return fx.GraphModule(proposed.gm, graph)
+    gm = fx.GraphModule(cut.gm, graph)
+    for holders, body in cut.bodies:
+        if next(body.ordered_parts(), None):
+            inner = with_calls(body, calls)
+            for holder in holders:
+                setattr(gm, str(holder.target), inner)
+    return gm
 
 
 def _feed(*values: Any) -> list[Any]:
@@ -193,17 +343,13 @@ def _take(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
-def _piece_of_partition(proposed: Proposed, part: NodeGroup, known_pieces: Mapping[PieceContent, Piece]) -> Piece:
-    """Return a partition as a piece: a known one with the same content, or a new one."""
+def _new_piece(cut: CutGraph, part: Part) -> Piece:
     inside = set(part.nodes)
-    inputs, copied = _inputs_and_copied(proposed.gm, part.nodes)
+    inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
-    carved = [node for node in part.nodes if node in proposed.carved]
-    content = (proposed.graph_id, _names_of(part.nodes), _names_of(inputs), _names_of(outputs), _names_of(carved))
-    if content in known_pieces:
-        return known_pieces[content].claimed_by(part.claim)
-    gm = fx.GraphModule(proposed.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
-    return Piece(part.claim, proposed.graph_id, gm, *content[1:])
+    carved = [node for node in part.nodes if node in cut.carved]
+    gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
+    return Piece(part.claim, cut.id, gm, *map(_names_of, (part.nodes, inputs, outputs, carved)))
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.regions.cut import cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.cut import cut_graph, pieces_of, with_calls
 from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.regions.select import assign, members
@@ -84,9 +84,9 @@ def eager(piece):
 def check_cut(gm, graph, plan, how):
     assignment = assign([graph], plan)
     order = [region.name for region in plan.regions]
-    proposed = propose_cut(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how)
-    pieces = pieces_of(proposed)
-    made = cut_graph(proposed, {piece: eager(piece) for piece in pieces})
+    cut = cut_graph(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how)
+    pieces = pieces_of(cut)
+    made = with_calls(cut, {piece: eager(piece) for piece in pieces})
     home = {}
     for piece in pieces:
         for name in piece.nodes:

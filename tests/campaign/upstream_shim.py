@@ -26,7 +26,7 @@ from torch.fx.passes import regional_inductor
 from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan
-from regional_explorer.regions.cut import Piece, cut_graph, pieces_of, propose_cut
+from regional_explorer.regions.cut import Piece, cut_graph, pieces_of, with_calls
 from regional_explorer.regions.select import assign
 from regional_explorer.regions.source_marks import source_regions
 from regional_explorer.torch_api.graphs import ANNOTATION, ORIGIN, BoxedCall, bodies
@@ -62,8 +62,8 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     plan = Plan(tuple(source_regions(dynamo)))
     records = {graph.id: graph.by_name() for graph in graphs}
     order = [region.name for region in plan.regions]
-    proposed = propose_cut(gm, "cut", records, assign([*dynamo, *graphs], plan), order)
-    return cut_graph(proposed, {piece: _call_for(piece) for piece in pieces_of(proposed)})
+    cut = cut_graph(gm, "cut", records, assign([*dynamo, *graphs], plan), order)
+    return with_calls(cut, {piece: _call_for(piece) for piece in pieces_of(cut)})
 
 
 def captured(gm: fx.GraphModule) -> None:

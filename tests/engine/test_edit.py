@@ -15,7 +15,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.export.plan_source import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
-from regional_explorer.regions.cut import propose_cut
+from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
 from tests.engine.test_cut import assert_bitwise, cut_by_region
 from tests.shared import programs
@@ -343,7 +343,7 @@ def test_only_what_moves_nodes_cuts_again(ex):
 
 def test_many_edits_in_a_row_cost_one_cut(ex, monkeypatch):
     cut = []
-    monkeypatch.setattr(program, "propose_cut", lambda *given: cut.append(given[1]) or propose_cut(*given))
+    monkeypatch.setattr(program, "cut_graph", lambda *given: cut.append(given[1]) or cut_graph(*given))
     ex.mark("layer", modules="layers.*").mark("down", modules="layers.*.down")
     ex.carve("layer", ops="aten.gelu*").rename("layer", "rest")
     assert cut == []
