@@ -25,11 +25,11 @@ from regional_explorer.capture.undo import RandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, folder_at
 from regional_explorer.compiler.compilation import compile_stale
+from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import compile_failures, environment_of, partitions, unmatched_regions
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, stacklevel_of_caller
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
 from regional_explorer.errors import (
     CaptureError,
     InvalidArgumentError,

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from regional_explorer.capture.python_state import AssignedState, tensor_names
-from regional_explorer.capture.reachable import Reach, reach
+from regional_explorer.capture.reachable import Reach, reach, tensor_names
 from regional_explorer.capture.source_lines import at_line, innermost_user_line, user_line
 from regional_explorer.capture.tensors import (
     GradientInput,
@@ -28,7 +27,7 @@ from regional_explorer.capture.tensors import (
     requires_grad,
     tensors_in,
 )
-from regional_explorer.capture.undo import RandomState, UndoLog, silent, storages_of
+from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
 from regional_explorer.errors import (
     CaptureError,
     ClosedError,

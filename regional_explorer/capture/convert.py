@@ -6,7 +6,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -48,17 +48,6 @@ from regional_explorer.torch_api.graphs import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BodyContext:
-    """Where a body is used.
-
-    ``parent`` is the graph and the node that holds it, ``callers`` are the modules around each op that calls it.
-    """
-
-    parent: tuple[str, str]
-    callers: Sequence[Chain]
-
-
 def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
     """Return the modules of an op in a body; aliases are the paths that each has under the body's other callers.
 
@@ -86,7 +75,7 @@ def _with_aliases(call: ModuleCall, traced: ModuleCall, other_calls: Sequence[Mo
 ModuleNames = Mapping[int, tuple[str, ...]]
 
 
-def record_graphs(
+def record_graphs(  # noqa: PLR0913 - a body has two more
     gm: fx.GraphModule,
     graph_id: str,
     kind: GraphKind,
@@ -95,7 +84,8 @@ def record_graphs(
     names: ModuleNames,
     origins: Mapping[int, Node] | None = None,
     inputs: Sequence[Node] = (),
-    body_context: BodyContext | None = None,
+    parent: tuple[str, str] | None = None,
+    callers: Sequence[Chain] = (),
 ) -> list[Graph]:
     """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
 
@@ -107,11 +97,12 @@ def record_graphs(
         names: module paths by ``id(module)``, from ``module_names``.
         origins: the recorded Dynamo node of each origin; nodes copy its stack and modules.
         inputs: the recorded inputs of the Dynamo graph in order, for graphs that have the same inputs.
-        body_context: for a body, the graph and the ops that use it.
+        parent: for a body, the graph and the node that holds it.
+        callers: for a body, the modules around each op that calls it.
     """
-    converter = _NodeConverter(kind, names, origins or {}, inputs, body_context.callers if body_context else ())
+    converter = _NodeConverter(kind, names, origins or {}, inputs, callers)
     nodes = tuple(converter.convert(node, gm) for node in gm.graph.nodes)
-    records = [Graph(graph_id, kind, frame, nodes, body_context.parent if body_context else None)]
+    records = [Graph(graph_id, kind, frame, nodes, parent)]
     modules = {node.name: node.modules for node in nodes}
     for node, body in bodies(gm):
         users = [
@@ -124,7 +115,8 @@ def record_graphs(
             frame,
             names=names,
             origins=origins,
-            body_context=BodyContext((graph_id, node.name), [modules[user.name] for user in users]),
+            parent=(graph_id, node.name),
+            callers=[modules[user.name] for user in users],
         )
         if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
             call = next(record for record in nodes if record.name == users[0].name)

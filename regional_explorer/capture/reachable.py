@@ -6,19 +6,19 @@ import argparse
 import dis
 import functools
 import itertools
+import random
 import sys
 import types
-from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import nn
 
-from regional_explorer.capture.tensors import LRU_CACHE, is_readable, slot_names
-from regional_explorer.capture.undo import Generator
+from regional_explorer.capture.tensors import LRU_CACHE, attributes_of, is_readable, slot_names, tensors_in
 from regional_explorer.record.grouping import grouped
 
 
@@ -28,21 +28,15 @@ def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:
     return {key: tuple(dict.fromkeys(paths)) for key, paths in grouped(names).items()}
 
 
-def parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:
-    """Return the first path of every parameter and buffer below ``roots``, keyed by ``id(tensor)``."""
-    names: dict[int, str] = {}
-    for root in roots:
-        for path, tensor in (*root.named_parameters(), *root.named_buffers()):
-            names.setdefault(id(tensor), path)
-    return names
+Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+"""A random generator that a program may own."""
 
-
-_MISSING = object()
+MISSING = object()
 _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
 
 
 @dataclass
-class Variables(ABC):
+class Variables:
     """The values of one owner that a call may assign, by key; ``name`` is the owner's name in the user's program.
 
     With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it adds.
@@ -55,13 +49,19 @@ class Variables(ABC):
     restorable: ClassVar[bool] = True
     """Whether values can be assigned; else what a call changes is named."""
 
-    @abstractmethod
     def read(self) -> dict[Any, Any]:
         """Return a copy of the current values."""
+        raise NotImplementedError
 
-    @abstractmethod
+    def write(self, key: Any, value: Any) -> None:
+        """Assign one value, or remove it if that is ``MISSING``; nothing where neither is possible."""
+
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all values by these."""
+        """Replace all values by these; what is the same is not written."""
+        now = self.read()
+        for key in {**now, **values}:
+            if (value := values.get(key, MISSING)) is not now.get(key, MISSING):
+                self.write(key, value)
 
     def label(self, key: Any) -> str:
         """Return the name of one of the values in the user's program."""
@@ -81,14 +81,16 @@ class Keys(Variables):
             return dict(self.owner)
         return {key: self.owner[key] for key in self.only if key in self.owner}
 
+    def write(self, key: Any, value: Any) -> None:
+        """Set an item, or remove it."""
+        if value is MISSING:
+            del self.owner[key]
+        else:
+            self.owner[key] = value
+
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Write what differs, or everything if the order of the keys differs."""
-        now = self.read()
-        for key in [key for key in now if key not in values]:
-            del self.owner[key]
-        for key, value in values.items():
-            if now.get(key, _MISSING) is not value:
-                self.owner[key] = value
+        super().assign(values)
         if self.only is None and list(self.owner) != list(values):
             self.owner.clear()
             self.owner.update(values)
@@ -106,10 +108,10 @@ class Items(Variables):
         """Return the items now."""
         return {"": tuple(self.owner)}
 
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write the items."""
+    def write(self, _key: Any, value: Any) -> None:
+        """Set the items."""
         self.owner.clear()
-        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(values[""])
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(value)
 
     def label(self, key: Any) -> str:  # noqa: ARG002 - there is only one
         """Return the name of the list."""
@@ -121,32 +123,19 @@ class Attributes(Variables):
     """The attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
 
     hidden: Collection[str] = ()
-    _slots: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Find the slots."""
-        self._slots = tuple(slot_names(type(self.owner)))
 
     def read(self) -> dict[Any, Any]:
         """Return the values now."""
-        slots = {name: value for name in self._slots if (value := getattr(self.owner, name, _MISSING)) is not _MISSING}
-        instance_dict = getattr(self.owner, "__dict__", {})
-        return slots | {name: value for name, value in instance_dict.items() if name not in self.hidden}
+        return {name: value for name, value in attributes_of(self.owner).items() if name not in self.hidden}
 
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write what differs, without calling ``__setattr__``."""
-        now, instance_dict = self.read(), getattr(self.owner, "__dict__", {})
-        for name in now.keys() - values.keys():
-            if name in instance_dict:
-                del instance_dict[name]
-            else:
-                object.__delattr__(self.owner, name)
-        for name, value in values.items():
-            if now.get(name, _MISSING) is not value:
-                if name in self._slots:
-                    object.__setattr__(self.owner, name, value)
-                else:
-                    instance_dict[name] = value
+    def write(self, key: Any, value: Any) -> None:
+        """Set an attribute, or remove it, without calling ``__setattr__``."""
+        if key not in slot_names(type(self.owner)):
+            Keys("", vars(self.owner)).write(key, value)
+        elif value is MISSING:
+            object.__delattr__(self.owner, key)
+        else:
+            object.__setattr__(self.owner, key, value)
 
 
 @dataclass
@@ -161,14 +150,12 @@ class ClassAttributes(Variables):
             if not (name.startswith("__") or callable(value) or hasattr(type(value), "__get__"))
         }
 
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write what differs."""
-        now = self.read()
-        for name in now.keys() - values.keys():
-            delattr(self.owner, name)
-        for name, value in values.items():
-            if now.get(name, _MISSING) is not value:
-                setattr(self.owner, name, value)
+    def write(self, key: Any, value: Any) -> None:
+        """Set an attribute, or remove it."""
+        if value is MISSING:
+            delattr(self.owner, key)
+        else:
+            setattr(self.owner, key, value)
 
 
 @dataclass
@@ -182,12 +169,12 @@ class ClosureVariable(Variables):
         except ValueError:  # an empty cell
             return {}
 
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write the value."""
-        if self.name in values:
-            self.owner.cell_contents = values[self.name]
-        else:
+    def write(self, _key: Any, value: Any) -> None:
+        """Set the variable, or empty its cell."""
+        if value is MISSING:
             del self.owner.cell_contents
+        else:
+            self.owner.cell_contents = value
 
     def label(self, key: Any) -> str:
         """Return the name of the variable."""
@@ -204,9 +191,6 @@ class CallCache(Variables):
         """Return how many entries were made and are kept."""
         info = self.owner.cache_info()
         return {"cache": (info.misses, info.currsize)}
-
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Do nothing."""
 
 
 @dataclass
@@ -236,7 +220,7 @@ class Hooks(Variables):
 
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the keys whose values differ, are new or are gone."""
-    return (key for key in {**before, **now} if not same(before.get(key, _MISSING), now.get(key, _MISSING)))
+    return (key for key in {**before, **now} if not same(before.get(key, MISSING), now.get(key, MISSING)))
 
 
 def same(value: Any, other: Any) -> bool:
@@ -460,3 +444,38 @@ def _is_installed(file: str | None) -> bool:
 
 def _dotted(name: str, key: str) -> str:
     return f"{name}.{key}" if name else str(key)
+
+
+_UNNAMED = "unnamed"
+
+
+def _parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:
+    """Return the first path of every parameter and buffer below ``roots``, keyed by ``id(tensor)``."""
+    names: dict[int, str] = {}
+    for root in roots:
+        for path, tensor in (*root.named_parameters(), *root.named_buffers()):
+            names.setdefault(id(tensor), path)
+    return names
+
+
+def tensor_names(
+    reachable: Reach, roots: Sequence[nn.Module], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[int, str]:
+    """Return the names of all tensors that a call reaches, keyed by ``id(tensor)``.
+
+    Those of a single root module have their paths below it; with several roots, the root's own name comes first.
+    """
+    below_root = _parameter_names(roots)
+    in_arguments = [*tensors_in(args, "args"), *tensors_in(kwargs, "kwargs")]
+    arguments = {id(tensor): name for name, tensor in reversed(in_arguments)}  # a tensor given twice: its first name
+    reached = {id(tensor): name for name, tensor in zip(reachable.names, reachable.tensors, strict=True)}
+    several_roots = sum(bool(_parameter_names([root])) for root in roots) > 1
+    names = {**below_root, **reached, **arguments} if several_roots else {**reached, **arguments, **below_root}
+    return dict(zip(names, _distinct(names.values()), strict=True))
+
+
+def _distinct(names: Iterable[str]) -> Iterable[str]:
+    counts: Counter[str] = Counter()
+    for name in names:
+        counts[name] += 1
+        yield f"{name or _UNNAMED} ({counts[name]})" if counts[name] > 1 else name or _UNNAMED

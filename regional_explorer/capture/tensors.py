@@ -28,7 +28,7 @@ def is_readable(value: object) -> bool:
         return False
 
 
-def has_slots(cls: type) -> bool:
+def _has_slots(cls: type) -> bool:
     """Return whether a class or one of its bases declares ``__slots__``, which may be empty."""
     return any("__slots__" in vars(base) for base in cls.__mro__)
 
@@ -46,6 +46,12 @@ def slot_names(cls: type) -> list[str]:
         for name, attribute in vars(base).items()
         if isinstance(attribute, types.MemberDescriptorType)
     ]
+
+
+def attributes_of(value: object) -> dict[Any, Any]:
+    """Return the attributes that an object has itself, in its slots and its ``__dict__``."""
+    in_slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
+    return in_slots | getattr(value, "__dict__", {})
 
 
 TENSOR_SEARCH_DEPTH = 16
@@ -106,17 +112,10 @@ def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{field}", getattr(value, field)) for field in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
-    attributes = _python_attributes(value)
-    # Sorted by name: a trace may set them in another order than the program does.
-    return None if attributes is None else [(f".{key}", attributes[key]) for key in sorted(attributes)]
-
-
-def _python_attributes(value: Any) -> dict[str, Any] | None:
-    """Return the attributes of an object of a class written in Python; None for others, such as iterators."""
-    if not has_slots(type(value)) and not hasattr(value, "__dict__"):
+    if not _has_slots(type(value)) and not hasattr(value, "__dict__"):  # not of a class written in Python: an iterator
         return None
-    in_slots = {name: getattr(value, name) for name in slot_names(type(value)) if hasattr(value, name)}
-    return in_slots | {str(key): item for key, item in getattr(value, "__dict__", {}).items()}
+    # Sorted by name: a trace may set them in another order than the program does.
+    return [(f".{key}", item) for key, item in sorted(attributes_of(value).items(), key=lambda pair: str(pair[0]))]
 
 
 COTANGENT_SEED = 20_251_016

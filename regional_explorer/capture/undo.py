@@ -1,4 +1,4 @@
-"""Restores tensors written in place and random generators; mutes repeated prints."""
+"""Undoes what a call changed: tensors written in place, random generators, what it assigned; mutes its prints."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regional_explorer.capture.reachable import Generator, Reach, Variables, differing, same
 from regional_explorer.capture.source_lines import at_line, innermost_user_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
@@ -49,9 +51,8 @@ class UndoLog(TorchDispatchMode):
         self._made_storages: dict[int, StorageWeakRef] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
-        self._tensor_copies: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # of those without a storage: sparse ones
+        # Of those without a storage: sparse ones.
+        self._tensor_copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}
         tensors = list(tensors)
@@ -215,10 +216,6 @@ def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
         return None
 
 
-Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
-"""A random generator that a program may own."""
-
-
 class RandomState:
     """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's."""
 
@@ -326,3 +323,139 @@ class _MutedStream(io.TextIOBase):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+ValuesByKey = Mapping[Any, Any]
+
+
+class AssignedState:
+    """The values, before a call, of everything that it can assign.
+
+    A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
+    ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
+    first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``not_restored`` names it.
+    Whether a leaf requires grad, and its ``grad``, are restored, too.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self.not_restored: tuple[str, ...] = ()
+        self._before: list[tuple[Variables, ValuesByKey]] = [(scope, scope.read()) for scope in reach.variables]
+        self._after: list[ValuesByKey] = []
+        self._before_first: list[tuple[Variables, ValuesByKey]] = []
+        self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
+        self._leaves = [(tensor, tensor.requires_grad, tensor.grad) for tensor in reach.tensors if tensor.is_leaf]
+        self._known_tensors = reach.tensors
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to restore."""
+        return bool(self._before or self._tensor_data or self._leaves)
+
+    def first_run_ended(self) -> bool:
+        """Watch from now on only what the first run changed; return whether a second run is needed to learn the rest.
+
+        Changes of containers among the arguments are restored in any case.
+        """
+        self._tensor_data = [pair for pair in self._tensor_data if _data_moved(*pair)]
+        self._leaves = [leaf for leaf in self._leaves if _leaf_changed(*leaf)]
+        changed = [(scope, before) for scope, before in self._before if _any_changed(before, scope.read())]
+        if any(not scope.whole for scope, _ in changed):
+            return True
+        self._before = changed
+        return False
+
+    def note_first_run(self, reach: Reach) -> None:
+        """Note the values after the first run, also in containers and objects that it made; restore tensors' data."""
+        known_owners = {id(scope.owner) for scope, _ in self._before}
+        self._before += [(scope, scope.read()) for scope in reach.variables if id(scope.owner) not in known_owners]
+        self._after = [scope.read() for scope, _ in self._before]
+        self._restore_data()
+
+    def note_second_run(self) -> None:
+        """Watch from now on only what every call assigns, not what only the first one created."""
+        watched: list[tuple[Variables, ValuesByKey]] = []
+        labels: list[str] = []
+        for (scope, before), after in zip(self._before, self._after, strict=True):
+            now = scope.read()
+            if not _any_changed(before, after) and not _any_changed(before, now):
+                continue
+            stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
+            added = stay if scope.restorable else list(before)
+            labels += [scope.label(key) for key in added]
+            if added:
+                self._before_first.append((scope, before))
+            values = {key: value for key, value in before.items() if key not in added}
+            watched.append((scope, values | {key: after[key] for key in added if key in after}))
+        self._before, self._after, self.not_restored = watched, [], tuple(dict.fromkeys(labels))
+
+    def as_now(self) -> AssignedState:
+        """Return the current state of the same variables and tensors."""
+        tensors = [*(tensor for tensor, _ in self._tensor_data), *(tensor for tensor, _, _ in self._leaves)]
+        state = AssignedState(Reach([scope for scope, _ in self._before], tensors))
+        state.not_restored = self.not_restored
+        return state
+
+    def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:
+        """Yield the tensors whose content may be written although the first run did not write it.
+
+        These are the tensors whose data it assigned, which compiled code may write in place; and, except for
+        parameters, the tensors that are reached now but were not before the first run.
+        """
+        yield from (tensor for tensor, _ in self._tensor_data)
+        known_ids = set(map(id, self._known_tensors))
+        yield from (new for new in reach.tensors if id(new) not in known_ids and not isinstance(new, nn.Parameter))
+
+    def restore(self) -> None:
+        """Restore everything."""
+        for scope, before in self._before:
+            if _any_changed(before, scope.read()):
+                scope.assign(before)
+        self._restore_data()
+
+    def restore_what_stays(self) -> None:
+        """Restore what ``not_restored`` names, too: nobody will be told."""
+        for scope, before in self._before_first:
+            scope.assign(before)
+
+    def _restore_data(self) -> None:
+        for tensor, flag, grad in self._leaves:
+            if _leaf_changed(tensor, flag, grad):
+                tensor.requires_grad_(flag)
+                tensor.grad = grad
+        for tensor, data in self._tensor_data:
+            if _data_moved(tensor, data):
+                tensor.data = data
+
+
+def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -> bool:  # noqa: FBT001 - a value
+    """Return whether the call set ``requires_grad`` or ``grad``; a tensor that a write in place attached is no leaf."""
+    return tensor.is_leaf and (tensor.requires_grad is not flag or tensor.grad is not grad)
+
+
+def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
+    return list(before) != list(now) or any(True for _ in differing(before, now))
+
+
+def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) -> bool:
+    """Return whether what the first run assigned stays: if there was nothing before, or the second run kept it."""
+    if key == "training":
+        return False
+    created = before.get(key) is None and after.get(key) is not None
+    return created or ((key in after) == (key in now) and same(after.get(key), now.get(key)))
+
+
+def _data_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the data of a tensor as a separate tensor, or None for kinds whose data cannot be assigned."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided or tensor.is_inference():
+        return None
+    return tensor.data
+
+
+def _data_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        return False  # its class changed: a lazy parameter, for example
+    return tensor.untyped_storage()._cdata != data.untyped_storage()._cdata or _geometry(tensor) != _geometry(data)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int, torch.dtype]:
+    return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype

@@ -191,7 +191,7 @@ def _import_dynamo() -> None:
 
 
 def _import_inductor() -> None:
-    importlib.import_module("regional_explorer.compiler.warmup")
+    importlib.import_module("regional_explorer.compiler.compilation")
 
 
 def _import_explorer() -> None:

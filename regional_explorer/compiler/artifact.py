@@ -12,9 +12,8 @@ import torch
 from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, library_path
-from regional_explorer.compiler.fingerprint import canonical
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
-from regional_explorer.compiler.layouts import TOKEN, Layout
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.regions.cut import Piece

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
+
+import torch
+from torch import fx
 
 from regional_explorer.compiler.artifact import Started, Wanted
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
-from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.timing import CompileCost
 from regional_explorer.torch_api.environment import compile_lock
-from regional_explorer.torch_api.inductor import empty_caches
+from regional_explorer.torch_api.graphs import fake_mode_with_symbols
+from regional_explorer.torch_api.inductor import compile_piece, empty_caches
 
 
 def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = False) -> None:
@@ -120,6 +124,7 @@ def _failures_are_kept() -> Iterator[None]:
         return
 
 
+@dataclass
 class Compiling:
     """Compiles the stale partitions of ``program``.
 
@@ -127,10 +132,9 @@ class Compiling:
     compile.
     """
 
-    def __init__(self, program: Program, device_type: str) -> None:
-        self._program = program
-        self._device_type = device_type
-        self.toolchain: CompileCost | None = None
+    program: Program
+    device_type: str
+    toolchain: CompileCost | None = None
 
     def compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
         """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
@@ -140,12 +144,14 @@ class Compiling:
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
-        before = dict(self._program.store.artifacts)
-        if _is_free_to_compile(run):
-            if self._program.stale(everything=cold):
+        before = dict(self.program.store.artifacts)
+        with compile_lock(run.cancelled, run.waiting) as is_free:
+            pass  # not held: each partition is compiled in a turn of its own
+        if is_free:
+            if self.program.stale(everything=cold):
                 self.start_toolchain(run.progress)
-            compile_stale(self._program, run, cold=cold)
-        return {key for key, artifact in self._program.store.artifacts.items() if before.get(key) is not artifact}
+            compile_stale(self.program, run, cold=cold)
+        return {key for key, artifact in self.program.store.artifacts.items() if before.get(key) is not artifact}
 
     def start_toolchain(self, progress: ProgressCallback) -> None:
         """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
@@ -157,10 +163,24 @@ class Compiling:
             progress("warming up the toolchain", 0.0)
             # Each region that fails for the same reason gets a diagnostic of its own.
             with contextlib.suppress(CompileEnvironmentError):
-                self.toolchain = warm_toolchain(self._device_type)
+                self.toolchain = warm_toolchain(self.device_type)
 
 
-def _is_free_to_compile(run: Run) -> bool:
-    """Wait until no other thread compiles; return False if cancelled meanwhile."""
-    with compile_lock(run.cancelled, run.waiting) as is_free:
-        return is_free
+@functools.cache
+def warm_toolchain(device_type: str) -> CompileCost:
+    """Compile one tiny graph, so that the next compile is timed without the toolchain's start; return what it cost.
+
+    The first C++ compile of a machine probes the instruction set and builds a precompiled header, the first of a
+    process imports Inductor. Done once per process and device type.
+
+    Raises:
+        NoCompilerError: there is no working C++ compiler.
+    """
+    graph = fx.Graph()
+    value = graph.placeholder("value")
+    graph.output((graph.call_function(torch.ops.aten.add.Tensor, (value, 1)),))
+    mode = fake_mode_with_symbols()
+    with mode:
+        fake = torch.empty(8, device=device_type)
+    compiled = compile_piece(fx.GraphModule({}, graph), [fake], mode, {})
+    return CompileCost("toolchain (once per process)", compiled.made.seconds, compiled.made.cache)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -227,10 +228,11 @@ class CutProgram:
             elif switch.artifact is not artifact and switch.refused is not artifact:
                 switch.use(artifact)
 
-    def wanted(self, key: str, switch: Switch) -> Wanted:
-        """Return what the artifact is made of that a partition with known layouts needs under the plan."""
+    def wanted(self, key: str, switch: Switch, config: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
+        """Return what the artifact is made of that a partition needs under the plan, with ``config`` on top."""
         assert switch.inputs is not None  # noqa: S101 - the layouts of a partition with a key are recorded
-        return Wanted(key, switch.piece, switch.inputs, self.config_for(switch), switch.fingerprint())
+        requested = {**self.config_for(switch), **config}
+        return Wanted(key, switch.piece, switch.inputs, requested, switch.fingerprint())
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
@@ -323,7 +325,7 @@ def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | 
         f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
         region=region,
         graph=frames[0].dynamo[0].id,
-        where=tuple(dict.fromkeys(node.source for _, node in traces if node is not None and node.source is not None)),
+        where=(node for _, node in traces),
         remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may avoid another trace.",
     )
 
@@ -427,11 +429,8 @@ class Program(CutProgram):
         Raises:
             RegionCompileError: it does not compile.
         """
-        assert switch.inputs is not None  # noqa: S101 - layouts are recorded before an artifact is compiled
-        requested = {**self.config_for(switch), **config}
-        key = artifact_key(switch.fingerprint(), requested, surroundings())
-        wanted = Wanted(key, switch.piece, switch.inputs, requested, switch.fingerprint())
-        return self.store.artifacts.get(key) or self.store.compile(wanted)
+        key = artifact_key(switch.fingerprint(), {**self.config_for(switch), **config}, surroundings())
+        return self.store.artifacts.get(key) or self.store.compile(self.wanted(key, switch, config))
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""

@@ -12,10 +12,10 @@ from torch import fx
 
 from regional_explorer.capture.undo import RandomState
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import fingerprint
-from regional_explorer.compiler.layouts import (
+from regional_explorer.compiler.fingerprint import (
     Layout,
     as_recorded,
+    fingerprint,
     fitting,
     laid_out,
     layouts_of,

@@ -78,7 +78,7 @@ def main() -> None:
     """In the child: compile the tiny graph, unless the parent ends first."""
     os.nice(NICENESS)
     end_with_parent()
-    from regional_explorer.compiler.warmup import warm_toolchain
+    from regional_explorer.compiler.compilation import warm_toolchain
     from regional_explorer.errors import NoCompilerError, RegionCompileError
 
     with contextlib.suppress(NoCompilerError, RegionCompileError):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, marked_region
+from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.regions.instances import Claim
@@ -120,7 +119,7 @@ class Marks:
         if region is None or not region.enabled:
             return None
         config = config_of(region, Direction.FORWARD)
-        if not (captured.annotated and any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)):
+        if not (captured.annotated and region.patterns(SelectorKind.ANNOTATION)):
             return {"inductor_region": region.name, "inductor_configs": config}
         mark = {"inductor_region": annotation_of(node)["inductor_region"]} if marked_region(captured.annotation) else {}
         return {**mark, "inductor_configs": config}
@@ -170,29 +169,28 @@ class Marks:
         for region in self.plan.regions:
             region_origins = {origin for origin, claim in claims.items() if claim.region == region.name}
             if region.enabled:
-                diagnostics = (
-                    *self._merged_instances(region, claims),
-                    *self._other_config(variant, region, claims),
-                    *self._ignored_ops(region, region_origins),
-                )
-                where = self._source_lines(region_origins)
-                yield from (replace(diagnostic, where=where) for diagnostic in diagnostics)
+                dynamo = (graph for graph in self.graphs if graph.kind is GraphKind.DYNAMO)
+                where = [node for graph in dynamo for node in graph.ops if node.origin in region_origins]
+                yield from self._merged_instances(region, claims, where)
+                yield from self._other_config(variant, region, claims, where)
+                yield from self._ignored_ops(region, region_origins, where)
 
-    def _source_lines(self, origins: AbstractSet[int]) -> tuple[SourceLine, ...]:
-        nodes = (node for graph in self.graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops)
-        return tuple(dict.fromkeys(node.source for node in nodes if node.origin in origins and node.source is not None))
-
-    def _merged_instances(self, region: Region, claims: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+    def _merged_instances(
+        self, region: Region, claims: Mapping[int, Claim], where: Sequence[Node]
+    ) -> Iterator[Diagnostic]:
         most = max((len(_instances_in_piece(piece, region, claims)) for piece in self.pieces), default=0)
         if most > 1:
             yield DiagnosticCode.UPSTREAM_MERGED.found(
                 f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
                 region=region.name,
+                where=where,
                 remedy="Give each instance an id of its own in the source, as ex.to_source() does in loops: "
                 f'"inductor_region": ({region.name!r}, index).',
             )
 
-    def _other_config(self, variant: str, region: Region, claims: Mapping[int, Claim]) -> Iterator[Diagnostic]:
+    def _other_config(
+        self, variant: str, region: Region, claims: Mapping[int, Claim], where: Sequence[Node]
+    ) -> Iterator[Diagnostic]:
         pieces = [piece for piece in self.pieces if _instances_in_piece(piece, region, claims)]
         if variant == LITE and self.compiled:  # it sets no config of a region
             pieces = [CompiledPiece(frozenset(), direction, self.usual) for direction in Direction]
@@ -209,11 +207,12 @@ class Marks:
             yield DiagnosticCode.UPSTREAM_CONFIG.found(
                 f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
                 region=region.name,
+                where=where,
                 remedy="rx.compile runs each region under its own config. With annotations alone, leave an op unmarked "
                 "between the two regions, or give them one config.",
             )
 
-    def _ignored_ops(self, region: Region, region_origins: set[int]) -> Iterator[Diagnostic]:
+    def _ignored_ops(self, region: Region, region_origins: set[int], where: Sequence[Node]) -> Iterator[Diagnostic]:
         ignored = region_origins & self.eager - self.compiled if region_origins & self.compiled else region_origins
         if self.decided and ignored:
             device = next(
@@ -223,6 +222,7 @@ class Marks:
                 f"torch.compile(mode='lite') leaves {len(ignored)} of {len(region_origins)} ops of region "
                 f"{region.name!r} to eager kernels on {device}: the marks do not reach them.",
                 region=region.name,
+                where=where,
                 remedy="Use the backend of the variant 'upstream', or rx.compile.",
             )
 

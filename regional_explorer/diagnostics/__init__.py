@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from regional_explorer.diagnostics import backward, configs, regions, traces
+from regional_explorer.diagnostics import backward, configs, regions
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.record.diagnostic import Diagnostic
 
@@ -30,8 +30,8 @@ CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     configs.check_falsy,
     configs.check_directions,
     configs.check_neighbours,
-    traces.check_state,
-    traces.check_source,
+    regions.check_state,
+    regions.check_source,
     configs.check_eager_subgraphs,
     configs.check_subgraph_options,
 )

@@ -109,7 +109,6 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
 
 
 def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]]) -> Diagnostic:
-    forward_nodes = [evidence.origins[node.origin] for _, node in ops if node.origin in evidence.origins]
     return DiagnosticCode.BACKWARD_ONLY.found(
         f"{count(len(ops), 'op')} of the backward carry the mark of region {region!r}, but their forward ops do not "
         f"({listing(node.name for _, node in ops)}). The cause is a graph break in a function that the block calls. "
@@ -117,7 +116,7 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
         region=region,
         graph=ops[0][0].id,
         at=(node for graph, node in ops if graph is ops[0][0]),
-        where=forward_nodes,
+        where=evidence.dynamo_nodes(node.origin for _, node in ops),
         remedy="Remove the graph break from what the block calls.",
     )
 

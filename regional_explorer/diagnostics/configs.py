@@ -13,7 +13,7 @@ from regional_explorer.record.graph import Graph, MarkedBlock, Node, subgraphs
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import DEFAULT, Direction, Region, SelectorKind, config_of, configs_text
-from regional_explorer.regions.source_marks import (
+from regional_explorer.regions.select import (
     annotated_config,
     annotation_key,
     calls_of,
@@ -106,13 +106,7 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
 
 def _marked_ops(evidence: Evidence) -> Iterator[Node]:
     """Yield the ops with a mark in the source that a region of the plan selects."""
-    keys = {
-        pattern
-        for region in evidence.plan.regions
-        for selector in region.selectors
-        if selector.kind is SelectorKind.ANNOTATION
-        for pattern in selector.patterns
-    }
+    keys = {pattern for region in evidence.plan.regions for pattern in region.patterns(SelectorKind.ANNOTATION)}
     return (node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys)
 
 
@@ -130,7 +124,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
                 nested.setdefault((outer_name, inner_name), []).append((origin, outer, inner))
     for (outer_name, inner_name), cases in nested.items():
         _, outer, inner = cases[0]
-        nodes = [evidence.origins[origin] for origin, _, _ in cases if origin in evidence.origins]
+        nodes = evidence.dynamo_nodes(origin for origin, _, _ in cases)
         yield DiagnosticCode.CONFIG_NESTED.found(
             f"{count(len(cases), 'op')} inside both {outer_name!r} and {inner_name!r} belong to the inner alone: "
             f"{configs_text(evidence.plan[outer_name])} does not apply to {listing(node.name for node in nodes)}, "
@@ -172,7 +166,7 @@ def check_falsy(evidence: Evidence) -> Iterator[Diagnostic]:
 def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``config-direction`` per region marked in the source whose backward has a config of its own."""
     for region in evidence.plan.regions:
-        keys = {key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns}
+        keys = region.patterns(SelectorKind.ANNOTATION)
         if region.backward_config is None or not keys:
             continue
         marked = [node for node in marked_nodes(evidence.graphs) if annotation_key(node.annotation) in keys]
@@ -224,7 +218,7 @@ def _is_eager_body(evidence: Evidence, body: Graph) -> bool:
 def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``subgraph-options`` per region with options that a plan cannot hold."""
     for region in evidence.plan.regions:
-        keys = {key for sel in region.selectors if sel.kind is SelectorKind.SUBGRAPH for key in sel.patterns}
+        keys = region.patterns(SelectorKind.SUBGRAPH)
         bodies = [body for body in subgraphs(evidence.graphs) if body.options and subgraph_key(body) in keys]
         followed = dict.fromkeys(option for body in bodies if body.options for option in body.options.followed)
         ignored = dict.fromkeys(option for body in bodies if body.options for option in body.options.ignored)

@@ -86,6 +86,10 @@ class Evidence:
             if node.origin is not None
         }
 
+    def dynamo_nodes(self, origins: Iterable[int | None]) -> list[Node]:
+        """Return the Dynamo nodes of those origins that have one."""
+        return [self.origins[origin] for origin in origins if origin is not None and origin in self.origins]
+
     @cached_property
     def instances(self) -> dict[tuple[str, int, str], list[Partition]]:
         """The partitions of each instance in each graph, keyed by region, instance and graph, in the order they run."""

@@ -1,10 +1,9 @@
-"""Findings about regions: lost, empty, shrunk, grown, merged, split, in a cycle, failed."""
+"""Findings about regions (lost, empty, shrunk, grown, merged, split, in a cycle, failed) and about the trace."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import partial
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
@@ -16,8 +15,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Region, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
-from regional_explorer.regions.select import picks
-from regional_explorer.regions.source_marks import body_regions, calls_of
+from regional_explorer.regions.select import body_regions, calls_of, picks
 from regional_explorer.torch_api.dynamo import Folded
 
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
@@ -28,13 +26,12 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
     lost = grouped((mark.region, break_) for break_ in evidence.breaks for mark in break_.blocks)
     for region, breaks in lost.items():
-        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region and mark.source]
-        break_lines = [break_.source for break_ in breaks if break_.source]
+        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region]
         yield DiagnosticCode.REGION_LOST.found(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
             f"Python: {breaks[0].reason}",
             region=region,
-            where=(*break_lines, *blocks),
+            where=[*(break_.source for break_ in breaks), *blocks],
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
     for break_ in evidence.breaks:
@@ -129,7 +126,7 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
     requested = _requested_ops(evidence, region)
     if winners:
         lost_origins = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
-        requested = [evidence.origins[origin] for origin in lost_origins if origin in evidence.origins]
+        requested = evidence.dynamo_nodes(lost_origins)
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
     elif requested:
@@ -146,8 +143,8 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
 
 
 def _requested_ops(evidence: Evidence, region: str) -> list[Node]:
-    owners = evidence.assignment.owners
-    return [evidence.origins[o] for o, claim in owners.items() if claim.region == region and o in evidence.origins]
+    owners = evidence.assignment.owners.items()
+    return evidence.dynamo_nodes(origin for origin, claim in owners if claim.region == region)
 
 
 def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -162,7 +159,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
         yield _moved_by_folding(evidence, region, folds, grown=True)
     remaining = set(region_of.values())
     for (loser, winner), origins in evidence.assignment.overruled.items():
-        nodes = [evidence.origins[origin] for origin in origins if origin in evidence.origins]
+        nodes = evidence.dynamo_nodes(origins)
         if loser in remaining and nodes:
             yield DiagnosticCode.REGION_SHRUNK.found(
                 f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
@@ -179,12 +176,6 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
     graph = next(
         (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & set(evidence.nodes[g.id])), None
     )
-    folded_nodes = [
-        evidence.origins[origin]
-        for fold in folds
-        for origin in (fold.origin, fold.into_origin)
-        if origin is not None and origin in evidence.origins
-    ]
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     what = (
         f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
@@ -196,47 +187,33 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
         region=region,
         graph=graph.id if graph else None,
         at=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
-        where=folded_nodes,
+        where=evidence.dynamo_nodes(origin for fold in folds for origin in (fold.origin, fold.into_origin)),
         remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
         severity=Severity.INFO if grown else Severity.WARNING,
     )
 
 
-@dataclass(frozen=True)
-class CyclePath:
-    """One part of a cycle: a path of nodes from region ``start`` to region ``end``."""
-
-    start: str
-    end: str
-    path: Sequence[str]
-
-
-Cycle = tuple[CyclePath, ...]
-
-
-def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> Cycle:
-    """Return a shortest cycle among the instances of ``regions`` in ``graph``, region by region; empty if none."""
+def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> list[list[str]]:
+    """Return a shortest cycle among the instances of ``regions``: the paths from one to the next; empty if none."""
     claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
     members, users = grouped((claim, name) for name, claim in claims.items()), evidence.users(graph, random=True)
     for start in sorted(members, key=lambda claim: regions.index(claim.region)):
-        came_from: dict[Claim, tuple[Claim, Sequence[str]]] = {}
+        path_to: dict[Claim, list[str]] = {}
         queue = [start]
         for instance in queue:
             # Directly, or through ops outside all of them.
             elsewhere = partial(_is_elsewhere, claims, instance)
             for path in paths_from(users, members[instance], elsewhere, lambda name: name not in claims):
                 target = claims[path[-1]]
-                if target == start and instance != start:
-                    paths = [CyclePath(instance.region, start.region, path)]
-                    while instance != start:
-                        previous, path_here = came_from[instance]
-                        paths.append(CyclePath(previous.region, instance.region, path_here))
-                        instance = previous  # noqa: PLW2901 - walks back, then returns
-                    return tuple(reversed(paths))
-                if target != start and target not in came_from:
-                    came_from[target] = (instance, path)
+                if target == start:
+                    cycle = [path]
+                    while (source := claims[cycle[0][0]]) != start:
+                        cycle.insert(0, path_to[source])
+                    return cycle
+                if target not in path_to:
+                    path_to[target] = path
                     queue.append(target)
-    return ()
+    return []
 
 
 def _is_elsewhere(claims: Mapping[str, Claim], instance: Claim, name: str) -> bool:
@@ -248,7 +225,7 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
     for region in evidence.plan.regions:
         if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
             continue  # as requested
-        marked = any(selector.kind is SelectorKind.ANNOTATION for selector in region.selectors)
+        marked = bool(region.patterns(SelectorKind.ANNOTATION))
         served = {
             part.id: units
             for part in evidence.partitions
@@ -265,14 +242,13 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             if upstream_cut
             else "they carry one name and feed each other directly"
         )
-        where = tuple(dict.fromkeys(line for units in served.values() for line in units.values() if line))
         yield DiagnosticCode.REGION_MERGED.found(
             f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest} serves "
             f"{len(served[busiest])}): {why}.",
             region=region.name,
             graph=part.graph,
             at=part.nodes,
-            where=where,
+            where=(line for units in served.values() for line in units.values()),
             remedy="Use cut='instances'."
             if upstream_cut
             else "Give blocks that should be compiled apart names of their own.",
@@ -425,40 +401,38 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
     graphs_of = grouped((regions, graph) for graph, regions in dict.fromkeys(evidence.cyclic))
     for regions, graphs in graphs_of.items():
         order = [region.name for region in evidence.plan.regions if region.name in regions]
+        nodes, claims = evidence.nodes[graphs[0]], evidence.claims[graphs[0]]
         cycle = shortest_cycle(evidence, graphs[0], order)
+        paths = "; ".join(
+            f"{claims[path[0]].region} → {claims[path[-1]].region} through {' → '.join(path)}" for path in cycle
+        )
         split = [
             partitions
             for (region, _, graph), partitions in evidence.instances.items()
             if region in regions and graph == graphs[0] and len(partitions) > 1
         ]
-        yield _region_cycle(evidence, order, graphs, cycle, split)
-
-
-def _region_cycle(
-    evidence: Evidence, order: list[str], graphs: list[str], cycle: Cycle, split: list[list[Partition]]
-) -> Diagnostic:
-    nodes = evidence.nodes[graphs[0]]
-    paths = "; ".join(f"{path.start} → {path.end} through {' → '.join(path.path)}" for path in cycle)
-    starts = [nodes[part.nodes[0]] for partitions in split for part in partitions[1:]]
-    split_regions = ", ".join(dict.fromkeys(partitions[0].region for partitions in split))
-    consequence = (
-        f"{split_regions} was split before {listing(node.name for node in starts)}; the regions named first stay whole"
-        if split
-        else "one waits for the other"
-    )
-    several = len(order) > 1
-    who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
-    return DiagnosticCode.REGION_CYCLE.found(
-        f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call each: "
-        f"{consequence}.",
-        region=order[0],
-        graph=graphs[0],
-        at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path.path)],
-        remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays whole.",
-        upstream="it fails with 'Invalid partition, found dependency cycles', without any names."
-        if several
-        else "it keeps the instances of one region free of cycles as well.",
-    )
+        starts = [nodes[part.nodes[0]] for partitions in split for part in partitions[1:]]
+        split_regions = ", ".join(dict.fromkeys(partitions[0].region for partitions in split))
+        consequence = (
+            f"{split_regions} was split before {listing(node.name for node in starts)}; the regions named first stay "
+            "whole"
+            if split
+            else "one waits for the other"
+        )
+        several = len(order) > 1
+        who = f"Regions {' and '.join(map(repr, order))}" if several else f"Instances of region {order[0]!r}"
+        yield DiagnosticCode.REGION_CYCLE.found(
+            f"{who} feed each other both ways in {', '.join(graphs)} ({paths}), so they cannot all run as one call "
+            f"each: {consequence}.",
+            region=order[0],
+            graph=graphs[0],
+            at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path)],
+            remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays "
+            "whole.",
+            upstream="it fails with 'Invalid partition, found dependency cycles', without any names."
+            if several
+            else "it keeps the instances of one region free of cycles as well.",
+        )
 
 
 def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -522,3 +496,34 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
         "the one before it in a region.",
     )
+
+
+MOST_ATTRIBUTES = 16
+"""The maximum number of attributes that are named."""
+
+
+def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``state-kept`` for values that the first call assigned and that are not restored."""
+    if evidence.not_restored:
+        yield DiagnosticCode.STATE_KEPT.found(
+            f"The first call assigned values that later calls use and do not change: "
+            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. They were not restored, so that what is traced "
+            "and measured is a later call.",
+            remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
+        )
+
+
+def check_source(evidence: Evidence) -> Iterator[Diagnostic]:
+    """Yield one ``source-changed`` for functions whose file was edited after it was loaded."""
+    # The lines of comprehensions and lambdas are those of the function around them.
+    functions = {(line.file, line.scope.partition(".<")[0]): line for line in reversed(evidence.outdated)}
+    if functions:
+        first_lines = tuple(reversed(functions.values()))
+        yield DiagnosticCode.SOURCE_CHANGED.found(
+            f"The source was edited after it was loaded, and what runs is the code from before: "
+            f"{listing(list(map(str, first_lines)), most=MOST_ATTRIBUTES)}. Numbers of lines are those from before; "
+            "the text of the lines is not known any more.",
+            where=first_lines[:MOST_ATTRIBUTES],
+            remedy="Load the source again (importlib.reload, %autoreload or a new kernel), make objects of its classes "
+            "anew, and explore again.",
+        )

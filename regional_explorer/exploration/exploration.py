@@ -14,10 +14,10 @@ from regional_explorer.capture.changed_source import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
+from regional_explorer.compiler.config import check_plan, configured, source_plan
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
 from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
-from regional_explorer.compiler.validate import check_plan, configured, source_plan
 from regional_explorer.errors import (
     ArtifactError,
     NotCompiledError,

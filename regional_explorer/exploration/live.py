@@ -12,10 +12,10 @@ from typing import Any
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
+from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.run import Run
-from regional_explorer.compiler.validate import check_plan, source_plan, without_unknown_configs
 from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements, reconciled

@@ -14,8 +14,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.instances import Instance
-from regional_explorer.regions.select import assign, node_names
-from regional_explorer.regions.source_marks import annotated_config, annotation_key, annotation_name
+from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 
 Span = tuple[Site, Site]
 """The first and the last of consecutive statements in one block, or a function, twice."""
@@ -135,7 +134,8 @@ class Places:
             [name for name, choice in choices.items() if choice is None],
             {name: choice for name, choice in choices.items() if isinstance(choice, str)},
         )
-        kept_keys = {key for name in (*placement.kept, *placement.refused) for key in _keys(self._plan[name])}
+        kept = [self._plan[name] for name in (*placement.kept, *placement.refused)]
+        kept_keys = {key for region in kept for key in region.patterns(SelectorKind.ANNOTATION)}
         reused = [mark.reused for mark in placement.marks]
         for file in self.files.values():
             for site in _with_all_below(file.functions):
@@ -215,7 +215,7 @@ class Places:
             return "its backward has a config of its own, and an annotation holds for both directions"
         if not region.enabled:
             return "it is disabled"
-        if any(selector.kind is SelectorKind.SUBGRAPH for selector in region.selectors):
+        if region.patterns(SelectorKind.SUBGRAPH):
             return "it is marked by nested_compile_region(options=…)"
         if not self._ops[region.name].own:
             return "it has no op in this trace"
@@ -361,8 +361,3 @@ def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
     """Return a function that marks inside it would use the name ``torch`` in, where it means something else."""
     functions = (mark.first.function for mark in marks if not mark.first.scope and mark.reused is None)
     return next((site for site in functions if site.file.has_other_torch(site)), None)
-
-
-def _keys(region: Region) -> Iterator[str]:
-    """Yield the keys of the marks in the source that a region stands for."""
-    return (key for sel in region.selectors if sel.kind is SelectorKind.ANNOTATION for key in sel.patterns)

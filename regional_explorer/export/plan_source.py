@@ -24,7 +24,7 @@ def _region_source(region: Region) -> str:
     blocks = [selector for selector in region.selectors if _is_block(selector)]
     marks = [selector for selector in region.selectors if not _is_block(selector)]
     lines = [f"# Region {name!r}{'' if region.enabled else ', disabled'}"]
-    if any(selector.kind is SelectorKind.SUBGRAPH for selector in region.selectors):
+    if region.patterns(SelectorKind.SUBGRAPH):
         lines.append("# In the source it is a nested_compile_region(options=…); other options than configs stay there.")
     if blocks:
         arguments = ", ".join([repr(name), *_config_keywords(region)])

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.compiler.fingerprint import Symbols, canonical
-from regional_explorer.compiler.layouts import TOKEN, Layout
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canonical
 from regional_explorer.errors import ReproError
 from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.cut import Piece

@@ -12,7 +12,7 @@ from torch import fx
 
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.artifact import Wanted
-from regional_explorer.compiler.layouts import traced_layouts
+from regional_explorer.compiler.fingerprint import traced_layouts
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, never_cancelled
 from regional_explorer.errors import MeasureError

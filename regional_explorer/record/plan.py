@@ -171,6 +171,10 @@ class Region:
         picked = (" + " if self.joined else ", ").join(map(str, self.selectors))
         return f"{picked}, but {', '.join(map(str, self.carved))}" if self.carved else picked
 
+    def patterns(self, kind: SelectorKind) -> list[str]:
+        """Return the patterns of its selectors of one kind."""
+        return [pattern for selector in self.selectors if selector.kind is kind for pattern in selector.patterns]
+
     def same_nodes(self, other: Region) -> bool:
         """Return whether both pick the same nodes and instances, under the same name."""
         return replace(with_config(self, {}), enabled=True) == replace(with_config(other, {}), enabled=True)

@@ -27,8 +27,7 @@ from regional_explorer.capture.convert import record_graphs
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan
 from regional_explorer.regions.cut import Piece, cut_graph, pieces_of, with_calls
-from regional_explorer.regions.select import assign
-from regional_explorer.regions.source_marks import source_regions
+from regional_explorer.regions.select import assign, source_regions
 from regional_explorer.torch_api.graphs import ANNOTATION, ORIGIN, BoxedCall, bodies
 
 PREFIX = "__marked_inductor_submod"

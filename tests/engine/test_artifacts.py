@@ -34,7 +34,7 @@ from regional_explorer.compiler.artifact_folder import (
     read_manifest,
     sha256_of,
 )
-from regional_explorer.compiler.layouts import Layout
+from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.environment import Machine

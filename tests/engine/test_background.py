@@ -108,8 +108,8 @@ def test_the_child_and_its_compiler_end_with_the_kernel(surroundings, monkeypatc
 @pytest.mark.compiles
 def test_a_compile_meanwhile_shares_what_is_built(surroundings, monkeypatch):
     log = compiler(surroundings, monkeypatch, 'exec g++ "$@"')
-    code = f"{START}from regional_explorer.compiler.warmup import warm_toolchain\nwarm_toolchain('cpu')\nbuild.wait()\n"
-    python(code)
+    compiling = "from regional_explorer.compiler.compilation import warm_toolchain\nwarm_toolchain('cpu')"
+    python(f"{START}{compiling}\nbuild.wait()\n")
     words = [line.split() for line in log.read_text().splitlines()]
     built = Counter(line[line.index("-o") + 1] for line in words if "-o" in line and "-E" not in line)
     assert len(built) >= 3

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import warmup
+from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.shared.processes import assert_mended, python
 
@@ -136,7 +136,7 @@ def test_a_machine_that_fails_is_told_and_tried_again(monkeypatch, error):
         return original(*args, **kwargs)
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", standalone_compile)
-    warmup.warm_toolchain.cache_clear()
+    warm_toolchain.cache_clear()
     x = torch.randn(8)
     ex = rx.explore(two, (x,))
     ex.compile()

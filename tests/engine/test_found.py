@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.layouts import laid_out, layouts_of, same_strides
+from regional_explorer.compiler.fingerprint import laid_out, layouts_of, same_strides
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
 from regional_explorer.record.plan import Cut
 from regional_explorer.torch_api.graphs import inductor_knows_fallback

@@ -12,8 +12,7 @@ from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table, triton
 from torch._inductor import config as inductor_config
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, surroundings
-from regional_explorer.compiler.layouts import layouts_of
+from regional_explorer.compiler.fingerprint import artifact_key, fingerprint, layouts_of, surroundings
 from tests.shared.processes import python
 
 

@@ -16,8 +16,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import regional_explorer as rx
 from regional_explorer.compiler import child
+from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import never_cancelled
-from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
+from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.warmup import warm_toolchain
 from regional_explorer.errors import NotCompiledError, RegionCompileError
 from regional_explorer.insight import lowering
 from regional_explorer.record.artifact import KernelKind, normalized
