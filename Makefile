@@ -25,7 +25,7 @@ PYTEST_ARGS ?=
 # What is chosen by hand may lie in one of two runs alone: pytest ends with 5 where it ran nothing.
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
 # The tests that neither compile nor open a browser.
-FAST := tests/test_architecture.py tests/render tests/ui_graph tests/measure
+FAST := tests/test_house.py tests/render tests/ui_graph tests/measure
 
 BIN := $(VENV)/bin
 FOREIGN := $(if $(filter file,$(origin VENV)),,$(if $(wildcard $(BIN)/python),$(if $(wildcard $(VENV)/install.log),,yes)))

@@ -7,8 +7,6 @@ import contextlib
 import gc
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -38,9 +36,8 @@ from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.conftest import ReplaceBenchmark
+from tests.shared.processes import ROOT
 from tests.ui.conftest import elements, text
-
-ROOT = Path(__file__).resolve().parent.parent
 
 SETUP = """
 import torch
@@ -332,12 +329,6 @@ def test_every_bad_cell_gives_one_clear_line(refused: Callable[[str], str], cell
 def test_nothing_of_a_bad_cell_is_run(refused: Callable[[str], str], shell: Any) -> None:
     refused("%%regional_compile --budget abc\nz = 10\nf(x)")
     assert "z" not in shell.user_ns
-
-
-def test_an_old_torch_is_refused() -> None:
-    program = "import torch; torch.__version__ = '2.3.0'; import regional_explorer as rx; rx.explore(torch.sin, (1,))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert "UnsupportedTorchError: torch 2.3.0 is too old" in done.stderr
 
 
 def test_earlier_results_survive_an_error(run: Run, refused: Callable[[str], str], shell: Any) -> None:
@@ -722,46 +713,104 @@ def test_a_small_call_is_compiled_and_measured(run: Run, shell: Any, capsys: pyt
     assert "compiling act" in err
 
 
-GPT = (Path(__file__).parent / "ui" / "gpt.py").read_text(encoding="utf-8")
+# ------------------------------------------------------------------------------------- a notebook nobody looks at
+
+CALL = "%regional_compile --no-bench -r act=ops:aten.relu* -o ex f(x)"
+SHOWN_OFTEN = """
+from IPython.display import clear_output, display
+from ipywidgets import Output
+from ipywidgets.widgets.widget import _instances
+
+ex.show()
+one = len(_instances)
+for turn in range(49):
+    clear_output(wait=bool(turn % 2))
+    ex.show()
+print(one, len(_instances))
+"""
+CLEARED = """
+ex.show()
+clear_output(wait=True)
+waiting = len(_instances)
+display("something else")
+print(waiting, len(_instances))
+"""
+
+BESIDE_AN_OUTPUT_WIDGET = """
+ex.show()
+beside = Output()
+display(beside)
+before = len(_instances)
+with beside:
+    clear_output()
+beside.clear_output()
+print(before, len(_instances))
+"""
 LARGEST_OUTPUT = 100_000
 
 
 def run_notebook(*cells: str) -> list[Any]:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client = NotebookClient(
-        notebook, timeout=300, kernel_name="python3", store_widget_state=False, resources={"metadata": {"path": ROOT}}
-    )
-    client.execute()
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": ROOT}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+        client.execute()
     return [cell.outputs for cell in notebook.cells]
 
 
-def size(outputs: list[Any]) -> int:
-    return len(json.dumps(outputs).encode())
+@pytest.fixture(scope="module")
+def cells() -> list[Any]:
+    """The outputs of the call, and of the cells whose output is cleared."""
+    return run_notebook("%load_ext regional_explorer\n" + SETUP, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET)[
+        1:
+    ]
 
 
-def test_a_notebook_that_nobody_looks_at_keeps_the_static_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
-    call = "%regional_compile --no-bench -r act=ops:aten.relu* f(x)"
-    outputs = run_notebook("%load_ext regional_explorer\n" + SETUP, call)[1]
+def numbers(outputs: list[Any]) -> list[int]:
+    printed = "".join(one.text for one in outputs if one.output_type == "stream" and one.name == "stdout")
+    return [int(word) for word in printed.split()]
+
+
+def test_a_notebook_that_nobody_looks_at_keeps_the_static_output(cells: list[Any]) -> None:
+    outputs = cells[0]
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data
     assert WIDGET in outputs[1].data
     page, _ = HTMLExporter().from_notebook_node(
-        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(call, outputs=outputs)])
+        nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CALL, outputs=outputs)])
     )
     assert all(part in page for part in ("ops:aten.relu*", "<svg"))
 
 
+def test_the_widgets_of_fifty_panels_in_a_cell_are_those_of_one(cells: list[Any]) -> None:
+    one, fifty = numbers(cells[1])
+    assert one > 0
+    assert fifty == one
+
+
+def test_a_clear_that_waits_closes_the_panel_with_the_next_output(cells: list[Any]) -> None:
+    waiting, after = numbers(cells[2])
+    assert after < waiting
+
+
+def test_clearing_an_output_widget_leaves_the_panel(cells: list[Any]) -> None:
+    before, after = numbers(cells[3])
+    assert after == before
+
+
 @pytest.mark.compiles
 @pytest.mark.slow
-def test_a_measured_training_step_keeps_a_small_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+def test_a_measured_training_step_keeps_a_small_result() -> None:
+    gpt = (ROOT / "tests" / "ui" / "gpt.py").read_text(encoding="utf-8")
     outputs = run_notebook(
-        "%load_ext regional_explorer\n" + GPT, "%regional_compile --budget 3 model(tokens, targets)"
+        "%load_ext regional_explorer\n" + gpt, "%regional_compile --budget 3 model(tokens, targets)"
     )[1]
     assert "Nothing measured yet" not in outputs[0].data["text/html"]
-    assert size(outputs) <= LARGEST_OUTPUT
+    assert len(json.dumps(outputs).encode()) <= LARGEST_OUTPUT
+
+
+# ----------------------------------------------------------------------------------------------------- further errors
 
 
 def test_a_built_in_of_python_is_not_the_call(refused: Callable[[str], str]) -> None:

@@ -1,0 +1,244 @@
+"""The rules of the house that no linter sees: what loads what, where private names stand, what documents name.
+
+The engine without the notebook packages, too: everything but the panel works, and the panel names the pip command.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import regional_explorer
+from regional_explorer.errors import RefusalCode
+from regional_explorer.record.diagnostic import DiagnosticCode
+from scripts import count
+from tests.shared.processes import ROOT, python
+
+PACKAGE = ROOT / "regional_explorer"
+PRIVATE_TORCH = re.compile(r"torch\._(inductor|dynamo|functorch|guards|subclasses|logging)(\.\w+)*")
+
+# ------------------------------------------------------------------------------------------------------ what loads what
+
+IMPORT_BLOCKED = """
+import importlib, json, pkgutil, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "IPython", "ipywidgets", "anywidget"):
+            raise ImportError("blocked: " + name)
+
+sys.meta_path.insert(0, Blocker())
+room = importlib.import_module("regional_explorer." + sys.argv[1])
+names = [module.name for module in pkgutil.walk_packages(room.__path__, room.__name__ + ".")]
+for name in names:
+    importlib.import_module(name)
+print(len(names))
+"""
+LOADED = """
+import importlib, json, sys
+before = set(sys.modules)
+importlib.import_module(sys.argv[1])
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+@pytest.mark.parametrize("room", ["record", "style", "tables", "picture", "page"])
+def test_room_imports_without_torch_and_notebook_packages(room: str) -> None:
+    assert python(IMPORT_BLOCKED, room).json > 0
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    tops = {name.partition(".")[0] for name in python(LOADED, "regional_explorer").json}
+    assert "regional_explorer" in tops
+    assert not tops & {"torch", "pandas", "numpy", "IPython", "ipywidgets", "anywidget", "graphviz", "pygraphviz"}
+
+
+def test_production_backend_loads_no_pandas_and_measures_nothing() -> None:
+    loaded = python(LOADED, "regional_explorer.backend").json
+    assert not {name.partition(".")[0] for name in loaded} & {"pandas", "IPython", "ipywidgets", "anywidget"}
+    assert not [name for name in loaded if name.startswith("regional_explorer.measure")]
+
+
+WITHOUT_NOTEBOOK = """
+import json, sys
+
+for name in ("IPython", "ipywidgets", "anywidget", "graphviz", "pygraphviz"):
+    sys.modules[name] = None  # as if it were not installed
+import torch
+import regional_explorer as rx
+
+def f(x):
+    with rx.region("r"):
+        return x.sin().cos()
+
+def error_of(call):
+    try:
+        call()
+    except rx.MissingPackageError as error:
+        return str(error)
+
+ex = rx.explore(f, (torch.ones(8),))
+errors = [error_of(call) for call in (ex.show, ex.graph, lambda: rx.load_ipython_extension(None))]
+print(json.dumps([errors, ex.regions.region.tolist(), ex.save(sys.argv[1]).name, repr(ex)]))
+"""
+
+
+def test_without_the_notebook_tables_and_the_saved_page_work_and_the_panel_names_the_pip_command(
+    tmp_path: Path,
+) -> None:
+    (show, graph, load), regions, saved, text = python(WITHOUT_NOTEBOOK, tmp_path / "page.html").json
+    assert "pip install IPython ipywidgets anywidget" in show
+    assert "pip install graphviz" in graph
+    assert "pip install IPython" in load
+    assert (regions, saved, bool(text)) == (["r"], "page.html", True)
+    assert "<svg" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+WITHOUT_PANDAS = """
+import json, sys
+
+sys.modules["pandas"] = None
+import regional_explorer as rx
+
+errors = []
+for name in ("explore", "load", "compare"):
+    try:
+        getattr(rx, name)
+    except rx.MissingPackageError as error:
+        errors.append(str(error))
+print(json.dumps([errors, rx.compile.__name__, rx.status.__name__]))
+"""
+
+
+def test_without_pandas_what_needs_it_names_the_pip_command() -> None:
+    errors, *works = python(WITHOUT_PANDAS).json
+    assert len(errors) == 3
+    assert all("need pandas" in error and "pip install pandas" in error for error in errors)
+    assert works == ["compile", "status"]
+
+
+def test_an_old_torch_is_refused() -> None:
+    program = "import torch; torch.__version__ = '2.3.0'; import regional_explorer as rx; rx.explore(torch.sin, (1,))"
+    assert "UnsupportedTorchError: torch 2.3.0 is too old" in python(program, status=1).err
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def test_every_public_name_exists() -> None:
+    assert {name for name in regional_explorer.__all__ if not hasattr(regional_explorer, name)} == set()
+    assert set(regional_explorer.__all__) <= set(dir(regional_explorer))
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = regional_explorer.nonsense
+
+
+def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield what the code names with dots, strings that are nothing but such a name included; prose is free."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, ast.unparse(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_private_torch_names_stand_in_torch_api_only() -> None:
+    strays = {
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "torch_api"
+        for line, name in names_in(ast.parse(path.read_text(encoding="utf-8")))
+        if PRIVATE_TORCH.fullmatch(name)
+    }
+    assert strays == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("import torch._dynamo.config", True),
+        ("from torch import _guards", True),
+        ("from torch._inductor import config", True),
+        ("torch._inductor.config.patch({})", True),
+        ("import_module('torch._functorch.config')", True),
+        ("raise KeyError('torch._inductor.config has no such key')", False),
+        ("torch.compile(f)", False),
+    ],
+)
+def test_private_torch_names_are_found(code: str, *, found: bool) -> None:
+    assert any(PRIVATE_TORCH.fullmatch(name) for _, name in names_in(ast.parse(code))) is found
+
+
+# ------------------------------------------------------------------------------------------------ documents, makefile
+
+
+def test_every_package_stands_in_the_table_of_packages() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)+)`", page))
+    packages = {f"{path.parent.relative_to(PACKAGE)}/" for path in PACKAGE.rglob("__init__.py")} - {"./"}
+    assert packages <= named
+
+
+def test_code_and_statements_are_counted() -> None:
+    text = '"""Doc."""\n\n# comment\nx = (\n    1,\n)\n\n\ndef f():\n    """Doc."""\n    return x\n'
+    assert (count.lines_of_code(text), count.statements(text)) == (5, 5)
+
+
+def test_every_diagnostic_code_has_its_section() -> None:
+    page = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
+    codes = [*map(str, DiagnosticCode), *map(str, RefusalCode)]
+    assert re.findall(r"^## ([a-z-]+)$", page, re.MULTILINE) == codes
+
+
+def test_the_readme_shows_both_commands_and_how_long_they_take() -> None:
+    """Under Start, each with what it does and its time; and the Makefile has them."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    start = page.partition("\n## Start\n")[2].partition("\n## ")[0]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for command in ("make demo", "make test"):
+        line = re.search(rf"^{command} +# (?P<what>.+)$", start, re.MULTILINE)
+        assert line, f"README.md, Start: no line for {command}"
+        assert re.search(r"\d+ minutes", line["what"]), f"how long does {command} take?"
+        assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)
+
+
+def commands(*settings: str) -> str:
+    """Return the commands that ``make test-fast`` would run."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("VENV", "MAKEFLAGS", "MFLAGS")}
+    command = ["make", "--dry-run", f"PYTHON={sys.executable}", *settings, "test-fast"]
+    return subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """Return an environment older than ``pyproject.toml``, with the stamp that an earlier ``make`` has left there."""
+    (tmp_path / "bin").mkdir()
+    for path in (tmp_path / "bin" / "python", tmp_path / ".stamp"):
+        path.touch()
+        os.utime(path, (0, 0))
+    return tmp_path
+
+
+def test_nothing_is_installed_into_an_environment_that_was_not_made_here(venv: Path) -> None:
+    planned = commands(f"VENV={venv}")
+    assert f"{venv}/bin/python -m pytest" in planned
+    assert "install.sh" not in planned
+
+
+def test_what_was_made_here_is_brought_up_to_date(venv: Path) -> None:
+    (venv / "install.log").touch()
+    assert f"scripts/install.sh {venv}" in commands(f"VENV={venv}")
+    assert f"scripts/install.sh {venv}/new" in commands(f"VENV={venv}/new"), "one that does not exist is made"
