@@ -425,17 +425,19 @@ class Exploration(Edits, Results):
             whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, run.cancelled))
             for region in self.live.session.plan.regions:
                 run.executor.run_untimed(lambda name=region.name: self.live.insights.read(name, run))  # type: ignore[misc]
+            full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
             session, bandwidth, ops = self.live.session, None, None
+            crossing = borders(session, full)
             trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():
                 run.progress("measuring the copy bandwidth", 0.4)
-                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(self.live.environment.device))
+                largest = max((border.fused_bytes for border in crossing), default=0)
+                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
             if not run.cancelled():
                 run.progress("comparing ops with their decompositions", 0.5)
                 ops = run.executor.run_untimed(lambda: op_differences(self.live.variants))
             if bitwise and not run.cancelled():
                 trials = run.executor.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, run))
-        full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
         problems = [
             f"The graph {graph_id} is left out: {graph.code.problem}."
             for graph_id, graph in whole_graphs.items()
@@ -446,7 +448,7 @@ class Exploration(Edits, Results):
         return Roofline(
             reach=reach,
             regions=region_reaches(session, reach[-1]),
-            borders=borders(session, full),
+            borders=crossing,
             launches=_launches(session, full) if full else None,
             roundings=roundings(session, full),
             ops=ops,

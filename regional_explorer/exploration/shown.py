@@ -269,7 +269,7 @@ class Roofline:
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        return borders_table(self.borders, self.bandwidth).frame()
+        return borders_table(self.borders, self.bandwidth, self.reach).frame()
 
     @property
     def op_frame(self) -> pd.DataFrame:
@@ -285,7 +285,7 @@ class Roofline:
         yield reach_table(self.reach, self.launches, self.problems)
         yield regions_table(self.regions)
         if self.launches is not None:
-            yield borders_table(self.borders, self.bandwidth)
+            yield borders_table(self.borders, self.bandwidth, self.reach)
         if self.ops is not None:
             yield ops_table(self.ops, self.roundings)
         yield trials_table(self.trials)

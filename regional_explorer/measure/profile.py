@@ -17,12 +17,12 @@ from torch import fx
 from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
-from regional_explorer.measure.rates import copy_bandwidth
+from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
 from regional_explorer.measure.rounds import CONFIDENCE, Stop, check_budget
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
-from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
+from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
 from regional_explorer.record.statistics import MiddleRounds
 from regional_explorer.record.timing import Phase, VariantName
 from regional_explorer.torch_api.graphs import BoxedCall, boxed
@@ -192,10 +192,8 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         KeyboardInterrupt: it was interrupted before the first round.
     """
     check_budget(budget_s)
-    run, bandwidth = _ProfileRun(variants, clock_for(device)), None
+    run = _ProfileRun(variants, clock_for(device), rates_of(device))
     try:
-        context.progress("measuring the copy bandwidth", 0.0)
-        bandwidth = context.executor.run_timed(lambda: copy_bandwidth(device))
         stopped = run.go(budget_s, context)
     except CancelledError:
         stopped = Stop.CANCELLED
@@ -203,11 +201,11 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         stopped = Stop.INTERRUPTED
     finally:
         variants.program.select_regional(on=True)
-    if not run.rounds or bandwidth is None:
+    if not run.rounds:
         stopped.raise_interrupt()
         return None
     graphs = {graph.id: graph for graph in variants.program.capture.graphs}
-    return _summarize(run, graphs, bandwidth, budget_s, stopped)
+    return _summarize(run, graphs, budget_s, stopped)
 
 
 @dataclass
@@ -216,6 +214,7 @@ class _ProfileRun:
 
     variants: Variants
     clock: Clock[Any]
+    rates: Rates
     rounds: list[dict[OpKey, float]] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     overheads_s: list[float] = field(default_factory=list)
@@ -231,12 +230,15 @@ class _ProfileRun:
         context.progress("profiling: first round", 0.0)
         # The first round warms up, and counts the bytes that ops move. It is used only if the budget allows no other.
         context.executor.run_timed(self._count_bytes)
+        context.progress("measuring how fast this machine copies", 0.0)
+        context.executor.run_timed(self._measure_rates)
         first_s = self._run_timed_round(context.executor)
         while self.rounds:
             spent_s = self.clock.now() - began_s
             if context.cancelled():
                 return Stop.CANCELLED
             if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
+                context.executor.run_timed(self._measure_rates)
                 return Stop.BUDGET
             self._run_timed_round(context.executor)
             context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
@@ -287,6 +289,10 @@ class _ProfileRun:
             )
         self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
 
+    def _measure_rates(self) -> None:
+        """Measure the rates that bound the ops, before and after the rounds."""
+        self.rates.measure([_copying(max(self.moved.values(), default=STEPS[0]))])
+
     def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> Sequence[Any]:
         """Run the call with other implementations of the captured graphs; return the marks around its phases."""
         variant.select()
@@ -297,9 +303,7 @@ class _ProfileRun:
         return phase_marks
 
 
-def _summarize(
-    run: _ProfileRun, graphs: Mapping[str, Graph], bandwidth: Bandwidth, budget_s: float, stopped: Stop
-) -> Profile:
+def _summarize(run: _ProfileRun, graphs: Mapping[str, Graph], budget_s: float, stopped: Stop) -> Profile:
     rounds = run.rounds[run.used_rounds()]
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
@@ -316,6 +320,7 @@ def _summarize(
                 graph, name, seconds, low, high, int(moved[column]), too_short=seconds < LEAST_OVERHEADS * overhead
             )
     total_s, total_low_s, total_high_s = middle_rounds.figures(samples[:, list(ops)].sum(axis=1))
+    copying_s = np.array([run.rates.seconds(_copying(size)) for size in moved])
     row_columns = _columns_by_row(ops, nodes_by_graph, overhead)
     row_columns |= {(ProfileKind.AROUND, name): [column] for column, (_, name) in enumerate(keys) if column not in ops}
     is_backward = np.array([Direction.of_graph(graph) is Direction.BACKWARD for graph, _ in keys])
@@ -335,7 +340,7 @@ def _summarize(
                 share=seconds / whole_s if whole_s else 0.0,
                 ops=0 if kind is ProfileKind.AROUND else len(columns),
                 moved_bytes=int(moved[columns].sum()),
-                copy_s=float(moved[columns].sum() / bandwidth.bytes_per_s),
+                copy_s=float(copying_s[columns].sum()),
             )
         )
     kinds = list(ProfileKind)
@@ -351,8 +356,13 @@ def _summarize(
         budget_s=budget_s,
         stopped=str(stopped),
         confidence=CONFIDENCE,
-        bandwidth=bandwidth,
+        bandwidth=run.rates.copies(),
     )
+
+
+def _copying(moved: int) -> Work:
+    """Return the work of copying, by which so many bytes are moved."""
+    return traffic(int(moved) // 2, int(moved) // 2)
 
 
 def _columns_by_row(

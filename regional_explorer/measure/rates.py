@@ -100,6 +100,13 @@ class Rates:
             self.fastest[key] = self._rate(*key) * bound_s / fastest_s
         return fastest_s
 
+    def copies(self) -> Bandwidth:
+        """Return the rate of the largest copies that were measured."""
+        step = max(step for kind, step in self.fastest if kind == "copy")
+        rate = self.fastest["copy", step]
+        how = f"the fastest copy of {step >> 11:,} KiB to memory in use, reads and writes counted"
+        return Bandwidth(rate, rate, rate, how)
+
     def _rate(self, kind: str, step: int) -> float:
         """Return the fastest of a step and those above it: where starting takes long, these are faster.
 

@@ -56,8 +56,8 @@ class ProfileRow:
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
     A row for the time around the graphs has no ops. ``low_s`` and ``high_s`` are the ends of the CI of the sum.
-    ``share`` is its part of the whole call, ``copy_s`` the time that the measured copy bandwidth needs for
-    ``moved_bytes``.
+    ``share`` is its part of the whole call, ``copy_s`` the least time in which ``moved_bytes`` were
+    copied, op by op.
     """
 
     kind: ProfileKind
@@ -71,6 +71,11 @@ class ProfileRow:
     ops: int
     moved_bytes: int
     copy_s: float
+
+    @property
+    def least_s(self) -> float | None:
+        """``copy_s``; None if the ops take less, so that it bounds nothing."""
+        return self.copy_s if self.copy_s <= self.seconds else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
 
     Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
     the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
-    part of the call, and ``copy_us`` the time that the measured copy bandwidth needs to move ``moved_bytes``. Filled by
-    ``ex.profile()``; the bounds are NaN if it had fewer than 20 rounds.
+    part of the call, and ``copy_us`` the least time in which this machine copied ``moved_bytes``, op by op; NaN where
+    the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 20
+    rounds.
     """
     has_intervals = session.profile is not None and session.profile.has_intervals
     return Table(
@@ -66,9 +67,9 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
             ),
             Number(
                 "copy_us",
-                lambda row: row.copy_s,
+                lambda row: row.least_s,
                 "copying that takes",
-                text=lambda row: duration(row.copy_s) if row.moved_bytes else NONE,
+                text=lambda row: duration(row.least_s) if row.moved_bytes else NONE,
                 tone="quiet",
             ),
         ),

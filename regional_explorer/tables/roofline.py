@@ -61,11 +61,15 @@ def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
     )
 
 
-def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None) -> Table[Border]:
-    """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
+def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach: Sequence[Reach]) -> Table[Border]:
+    """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most.
+
+    That is never more than the call takes under the plan.
+    """
+    whole_s = [phase.regional_s for phase in reach[-1:]]
 
     def at_most_s(row: Border) -> float | None:
-        return None if bandwidth is None else row.fused_bytes / bandwidth.bytes_per_s
+        return None if bandwidth is None else min([row.fused_bytes / bandwidth.bytes_per_s, *whole_s])
 
     def notes() -> Iterator[str]:
         read = (
@@ -170,9 +174,11 @@ def _difference_text(row: OpDifference | BitwiseTrial) -> str:
 def _gain_reached(row: Reach) -> str:
     """Return the share of full's gain, or that there is none, or that none is certain."""
     if row.share is not None:
-        return _share_text(row.share)
+        return "all: it is faster than full" if row.share > 1 else _share_text(row.share)
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 
 def _share_text(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.0f} %"
+    if share is None:
+        return NONE
+    return "none" if share < 0 else "more than all" if share > 1 else f"{100 * share:.0f} %"

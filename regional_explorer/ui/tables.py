@@ -275,7 +275,8 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_int
         f"CI {duration(row.low_s)} to {duration(row.high_s)}" if has_interval else "",
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
-        f"moves {size(row.moved_bytes)}; copying that much takes {duration(row.copy_s)}" if row.moved_bytes else "",
+        f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",
+        f"copying that much takes {duration(row.least_s)}" if row.least_s else "",
     ]
     mark_button = button(
         "Marked" if marked else "Mark",

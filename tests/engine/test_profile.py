@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.profile import OpBytes, OpTimer, around, moved_bytes, overhead_s
-from regional_explorer.measure.rates import copy_bandwidth
+from regional_explorer.measure.rates import STEPS, Rates, Work, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import LEAST_ROUNDS, OUTSIDE, ProfileKind
 from regional_explorer.record.statistics import MiddleRounds
@@ -266,3 +266,23 @@ def test_the_copy_bandwidth_says_how_it_was_measured() -> None:
     found = copy_bandwidth("cpu", 1 << 20)
     assert found.low <= found.bytes_per_s <= found.high
     assert "copies of 1,024 KiB to fresh memory" in found.how
+
+
+def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 113.5 µs beside 51.9 µs, when the rate was that of large copies to memory that is new."""
+
+    class Slow(Rates):
+        def measure(self, works: Collection[Work]) -> None:
+            self.fastest = dict.fromkeys((("copy", step) for step in STEPS), 1.0)
+
+    monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Slow)
+    ex = rx.explore(torch.nn.GELU(), (torch.randn(256, 256),))
+    found = ex.profile(0.1)
+    ops = found[found["by"] == "op"]
+    assert ops.moved_bytes.tolist() == [2 * 256 * 256 * 4]
+    assert ops.copy_us.isna().all()
+    assert ex.session.profile is not None
+    rows = tuple(replace(row, copy_s=row.seconds / 2) for row in ex.session.profile.rows)
+    ex.live.profile = replace(ex.session.profile, rows=rows)
+    ops = ex.op_times[ex.op_times["by"] == "op"]
+    assert (ops.copy_us < ops.eager_us).all()
