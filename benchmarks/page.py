@@ -14,7 +14,6 @@ import json
 import shutil
 import tempfile
 import time
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -60,7 +59,7 @@ class Model {
   widget_manager = { get_model: async () => ({ comm_live: true }) };
   constructor(state) { this.state = read(state); }
   get(name) { return this.state[name]; }
-  set(name, value) { this.state[name] = value; }
+  set(name, value) { if (this.state[name] !== value) this.answer({ [name]: value }); }
   save_changes() {}
   send(message) { this.sent.push(message); }
   off() {}
@@ -86,7 +85,7 @@ window.state = shown.state;
 window.sent = shown.sent;
 window.tell = (message) => shown.tell("msg:custom", message);
 const find_canvas = () => document.querySelector(".rxg-canvas");
-const drawn = async (begin) => {
+window.drawn = async (begin) => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   find_canvas()?.getContext("2d").getImageData(0, 0, 1, 1);
   return performance.now() - begin;
@@ -190,6 +189,7 @@ LIMIT_S = 120.0
 """When FxGraphDrawer and dot are given up on."""
 
 FRAMES = 90
+BOXES = "document.querySelector('.rxg').rxView.picture.boxes"
 OPS = ("mul", "add", "relu", "mm", "sub", "exp", "view")
 
 
@@ -204,27 +204,21 @@ def drawing_rows(blocks: int = 24, nodes: int = 10_000) -> Iterator[Row]:
 
 
 def _pictures(session: Session, graph: Graph, limit_s: float, theirs: str, new_page: NewPage) -> Iterator[Row]:
-    view = GraphView(tab=graph.id)
-    for state in ("as it opens", "every box"):
+    for state, opening in (("as it opens", {}), ("every box", {"all": True})):
+        view = GraphView(shown={"tab": graph.id, "folds": {graph.id: opening}})
         begin = time.perf_counter()
-        if state == "every box":
-            view.expand_all()
-        else:
-            view.set_session(session)
+        view.set_session(session)
         kernel_s = time.perf_counter() - begin
         with in_page(view, new_page) as page:
             page_s = page.evaluate("window.took") / 1000
             near = page.evaluate(f"window.pan({FRAMES})")
             page.get_by_role("button", name="Fit the graph to the view").click()
             whole = page.evaluate(f"window.pan({FRAMES})")
-        what = f"{session.title} {graph.kind}, {state} ({len(graph.nodes):,} nodes, {_boxes(view):,} boxes)"
+            boxes = page.evaluate(BOXES)
+        what = f"{session.title} {graph.kind}, {state} ({len(graph.nodes):,} nodes, {boxes:,} boxes)"
         yield within(limit_s, f"first picture of {what}, {page_s:.2f} s in the page", kernel_s + page_s, beside=theirs)
         frames = f"50 frames of it, {near:.0f} per second near by and {whole:.0f} of the whole"
         yield within(1.0, frames, 50 / min(near, whole))
-
-
-def _boxes(view: GraphView) -> int:
-    return len(view.payload["box_pieces"]) // 4
 
 
 def _theirs(graph: Graph) -> str:
@@ -304,9 +298,13 @@ def _flat(count: int) -> Session:
 
 TIMES = 20
 LAYERS = 12
-TEXTS = 5
-OPENS = 3
-"""Texts of a box in the payload, and which of them is the key of the fold that it opens."""
+FOLD = """(number) => {
+  const view = document.querySelector(".rxg").rxView, { picture } = view, begin = performance.now();
+  const boxes = [...Array(picture.boxes).keys()].filter((box) => picture.opens(box) ?? picture.around(box));
+  view.fold(boxes[number % boxes.length]);
+  return drawn(begin);
+}"""
+"""Opens a closed fold, or closes an open one."""
 
 REGIONS = 30
 PARTS = ("attention.self", "attention.output", "intermediate")
@@ -325,7 +323,7 @@ def bert(layers: int) -> rx.Exploration:
 
 
 def click_rows(layers: int = LAYERS) -> Iterator[Row]:
-    """Select nodes, and open and close folds: what the kernel takes to fold, place and pack, and the page to draw."""
+    """Select nodes, and open and close folds, which the page does alone."""
     session = bert(layers).session
     with pages() as new_page:
         for graph in session.graphs:
@@ -335,29 +333,16 @@ def click_rows(layers: int = LAYERS) -> Iterator[Row]:
 
 
 def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bool) -> Iterator[Row]:
-    view = GraphView(tab=graph.id)
+    view = GraphView(shown={"tab": graph.id, "folds": {graph.id: {"all": True} if everything else {}}})
     view.set_session(session)
-    keys = _closed(view)
-    if everything:
-        view.expand_all()
-    boxes = _boxes(view)
     with in_page(view, new_page) as page:
+        boxes = page.evaluate(BOXES)
         page.get_by_role("button", name="Fit the graph to the view").click()
         found = [page.evaluate("(box) => window.click(box)", boxes * number // TIMES) for number in range(TIMES)]
-
-        def fold(number: int) -> None:
-            view.fold(keys[number // 2 % len(keys)], opened=everything == bool(number % 2))
-
-        folded = [_answered({"view": view}, page, fold, number) for number in range(TIMES)]
+        folded = [page.evaluate(FOLD, number) for number in range(TIMES)]
     where = f"of the {graph.kind}, {'every box' if everything else 'as it opens'} ({boxes:,} boxes)"
     yield within(0.1, f"select a box {where}", *(ms / 1000 for ms in found))
-    yield within(0.1, f"open or close a fold {where}", *folded)
-
-
-def _closed(view: GraphView) -> list[str]:
-    """Return the keys of what can be opened."""
-    texts, numbers = view.payload["texts"], array("I", view.payload["box_texts"])
-    return [key for key in (texts[number] for number in numbers[OPENS::TEXTS]) if key]
+    yield within(0.1, f"open or close a fold {where}", *(ms / 1000 for ms in folded))
 
 
 def _answered(widgets: Mapping[str, Any], page: Page, act: Callable[[int], object], number: int) -> float:

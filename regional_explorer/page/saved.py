@@ -17,38 +17,44 @@ from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.report import headline_nodes, report_nodes, session_facts
 from regional_explorer.page.source import source_listing, source_tree
 from regional_explorer.page.static import script, style
-from regional_explorer.page.view import Overlay, fold_times, graph_bars, overlays, partition_heat, share_fills
-from regional_explorer.picture.records import Outlines, first_tab, folded, tabs
+from regional_explorer.page.view import PALETTE, graph_bars, view_state
+from regional_explorer.picture.records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.region_code import nodes_of_diagnostic, qualified_names, region_code
+from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.css import page_css, saved_css
 from regional_explorer.style.element import Node, markup, node, to_html
 from regional_explorer.tables.plan import Extra, diagnostics_nodes
 
+GRAPH_HEIGHT = 520
+"""The height of the drawing in pixels; its lower edge can be dragged."""
 SOURCE_HEIGHT = 10_000
 """More than any list of lines needs: the pane around it scrolls, not the list."""
 
 
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
-    numbers = {
-        name: number for number, name in enumerate(dict.fromkeys(map(sendable, qualified_names(session.graphs))))
-    }
+    state = _view_state(session)
+    names = (f"{graph['id']}:{name}" for graph in state["graphs"] for name in graph["names"])
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def number_of(node_id: str) -> str:
+        return str(numbers.get(sendable(node_id), ""))
+
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
     views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
     styles = "".join([sheet, CODE_CSS, *views, saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
+    data = {"view": state, **_source_data(session, numbers)}
     above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *headline_nodes(session)]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
     beside = (
         _side_fold("Source", '<div data-view="source"></div>', opened=True),
         *(
-            _side_fold(f"Code of {name}", "".join(code_parts(codes, lambda node_id: str(numbers[sendable(node_id)]))))
+            _side_fold(f"Code of {name}", "".join(code_parts(codes, number_of)))
             for name, codes in _region_codes(session)
         ),
         _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
@@ -63,7 +69,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
         f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
-        f'<script type="application/json" id="rx-data">{_script_json(_page_data(session, numbers))}</script>'
+        f'<script type="application/json" id="rx-data">{_script_json(data)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
 
@@ -81,39 +87,28 @@ def _script_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _page_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
-    outlines, titles, layers = Outlines(session), tabs(session), [None, *overlays(session)]
-    shares = TimeShares.of(session)
-    tab_payloads = []
-    for tab, title in titles:
-        payload, picture = folded(session, tab, outlines)
-        if shares:
-            for fold, time in zip(payload["folds"], fold_times(shares, tab, picture.reads, payload), strict=True):
-                fold["time"] = time
-        bars = [
-            graph_bars(titles, tab, (), picture.legend, figures=len(layers) > 1, overlay=overlay) for overlay in layers
-        ]
-        tab_payloads.append({**payload, "title": title, "bars": bars})
+def _view_state(session: Session) -> dict[str, Any]:
+    records = Records()
+    state = view_state(session, records)
+    for number, graph in enumerate(session.graphs):
+        known = records.of(session, graph)
+        state |= {f"facts{number}": known.facts, f"folds{number}": known.folds}
+    return {**state, "palette": PALETTE, "tree": graph_bars(GRAPH_HEIGHT)}
+
+
+def _source_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
     functions = source_listing(session)
     lines = [
-        ([numbers[name] for name in line.own], [numbers[name] for name in line.passing], index)
+        (
+            [numbers[name] for name in line.own if name in numbers],
+            [numbers[name] for name in line.passing if name in numbers],
+            index,
+        )
         for index, function in enumerate(functions)
         for line in function.lines
         if line.passing
     ]
-    return {
-        "tabs": tab_payloads,
-        "first": max((index for index, (tab, _) in enumerate(titles) if tab == first_tab(session)), default=0),
-        "names": list(numbers),
-        "lines": lines,
-        "heats": [_saved_heat(overlay) if overlay else {} for overlay in layers],
-        "source": source_tree(functions, session, SOURCE_HEIGHT),
-    }
-
-
-def _saved_heat(overlay: Overlay) -> dict[str, Any]:
-    """Return an overlay as the page has it: colours and labels by partition, or the colours of shares of the time."""
-    return share_fills() if overlay.shares else partition_heat(overlay)
+    return {"lines": lines, "source": source_tree(functions, session, SOURCE_HEIGHT)}
 
 
 def _region_codes(session: Session) -> list[tuple[str, Any]]:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from regional_explorer.errors import count
-from regional_explorer.picture.compose import Detail, Opening, SectionBuilder, scene_of, shown
+from regional_explorer.picture.compose import SectionBuilder, scene_of, shown
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
 from regional_explorer.picture.layout import place
-from regional_explorer.picture.outline import outline
+from regional_explorer.picture.outline import outline, pieces
 from regional_explorer.picture.scene import Entry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.graph import Graph, GraphKind
@@ -45,9 +45,9 @@ def stage_svg(
         partitions=(),
         diagnostics=(),
     )
-    builder = SectionBuilder(stage_session, graph, "s0")
-    detail = Detail.OPS if len(stage.ops) <= MOST_OPEN_OPS else Detail.MODULES
-    section = builder.build(leaf.fold for leaf in shown(outline(graph, builder.pieces), Opening(detail)))
+    builder = SectionBuilder(stage_session, graph, pieces(stage_session, graph))
+    folds = shown(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
+    section = builder.section("s0", folds)
     section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
     scene = replace(
         scene_of(stage_session, [section]),

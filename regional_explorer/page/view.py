@@ -1,40 +1,75 @@
-"""What stands around a graph: tabs, legend, crumbs, and the overlays that colour it."""
+"""The state of the view of a session: tabs, names of regions and pieces, overlays, and the elements around a graph."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from regional_explorer.errors import sendable
-from regional_explorer.picture.records import Payload, Picture, record_and_outer
-from regional_explorer.picture.scene import Entry
-from regional_explorer.record.plan import Direction
-from regional_explorer.record.regions import current_timings
+from regional_explorer.picture.compose import legend_entry
+from regional_explorer.picture.records import Payload, Records, first_tab, piece_rows, tabs
+from regional_explorer.picture.scene import Badge, Entry
+from regional_explorer.record.partition import State
+from regional_explorer.record.regions import current_timings, region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
-from regional_explorer.style.css import contrast, mix, paint
+from regional_explorer.style.css import DARK, HUES, LIGHT, mix, paint
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import duration, percent
+from regional_explorer.style.formats import STATE_GLYPHS, duration
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
-SHADES = 16
-"""How many steps of colour shares of the time are rounded to."""
+_SCALE_COLOURS = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
+"""The colours towards which the scale of overlays goes, by theme; they differ in lightness, for colour-blind people."""
+SCALE = {theme: (cold, mix(cold, warm, 0.8)) for theme, (cold, warm) in _SCALE_COLOURS.items()}
+"""The colours of the lowest and the highest value of an overlay, by theme."""
+PALETTE = {
+    theme: {
+        "ground": asdict(ground),
+        "tones": [asdict(getattr(paint(hue), theme)) for hue in range(HUES)],
+        "scale": list(SCALE[theme]),
+    }
+    for theme, ground in {"light": LIGHT, "dark": DARK}.items()
+}
+"""The colours of pictures by theme: of the ground, of regions by their hue, and the ends of the scale of overlays."""
+HULL_WORDS = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)", State.FAILED: " (crossed)"}
+"""How the hull of a piece is drawn by its state, in the words of the legend."""
 
 
-@dataclass(frozen=True)
-class Overlay:
-    """``values`` by partition, which ``text`` writes; or ``shares`` of the time, in which case there are no values."""
+def view_state(session: Session, records: Records) -> Payload:
+    """Return what the page knows of ``session`` besides the facts and folds of its graphs.
 
-    title: str
-    text: Callable[[float], str]
-    values: Mapping[str, float] = field(default_factory=dict)
-    shares: TimeShares | None = None
+    ``graphs`` has the names of all nodes that can be shown; ``look`` what regions and pieces are called.
+    """
+    graphs = [records.of(session, graph) for graph in session.graphs]
+    return {
+        "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
+        "tabs": tabs(session),
+        "first": first_tab(session),
+        "look": {
+            "regions": [_region(entry) for entry in map(legend_entry, region_summaries(session))],
+            "pieces": [piece_rows(session, known.graph, known.pieces) for known in graphs],
+            "legend": list(_legend(session)),
+        },
+        "overlays": overlays(session),
+    }
+
+
+def _region(entry: Entry) -> Payload:
+    look = paint(entry.region)
+    return {"name": entry.title, "letter": look.letter, "hue": look.hue, "line": look.line}
+
+
+def _legend(session: Session) -> Iterable[tuple[str, Node]]:
+    """Yield the elements of the legend, each with the state or sign that must be in use for it to be shown."""
+    for entry in map(legend_entry, region_summaries(session)):
+        yield "", _legend_button(entry)
+    for state, glyph in STATE_GLYPHS.items():
+        yield state, node("span", f"{glyph} {state}{HULL_WORDS.get(state, '')}")
+    for badge in Badge:
+        yield badge, node("span", f"{badge} {badge.meaning}")
 
 
 _PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[PartitionTiming], float | None]], ...] = (
@@ -48,131 +83,37 @@ _PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[Partition
 )
 
 
-def overlays(session: Session) -> list[Overlay]:
+def overlays(session: Session) -> list[Payload]:
     """Return the available overlays; empty before regions were measured and the call was profiled."""
     measured = current_timings(session)
     available = []
     for title, text, figure in _PARTITION_FIGURES:
-        values = {sendable(timing.partition): value for timing in measured if (value := figure(timing)) is not None}
+        values = {timing.partition: value for timing in measured if (value := figure(timing)) is not None}
         if values:
-            available.append(Overlay(title, text, values))
-    shares = TimeShares.of(session)
-    return [*available, Overlay(SHARE, percent, shares=shares)] if shares else available
+            available.append(overlay(title, text, values))
+    if session.profile is not None:
+        available.append({"title": SHARE, "scale": _scale(SHARE, "none", "most"), "values": None})
+    return available
 
 
-def titled(available: Sequence[Overlay], title: str) -> Overlay | None:
-    """Return the overlay with this title, or None."""
-    return next((overlay for overlay in available if overlay.title == title), None)
+def overlay(title: str, text: Callable[[float], str], values: Mapping[str, float]) -> Payload:
+    """Return the overlay of figures of partitions, which ``text`` writes; those that are not finite are left out.
 
-
-def next_title(available: Sequence[Overlay], title: str) -> str:
-    """Return the title of the overlay after this one; empty, for no overlay, after the last one."""
-    titles = ["", *(overlay.title for overlay in available), ""]
-    return titles[titles.index(title) + 1] if title in titles else titles[1]
-
-
-def heat(overlay: Overlay | None, picture: Picture | None, tab: str, number: int) -> dict[str, Any]:
-    """Return the fills and labels of an overlay: by partition, or for the boxes of the picture with this number."""
-    if overlay is None:
-        return {}
-    if overlay.shares is None:
-        return partition_heat(overlay)
-    return {"of": number, **box_heat(overlay.shares, picture, tab)} if picture else {}
-
-
-def box_heat(shares: TimeShares, picture: Picture, tab: str) -> dict[str, Any]:
-    """Return for each box of a picture its share of the time: the step on the colour scale, a label and a tooltip.
-
-    A box has the time of its ops, forward and backward; in the backward graph, the backward alone.
+    ``values`` has for each partition how far it is up the scale, and its label.
     """
-    boxes: list[list[str]] = [[] for _ in range(len(picture.facts["box_pieces"]) // 4)]
-    for name, box in zip(picture.reads, array("I", picture.facts["node_boxes"]), strict=True):
-        boxes[box].append(name)
-    seconds_of = _seconds_of(shares, tab)
-    seconds = [sum(map(seconds_of, nodes)) for nodes in boxes]
-    most_s = max(seconds, default=0.0) or 1.0
+    finite = {sendable(name): value for name, value in values.items() if math.isfinite(value)}
+    low, high = min(finite.values(), default=0.0), max(finite.values(), default=0.0)
+    places = {name: (value - low) / (high - low) if high > low else 0.5 for name, value in finite.items()}
     return {
-        "steps": [round(SHADES * time / most_s) if nodes else -1 for time, nodes in zip(seconds, boxes, strict=True)],
-        "labels": [_label(shares, time) for time in seconds],
-        "tooltips": [_tooltip(shares, tab, time) for time in seconds],
-        **share_fills(),
+        "title": title,
+        "scale": _scale(title, text(low), text(high)) if finite else None,
+        "values": {name: [place, text(finite[name])] for name, place in places.items()},
     }
 
 
-def fold_times(shares: TimeShares, tab: str, nodes: Iterable[str], payload: Payload) -> Iterator[list[Any] | None]:
-    """Yield for each fold of a saved page its time, label and tooltip; None for one without nodes.
-
-    ``nodes`` are those of the tab. The page colours them: the steps depend on which folds are open.
-    """
-    folds, seconds_of = payload["folds"], _seconds_of(shares, tab)
-    seconds: dict[int, float] = {}
-    for name, innermost in zip(nodes, payload["nodes"], strict=True):
-        for fold in record_and_outer(folds, innermost):
-            seconds[fold] = seconds.get(fold, 0.0) + seconds_of(name)
-    for time in map(seconds.get, range(len(folds))):
-        yield None if time is None else [float(f"{time:.3g}"), _label(shares, time), _tooltip(shares, tab, time)]
-
-
-def share_fills() -> dict[str, list[dict[str, str]]]:
-    """Return the fills of the steps of shares in each theme."""
-    return {
-        theme: [_readable_fill(mix(cold, warm, _SCALE_REACH * step / SHADES)) for step in range(SHADES + 1)]
-        for theme, (cold, warm) in _SCALE_COLOURS.items()
-    }
-
-
-def _seconds_of(shares: TimeShares, tab: str) -> Callable[[str], float]:
-    return shares.own_seconds if Direction.of_graph(tab) is Direction.BACKWARD else shares.seconds
-
-
-def _label(shares: TimeShares, seconds: float) -> str:
-    return percent(seconds / (shares.profile.whole_s or 1.0))
-
-
-def _tooltip(shares: TimeShares, tab: str, seconds: float) -> str:
-    where = " in the backward" if Direction.of_graph(tab) is Direction.BACKWARD else ""
-    return f"{_label(shares, seconds)} of the call, {duration(seconds)}{where}"
-
-
-def _readable_fill(fill: str) -> dict[str, str]:
-    """Return a fill, and the colour in which text on it is readable."""
-    return {"fill": fill, "text": max("#000000", "#ffffff", key=partial(contrast, fill))}
-
-
-_SCALE_COLOURS = {"light": ("#f3f6fa", "#08306b"), "dark": ("#22303f", "#9ecbff")}
-"""The colours of the lowest and the highest value by theme; they differ in lightness, for colour-blind people."""
-_SCALE_REACH = 0.8
-"""How far towards the second colour the scale goes."""
-
-
-def partition_heat(overlay: Overlay) -> dict[str, Any]:
-    """Return for each partition of ``overlay`` its label, and its colours in each theme."""
-    values = _finite_values(overlay)
-    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
-    heats: dict[str, Any] = {}
-    for partition, value in values.items():
-        share = (value - low) / (high - low) if high > low else 0.5
-        heats[partition] = {
-            theme: {"label": overlay.text(value), **_readable_fill(mix(cold, warm, share * _SCALE_REACH))}
-            for theme, (cold, warm) in _SCALE_COLOURS.items()
-        }
-    return heats
-
-
-def scale(overlay: Overlay) -> tuple[str, str, dict[str, str]] | None:
-    """Return the labels of the lowest and highest value, and a CSS gradient by theme; None without values."""
-    values = _finite_values(overlay).values()
-    if not values and overlay.shares is None:
-        return None
-    ends = {theme: (cold, mix(cold, warm, _SCALE_REACH)) for theme, (cold, warm) in _SCALE_COLOURS.items()}
-    bars = {theme: f"linear-gradient(90deg, {low}, {high})" for theme, (low, high) in ends.items()}
-    if not values:
-        return "none", "most", bars
-    return overlay.text(min(values)), overlay.text(max(values)), bars
-
-
-def _finite_values(overlay: Overlay) -> dict[str, float]:
-    return {sendable(name): value for name, value in overlay.values.items() if math.isfinite(value)}
+def _scale(title: str, low: str, high: str) -> Node:
+    bars = {theme: f"linear-gradient(90deg, {cold}, {warm})" for theme, (cold, warm) in SCALE.items()}
+    return node("span", f"{title} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key")
 
 
 FIND_BUTTONS = (
@@ -216,26 +157,10 @@ KEY_HELP = (
 SEARCH_HINT = "Words, name: op: shape: dtype: module: line: region: state: or /a regular expression/ (key /)"
 
 
-def graph_bars(
-    tabs: Sequence[Sequence[str]],
-    tab: str,
-    crumbs: Sequence[tuple[str, str]],
-    legend: Sequence[Entry | str],
-    *,
-    figures: bool = False,
-    overlay: Overlay | None = None,
-    problem: str = "",
-) -> list[Node]:
-    """Return the elements of the graph view, from toolbar to legend; those that the page fills are empty.
+def graph_bars(height: int) -> list[Node]:
+    """Return the elements of the graph view, from toolbar to legend; the page fills those that are empty.
 
-    Args:
-        tabs: id and title of each tab.
-        tab: id of the current tab.
-        crumbs: key and title of the fold that was opened last and of those around it, outermost first.
-        legend: the entries of the legend: regions, and the meanings of signs.
-        figures: whether any overlay is available.
-        overlay: the current overlay, or None.
-        problem: the last error message.
+    ``height`` is that of the drawing in pixels; its lower edge can be dragged.
     """
     field = node(
         "input",
@@ -256,65 +181,30 @@ def graph_bars(
         _div("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
         class_="rxg-stage",
+        style=f"height:{height}px",
         tabindex="0",
         role="application",
         aria_roledescription="graph",
         aria_description="N and P move between boxes, ? lists the keys.",
     )
     tools = [_button_group(group) for group in TOOL_BUTTONS]
-    label = f"Overlay: {overlay.title}" if overlay else "Overlay"
-    tools[-1].append(_tool_button("overlay", label, OVERLAY_TITLE, pressed=overlay is not None, disabled=not figures))
+    tools[-1].append(_tool_button("overlay", "Overlay", OVERLAY_TITLE, pressed=False, disabled=True))
     tools.append(_button_group([("help", "?", "Keys (?)")]))
+    tabs = _div("tabs", role="tablist", aria_label="Graphs", data_bar="tabs")
     return [
-        _div("bar", _tab_buttons(tabs, tab), _div("find", field, count, _button_group(FIND_BUTTONS))),
+        _div("bar", tabs, _div("find", field, count, _button_group(FIND_BUTTONS))),
         _div("bar", *tools, role="toolbar", aria_label="Graph tools"),
-        _crumb_buttons(next((title for tab_id, title in tabs if tab_id == tab), "graph"), crumbs),
-        _div("problem", problem, role="alert", hidden=not problem),
+        _div("crumbs", role="navigation", aria_label="What is open", data_bar="crumbs"),
+        _div("problem", role="alert", data_bar="problem"),
         stage,
         _div("status", _div("selected"), _div("trail")),
-        _div("legend", *_legend_nodes(legend, overlay), role="group", aria_label="Legend"),
+        _div("legend", role="group", aria_label="Legend", data_bar="legend"),
         _div("live", aria_live="polite", role="status"),
     ]
 
 
 def _div(name: str, /, *children: Node | str, **attributes: Any) -> Node:
     return node("div", *children, class_=f"rxg-{name}", **attributes)
-
-
-def _tab_buttons(tabs: Iterable[Sequence[str]], current: str) -> Node:
-    buttons = (
-        node(
-            "button",
-            title,
-            type="button",
-            title=title,
-            role="tab",
-            data_do="tab",
-            data_of=tab,
-            aria_selected=str(tab == current).lower(),
-            tabindex="0" if tab == current else "-1",
-        )
-        for tab, title in tabs
-    )
-    return _div("tabs", *buttons, role="tablist", aria_label="Graphs")
-
-
-def _crumb_buttons(top: str, crumbs: Iterable[tuple[str, str]]) -> Node:
-    """Return buttons that lead back to the graph, and to each fold around the one that was opened last."""
-    path = [("", top), *crumbs]
-    buttons = (
-        node(
-            "button",
-            title,
-            type="button",
-            title=f"Back to {title}",
-            data_do="back",
-            data_of=key,
-            aria_current="location" if (key, title) == path[-1] else None,
-        )
-        for key, title in path
-    )
-    return _div("crumbs", *buttons, role="navigation", aria_label="What is open")
 
 
 def _button_group(tools: Iterable[tuple[str, str, str]]) -> Node:
@@ -327,15 +217,6 @@ def _tool_button(do: str, text: str, title: str, *, pressed: bool | None = None,
     return node(
         "button", text, type="button", data_do=do, title=title, aria_label=label, aria_pressed=switch, disabled=disabled
     )
-
-
-def _legend_nodes(legend: Iterable[Entry | str], overlay: Overlay | None) -> Iterable[Node]:
-    """Yield a button for each region, the meanings of signs, and the scale of the overlay."""
-    for entry in legend:
-        yield node("span", entry) if isinstance(entry, str) else _legend_button(entry)
-    if overlay and (overlay_scale := scale(overlay)):
-        low, high, bars = overlay_scale
-        yield node("span", f"{overlay.title} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key")
 
 
 def _legend_button(entry: Entry) -> Node:

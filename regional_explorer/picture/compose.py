@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import IntEnum, StrEnum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline, pieces, sources
 from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
@@ -28,14 +28,8 @@ SMALL_GRAPH_OPS = 40
 
 
 class Turn(IntEnum):
-    """When a fold is opened automatically, lower numbers first; ``folds.js`` does the same in a saved page.
+    """When a fold is opened automatically, lower numbers first."""
 
-    ``FIXED`` is the hull around the single op of a piece, which cannot be closed; ``AT_ONCE`` is opened regardless of
-    the budget, ``NEVER`` by the user only.
-    """
-
-    FIXED = -2
-    AT_ONCE = -1
     HOLDS_MOST = 0
     NEW = 1
     FIRST_PIECE = 2
@@ -43,48 +37,27 @@ class Turn(IntEnum):
     NEVER = 9
 
 
-class Detail(StrEnum):
-    """How much of a graph is opened automatically.
-
-    ``MODULES`` opens the folds that hold most of the graph and those around the first of equal pieces of regions;
-    ``OPS`` opens everything; ``PIECES`` opens the folds around pieces of regions, but not these; ``NOTHING`` nothing.
-    """
-
-    MODULES = "modules"
-    OPS = "ops"
-    PIECES = "pieces"
-    NOTHING = "nothing"
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """Which folds are open: as ``chosen`` says for their keys, all others as ``detail`` says.
-
-    With ``MODULES`` no fold is opened automatically beyond ``budget`` boxes, whatever was chosen for others.
-    """
-
-    detail: Detail = Detail.MODULES
-    budget: int = BOX_BUDGET
-    chosen: Mapping[str, bool] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ShownFold:
-    """A fold that is shown as one box, and the open folds around it, outermost first."""
-
-    fold: Fold
-    inside: tuple[Fold, ...] = ()
-
-
-def shown(folds: Iterable[Fold], opening: Opening) -> list[ShownFold]:
-    """Return the folds that are shown as boxes, in the order they run."""
+def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
+    """Return the folds that are shown as boxes, in the order they run, by default those in open folds."""
     folds = tuple(folds)
-    automatic = _opened_automatically(folds, opening)
-    return list(_shown_folds(folds, automatic, opening.chosen, ()))
+    open_keys = opened(folds)
+
+    def leaves(folds: Iterable[Fold]) -> Iterator[Fold]:
+        for fold in folds:
+            if fold.parts and (everything or fold.key in open_keys):
+                yield from leaves(fold.parts)
+            else:
+                yield fold
+
+    return list(leaves(folds))
 
 
-def _opened_automatically(folds: Sequence[Fold], opening: Opening) -> set[str]:
-    """Return the keys of the folds that are opened where the user chooses nothing."""
+def opened(folds: Sequence[Fold], budget: int = BOX_BUDGET) -> set[str]:
+    """Return the keys of the folds that are open until the user chooses.
+
+    These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
+    more than ``budget`` boxes are shown.
+    """
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []
     open_keys: set[str] = set()
@@ -92,26 +65,24 @@ def _opened_automatically(folds: Sequence[Fold], opening: Opening) -> set[str]:
 
     def offer(parts: Iterable[Fold], depth: int) -> None:
         for part in parts:
-            turn = turn_of(part, opening.detail, op_count) if part.parts else Turn.NEVER
+            turn = _turn_of(part, op_count)
             if turn is not Turn.NEVER:
                 heapq.heappush(queue, (turn, depth, next(tickets), part))
 
     offer(folds, 0)
     while queue:
-        turn, depth, _, fold = heapq.heappop(queue)
-        if turn is Turn.AT_ONCE or box_count + len(fold.parts) - 1 <= opening.budget:
+        _, depth, _, fold = heapq.heappop(queue)
+        if box_count + len(fold.parts) - 1 <= budget:
             open_keys.add(fold.key)
             box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)
     return open_keys
 
 
-def turn_of(fold: Fold, detail: Detail, op_count: int) -> Turn:
+def _turn_of(fold: Fold, op_count: int) -> Turn:
     """Return when a fold of a graph with so many ops is opened automatically."""
-    if detail is not Detail.MODULES:
-        has_pieces = bool(fold.pieces) and not fold.piece
-        opened = {Detail.OPS: True, Detail.PIECES: has_pieces, Detail.NOTHING: False}[detail]
-        return Turn.AT_ONCE if opened else Turn.NEVER
+    if not fold.parts:
+        return Turn.NEVER
     first_piece = fold.kind is FoldKind.PIECE and not fold.like
     holds_most = fold.kind is not FoldKind.REPEAT and len(fold.nodes) * 2 > op_count
     turns = (
@@ -121,23 +92,6 @@ def turn_of(fold: Fold, detail: Detail, op_count: int) -> Turn:
         (op_count <= SMALL_GRAPH_OPS, Turn.SMALL_GRAPH),
     )
     return next((turn for applies, turn in turns if applies), Turn.NEVER)
-
-
-def _shown_folds(
-    folds: Iterable[Fold], automatic: set[str], chosen: Mapping[str, bool], around: tuple[Fold, ...]
-) -> Iterator[ShownFold]:
-    for fold in folds:
-        if fold.parts and chosen.get(fold.key, fold.key in automatic):
-            yield from _shown_folds(fold.parts, automatic, chosen, (*around, fold))
-        else:
-            yield ShownFold(fold, around)
-
-
-def all_folds(folds: Iterable[Fold], around: tuple[Fold, ...] = ()) -> Iterator[ShownFold]:
-    """Yield every fold, open or not, before its parts."""
-    for fold in folds:
-        yield ShownFold(fold, around)
-        yield from all_folds(fold.parts, (*around, fold))
 
 
 LONGEST_PATH = 32
@@ -171,19 +125,16 @@ def shown_graphs(session: Session, graph_id: str | None = None) -> tuple[Graph, 
     return tuple(graph for graph in top_graphs if graph.kind is not GraphKind.DYNAMO) or top_graphs
 
 
-def compose(
-    session: Session,
-    graph_id: str | None = None,
-    *,
-    detail: Detail | str = Detail.MODULES,
-) -> Scene:
-    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all that run, side by side."""
-    opening = Opening(Detail(detail))
+def compose(session: Session, graph_id: str | None = None, *, everything: bool = False) -> Scene:
+    """Return the scene of ``session``: the graph with the id ``graph_id``, by default all that run, side by side.
+
+    With ``everything`` each op has a box of its own.
+    """
     sections = []
     for number, graph in enumerate(shown_graphs(session, graph_id)):
-        builder = SectionBuilder(session, graph, f"s{number}")
-        leaves = shown(outline(graph, builder.pieces), opening)
-        sections.append(builder.build(leaf.fold for leaf in leaves))
+        builder = SectionBuilder(session, graph, pieces(session, graph))
+        folds = outline(graph, builder.pieces)
+        sections.append(builder.section(f"s{number}", shown(folds, everything=everything)))
     return scene_of(session, sections)
 
 
@@ -193,22 +144,25 @@ def scene_of(session: Session, sections: Sequence[Section]) -> Scene:
     return Scene(
         title=clean(session.title, 2 * SHORT),
         sections=tuple(sections),
-        entries=tuple(map(_legend_entry, region_summaries(session))),
+        entries=tuple(map(legend_entry, region_summaries(session))),
         marks=tuple(badge for badge in Badge if badge in used_badges),
     )
 
 
 class SectionBuilder:
-    """Builds the section of one graph; ``pieces`` are the pieces of regions in it."""
+    """Builds the boxes of one graph; ``pieces`` are the pieces of regions in it, ``inputs`` those that have boxes."""
 
-    def __init__(self, session: Session, graph: Graph, name: str) -> None:
+    def __init__(self, session: Session, graph: Graph, pieces: Sequence[RegionPiece]) -> None:
         self.session = session
         self.graph = graph
-        self.name = name
+        self.pieces = pieces
+        self.piece_names = piece_names(session, pieces)
         self.nodes = graph.by_name()
         self.sources = sources(graph)
-        self.pieces = pieces(session, graph)
-        self.users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
+        users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
+        inputs = [node for node in graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and users[node.name]]
+        few = len(inputs) <= FEW_INPUTS
+        self.inputs = tuple(node.name for node in inputs if few and users[node.name] <= FEW_USERS)
         self.saved = {
             node.name
             for other in session.graphs
@@ -222,19 +176,21 @@ class SectionBuilder:
                 for result, source in zip(node.inputs, self.sources[node.name], strict=True):
                     results.setdefault(source, set()).add(result)
         self.results = results
-        self._boxes: dict[str, Box] = {}
 
-    def build(self, folds: Iterable[Fold]) -> Section:
+    @property
+    def title(self) -> str:
+        """What the graph is, and how many ops it has."""
+        ops = count(len(self.graph.ops), "op")
+        frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
+        return f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
+
+    def section(self, section_id: str, folds: Iterable[Fold]) -> Section:
         """Return the section with a box for each of the folds, after those of its inputs if they are few."""
-        inputs = [
-            node for node in self.graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and self.users[node.name]
-        ]
-        boxed = [node for node in inputs if self.users[node.name] <= FEW_USERS] if len(inputs) <= FEW_INPUTS else []
-        boxes = [self._input_box(node, f"{self.name}i{number}") for number, node in enumerate(boxed)]
-        box_of_node = {node.name: box.id for node, box in zip(boxed, boxes, strict=True)}
+        boxes = [replace(self.input_box(node), id=f"{section_id}i{number}") for number, node in enumerate(self.inputs)]
+        box_of_node = {node: box.id for node, box in zip(self.inputs, boxes, strict=True)}
         boxes_of_piece: dict[str, list[str]] = {}
         for number, fold in enumerate(folds):
-            box = self._box_with_id(fold, f"{self.name}b{number}", boxed)
+            box = replace(self.box(fold), id=f"{section_id}b{number}")
             boxes.append(box)
             box_of_node.update(dict.fromkeys(fold.nodes, box.id))
             if fold.piece and fold.kind is not FoldKind.PIECE:
@@ -246,29 +202,21 @@ class SectionBuilder:
             if name in box_of_node and source in box_of_node and box_of_node[source] != box_of_node[name]
         }
         groups = tuple(
-            self._piece_group(piece, f"{self.name}g{number}", boxes_of_piece[piece.id])
+            self._piece_group(piece, f"{section_id}g{number}", boxes_of_piece[piece.id])
             for number, piece in enumerate(self.pieces)
             if piece.id in boxes_of_piece
         )
-        ops = count(len(self.graph.ops), "op")
-        frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
-        title = f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
-        return Section(self.name, title, tuple(boxes), groups, tuple(edges))
+        return Section(section_id, self.title, tuple(boxes), groups, tuple(edges))
 
-    def _box_with_id(self, fold: Fold, box_id: str, boxed: Sequence[Node]) -> Box:
-        """Return the box of a fold; it is built once, and only its id differs from call to call."""
-        if fold.key not in self._boxes:
-            self._boxes[fold.key] = self._safe_box(fold, {node.name for node in boxed})
-        return replace(self._boxes[fold.key], id=box_id)
-
-    def _safe_box(self, fold: Fold, boxed: Container[str]) -> Box:
+    def box(self, fold: Fold) -> Box:
+        """Return the box of a fold, without an id."""
         try:
-            return self._fold_box(fold, boxed)
+            return self._fold_box(fold)
         except Exception as error:  # noqa: BLE001 - one bad node must not prevent drawing the others
             region = fold.piece.region if fold.piece else None
             return Box("", Look.BAD, "?", fold.nodes, tooltip=f"cannot be drawn: {clean(error)}", region=region)
 
-    def _fold_box(self, fold: Fold, boxed: Container[str]) -> Box:
+    def _fold_box(self, fold: Fold) -> Box:
         op_counts = Counter(self.nodes[name].op for name in fold.nodes)
         op_texts = [f"{op} ×{times}" if times > 1 else op for op, times in op_counts.most_common()]
         look, title, detail = self._look_and_texts(fold, op_texts)
@@ -278,7 +226,7 @@ class SectionBuilder:
             title=title or "?",
             nodes=fold.nodes,
             detail=detail,
-            marks=tuple(self._badges(fold.nodes, boxed)),
+            marks=tuple(self._badges(fold.nodes)),
             tooltip=self._box_tooltip(fold, op_texts),
             region=fold.piece.region if fold.piece else None,
             failed=any(piece.state is State.FAILED for piece in fold.pieces),
@@ -295,7 +243,7 @@ class SectionBuilder:
                 op = self.nodes[fold.nodes[0]].op
                 return Look.VIEW if op in VIEW_OPS else Look.OP, clean(op, SHORT), ""
             case FoldKind.PIECE if fold.piece:
-                like = f"equals {self.piece_name(fold.like)}" if fold.like else ""
+                like = f"equals {self.piece_names[fold.like.id]}" if fold.like else ""
                 detail = " · ".join(filter(None, (ending(fold.title), like)))
                 return Look.PIECE, self._piece_title(fold.piece), detail or clean(listing(op_texts), SHORT)
             case FoldKind.REPEAT:
@@ -319,10 +267,10 @@ class SectionBuilder:
             shares[piece.region] += sum(name in fold_nodes for name in piece.nodes)
         return tuple(sorted(shares.items()))
 
-    def _badges(self, names: Iterable[str], boxed: Container[str]) -> Iterator[Badge]:
-        """Yield the signs of nodes; inputs in ``boxed`` have boxes and need no sign."""
-        names = tuple(names)
-        roles = {self.nodes[s].role for name in names for s in self.sources[name] if s in self.nodes and s not in boxed}
+    def _badges(self, names: Sequence[str]) -> Iterator[Badge]:
+        """Yield the signs of nodes; inputs that have boxes need no sign."""
+        sources = {source for name in names for source in self.sources[name]}
+        roles = {self.nodes[source].role for source in sources if source in self.nodes and source not in self.inputs}
         results = {result for name in names for result in self.results.get(name, ())}
         badges = {
             *(_INPUT_BADGES[role] for role in roles if role in _INPUT_BADGES),
@@ -344,9 +292,11 @@ class SectionBuilder:
             lines.append(clean(fold.piece.error, 160))
         return "\n".join(line for line in lines if line)
 
-    def _input_box(self, node: Node, box_id: str) -> Box:
+    def input_box(self, name: str) -> Box:
+        """Return the box of an input, without an id."""
+        node = self.nodes[name]
         values = clean(", ".join(map(str, node.values[:1])), 120)
-        return Box(box_id, Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
+        return Box("", Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
     def _piece_group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
         failed = piece.state is State.FAILED
@@ -356,18 +306,27 @@ class SectionBuilder:
 
     def _piece_title(self, piece: RegionPiece) -> str:
         ops = count(len(piece.nodes), "op")
-        words = [self.piece_name(piece), ops]
+        words = [self.piece_names[piece.id], ops]
         if piece.state in {State.FAILED, State.STALE, State.EAGER}:
             words.append(f"{piece.state}{f': {piece.note}' if piece.note else ''}")
         return " · ".join(words)
 
-    def piece_name(self, piece: RegionPiece) -> str:
-        """Return the name of a piece: its region, with the instance and the part if there are several."""
-        name = clean(self.session.plan.regions[piece.region].name, SHORT)
-        twins = [other for other in self.pieces if other.region == piece.region and other.instance == piece.instance]
-        several = any(other.region == piece.region and other.instance != piece.instance for other in self.pieces)
-        instance = f"[{piece.instance}]" if several and piece.instance is not None else ""
-        return f"{name}{instance}" + (f" part {twins.index(piece) + 1}" if len(twins) > 1 else "")
+
+def piece_names(session: Session, graph_pieces: Sequence[RegionPiece]) -> dict[str, str]:
+    """Return the name of each piece of a graph by its id: its region, with the instance and the part if several."""
+    instances: dict[int, set[int | None]] = {}
+    twins: dict[tuple[int, int | None], list[str]] = {}
+    for piece in graph_pieces:
+        instances.setdefault(piece.region, set()).add(piece.instance)
+        twins.setdefault((piece.region, piece.instance), []).append(piece.id)
+    names = {}
+    for piece in graph_pieces:
+        ids = twins[piece.region, piece.instance]
+        name = clean(session.plan.regions[piece.region].name, SHORT)
+        if piece.instance is not None and len(instances[piece.region]) > 1:
+            name += f"[{piece.instance}]"
+        names[piece.id] = name + (f" part {ids.index(piece.id) + 1}" if len(ids) > 1 else "")
+    return names
 
 
 def ending(path: str) -> str:
@@ -378,6 +337,7 @@ def ending(path: str) -> str:
     return clean(f"…{tail[tail.find('.') + 1 :]}", LONGEST_PATH + 1)
 
 
-def _legend_entry(summary: RegionSummary) -> Entry:
+def legend_entry(summary: RegionSummary) -> Entry:
+    """Return the line of the legend about a region."""
     config = clean(region_config_text(summary.region), 2 * SHORT)
     return Entry(summary.number, clean(summary.region.name, SHORT), config, summary.state)

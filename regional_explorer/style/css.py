@@ -17,6 +17,8 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import STATE_GLYPHS
 
 _HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#606060")
+HUES = len(_HUES)
+"""How many colours regions have."""
 _STROKES = ("solid", "dashed", "dotted")
 
 

@@ -10,7 +10,7 @@ import traitlets
 
 from regional_explorer.page.report import results_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.page.view import SHARE, overlays
+from regional_explorer.page.view import SHARE
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.style.css import page_css
 from regional_explorer.style.element import Node, node, style_sheet
@@ -201,7 +201,6 @@ class Panel(ElementTree):
             self.graph.select(state.selection)
         if before is None or session is not before.session:
             self.graph.set_session(session)
-            self.graph.overlays = overlays(session)
             if before is not None and session.profile not in (None, before.session.profile):
                 self.graph.show_overlay(SHARE)
             self.source.set_session(session)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import anywidget
@@ -15,9 +13,8 @@ from regional_explorer.errors import count, sendable
 from regional_explorer.page.code import code_rows
 from regional_explorer.page.source import LIVE_REGION, Function, source_listing, source_tree
 from regional_explorer.page.static import script, style
-from regional_explorer.page.view import Overlay, graph_bars, heat, next_title, titled
-from regional_explorer.picture.compose import Detail, Opening
-from regional_explorer.picture.records import Outlines, Picture, first_tab, picture, tabs
+from regional_explorer.page.view import PALETTE, graph_bars, view_state
+from regional_explorer.picture.records import Records
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.region_code import PartitionCode, qualified_names
 from regional_explorer.record.session import Session
@@ -62,78 +59,88 @@ class ElementTree(anywidget.AnyWidget):
         super().close()
 
 
-_picture_numbers = itertools.count(1)
-
-
 class GraphView(ElementTree):
-    """Widget that shows the graphs of a session, one tab each.
+    """Widget that shows the graphs of a session, one tab each; the page draws them, opens folds, and finds nodes.
 
     Attributes:
-        tab: id of the current graph, or ``"partitions"``; ``tabs`` lists ids and titles.
         selection: selected nodes as ``graph:name``, of any graph; set by the kernel or the page.
         hover: nodes under the pointer, in this view or a linked one.
         marked: nodes that a pattern would mark; highlighted like search results.
         search: the text of the search field: words, ``op:gelu``, ``2x128`` or ``/a regular expression/``.
-        overlays: figures of partitions, one ``Overlay`` shown at a time; values that are not finite are left out. One
-            with ``shares`` colours boxes by their share of the time.
-        height: height of the drawing in pixels; the lower edge can be dragged.
+        shown: what the page shows: its ``tab``, its ``overlay``, and by tab the ``folds`` that were opened and closed.
+        overlays: the available overlays, as ``page.view.overlay`` makes them.
         problem: the last error message, shown above the drawing.
 
-    ``payload`` and ``heat`` are what the page draws, which places the boxes; ``tree`` has the toolbar and legend.
+    ``graphs``, ``tabs``, ``first``, ``look`` and ``overlays`` are the state of the view. ``facts0``, ``folds0`` and so
+    on are the records of each graph; they are empty until the page shows the graph, and asks for them.
     """
 
     _esm = script("graph")
     _css = style("graph")
 
-    payload = traitlets.Dict().tag(sync=True)
-    heat = traitlets.Dict().tag(sync=True)
-    tab = traitlets.Unicode()
+    graphs: Any = traitlets.List().tag(sync=True)
+    tabs: Any = traitlets.List().tag(sync=True)
+    first = traitlets.Unicode().tag(sync=True)
+    look: Any = traitlets.Dict({"regions": [], "pieces": [], "legend": []}).tag(sync=True)
+    overlays: Any = traitlets.List().tag(sync=True)
+    palette: Any = traitlets.Dict(PALETTE).tag(sync=True)
+    shown: Any = traitlets.Dict().tag(sync=True, echo_update=False)
     # No echo: it could overwrite a newer selection on the page with an older one.
     selection = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     hover = traitlets.List(traitlets.Unicode()).tag(sync=True)
     marked = traitlets.List(traitlets.Unicode()).tag(sync=True)
     search = traitlets.Unicode().tag(sync=True)
-    overlays: Any = traitlets.List()
-    height = traitlets.Int(520).tag(sync=True)
-    problem = traitlets.Unicode()
+    problem = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, session: Session | None = None, **traits: Any) -> None:
-        super().__init__(self._on_view_message, kind="rxg", label="Graph view", **traits)
-        self.tabs: tuple[tuple[str, str], ...] = ()
+    def __init__(self, session: Session | None = None, height: int = 520, **traits: Any) -> None:
+        super().__init__(
+            lambda message: self._send_graph(message["of"]) if message["do"] == "graph" else None,
+            kind="rxg",
+            label="Graph view",
+            tree=graph_bars(height),
+            **traits,
+        )
         self._session: Session | None = None
-        self._outlines: Outlines | None = None
-        self._picture: Picture | None = None
-        self._overlay_title = ""
+        self._records = Records()
         self._node_order: dict[str, int] = {}
-        self._openings: dict[str, Opening] = {}
-        self._focus: dict[str, str] = {}
-        self._picture_number = 0
-        self._lock = threading.RLock()  # reentrant: observers of the traits set under it take it again
-        self.observe(lambda _: self._draw_or_show_error(), "tab")
-        self.observe(lambda _: self._apply_overlay(), "overlays")
-        self.observe(lambda _: self._update_bars(), "problem")
-        self._update_bars()
+        self._lock = threading.RLock()
         if session is not None:
             self.set_session(session)
 
     # ------------------------------------------------------------------------------------------------- from the kernel
 
     def set_session(self, session: Session) -> None:
-        """Show ``session``; keep tab, folds and selection as far as they exist in it."""
-        with self._lock:
+        """Show ``session``; the page keeps tab, folds and selection as far as they exist in it."""
+        with self._lock, self.hold_sync():
             if self._session is None or session.graphs != self._session.graphs:
                 self._node_order = {name: at for at, name in enumerate(map(sendable, qualified_names(session.graphs)))}
             self._session = session
-            self._outlines = Outlines(session, self._outlines)
-            self.tabs = tabs(session)
+            try:
+                for name, value in view_state(session, self._records).items():
+                    setattr(self, name, value)
+                for number in range(len(session.graphs)):
+                    self._set_records(number, make=number in self._tab_graphs)
+                self.problem = ""
+            except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
+                self._show_error(error)
         node_names = set(qualified_names(session.graphs))
-        # Not under the lock: what observes the selection may wait for another one.
         self.selection = [node for node in self.selection if node in node_names]
-        tab = self.tab if any(tab_id == self.tab for tab_id, _ in self.tabs) else first_tab(session)
-        if tab == self.tab:
-            self._draw_or_show_error()
-        else:
-            self.tab = tab
+
+    @property
+    def _tab_graphs(self) -> Sequence[int]:
+        """The numbers of the graphs in the tab that the page shows."""
+        by_id = {tab["id"]: tab["graphs"] for tab in self.tabs}
+        return by_id.get(self.shown.get("tab"), by_id.get(self.first, ()))
+
+    def _set_records(self, number: int, *, make: bool) -> None:
+        """Send the facts and folds of a graph; unless they are to be made, those that were made already."""
+        assert self._session is not None  # noqa: S101 - it was set before
+        known = self._records.of(self._session, self._session.graphs[number])
+        facts, folds = (known.facts, known.folds) if make else known.made
+        for name, value in {f"facts{number}": facts, f"folds{number}": folds}.items():
+            if not self.has_trait(name):
+                self.add_traits(**{name: traitlets.Dict().tag(sync=True)})
+            setattr(self, name, value)
 
     def select(self, nodes: Iterable[str]) -> None:
         """Select nodes, given as ``graph:name``, and nothing else."""
@@ -148,40 +155,12 @@ class GraphView(ElementTree):
         self.send({"pick": self.selection})
 
     def reveal(self, nodes: Sequence[str]) -> None:
-        """Scroll the first of ``nodes`` that is in the current tab into view; if none is, show the tab of one."""
-        graphs = {node.partition(":")[0] for node in nodes}
-        if graphs and self.tab not in graphs:
-            self.tab = min(graphs)
+        """Scroll the first of ``nodes`` that is in the page's tab into view; if none is, show the tab of one."""
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:
         """Show the overlay with this title; an empty title shows none."""
-        self._overlay_title = title
-        self._apply_overlay()
-
-    def fold(self, key: str, *, opened: bool) -> None:
-        """Open or close a fold of the current tab; keys come with the payload."""
-        opening, fold_keys = self._opening, [fold_key for fold_key, _ in self._fold_crumbs(key)]
-        focus = key if opened else "".join(fold_keys[-2:-1])
-        self._draw_opening(replace(opening, chosen={**opening.chosen, key: opened}), focus=focus)
-
-    def back_to(self, key: str) -> None:
-        """Show the fold ``key`` as it was when it was opened; without a key, the current tab in its initial state."""
-        if not key:
-            self._draw_opening(Opening())
-            return
-        opening = self._opening
-        inner_folds = {fold for fold in opening.chosen if fold != key and key in dict(self._fold_crumbs(fold))}
-        chosen = {fold: opened for fold, opened in opening.chosen.items() if fold not in inner_folds}
-        self._draw_opening(replace(opening, chosen=chosen), focus=key)
-
-    def expand_all(self) -> None:
-        """Open every fold of the current tab."""
-        self._draw_opening(Opening(Detail.OPS))
-
-    def collapse_all(self) -> None:
-        """Close every fold of the current tab."""
-        self._draw_opening(Opening(Detail.NOTHING))
+        self.shown = {**self.shown, "overlay": title}
 
     # --------------------------------------------------------------------------------------------------- from the page
 
@@ -204,90 +183,14 @@ class GraphView(ElementTree):
         except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the page shows it
             self._show_error(error)
 
-    def _on_view_message(self, message: Mapping[str, Any]) -> None:
-        """Do what the page asks for; what is about a tab or a fold that is not there, or no more, is ignored."""
-        do, of = message["do"], message["of"]
-        match do:
-            case "open all":
-                self.expand_all()
-            case "close all":
-                self.collapse_all()
-            case "open" | "close" if self._fold_crumbs(of):
-                self.fold(of, opened=do == "open")
-            case "back" if not of or self._fold_crumbs(of):
-                self.back_to(of)
-            case "tab" if of in dict(self.tabs):
-                self.tab = of
-            case "next tab" | "tab before":
-                self._go_to_tab(1 if do == "next tab" else -1)
-            case "upstream" | "downstream" if self._picture is not None:
-                self.select_on_page(self._picture.reach(self.selection, upstream=do == "upstream"))
-            case "overlay":
-                self.show_overlay(next_title(self.overlays, self._overlay_title))
-
-    def _go_to_tab(self, step: int) -> None:
-        tab_ids = [tab for tab, _ in self.tabs]
-        if self.tab in tab_ids:
-            self.tab = tab_ids[(tab_ids.index(self.tab) + step) % len(tab_ids)]
-
-    def _draw_or_show_error(self) -> None:
-        try:
-            self._draw()
-        except Exception as error:  # noqa: BLE001 - ipywidgets or the worker would hide it; the page shows it
-            self._show_error(error)
+    def _send_graph(self, number: str) -> None:
+        """Send the graph that the page asks for, if it is there."""
+        with self._lock, self.hold_sync():
+            if self._session is not None and number in map(str, range(len(self._session.graphs))):
+                self._set_records(int(number), make=True)
 
     def _show_error(self, error: Exception) -> None:
         self.problem = clean_page(f"{type(error).__name__}: {error}")
-        self._update_bars()
-
-    # --------------------------------------------------------------------------------------------------------- drawing
-
-    @property
-    def _opening(self) -> Opening:
-        return self._openings.get(self.tab, Opening())
-
-    def _draw_opening(self, opening: Opening, *, focus: str = "") -> None:
-        with self._lock:
-            self._openings[self.tab], self._focus[self.tab] = opening, focus
-            self._draw()
-
-    def _fold_crumbs(self, key: str) -> Sequence[tuple[str, str]]:
-        """Return the key and title of the folds around ``key``, from the outside in, and of itself."""
-        return self._picture.crumbs.get(key, ()) if self._picture else ()
-
-    def _update_bars(self) -> None:
-        """Update the toolbar, messages and legend."""
-        with self._lock:
-            self.tree = graph_bars(
-                self.tabs,
-                self.tab,
-                self._fold_crumbs(self._focus.get(self.tab, "")),
-                self._picture.legend if self._picture else (),
-                figures=bool(self.overlays),
-                overlay=self._overlay,
-                problem=self.problem,
-            )
-
-    @property
-    def _overlay(self) -> Overlay | None:
-        return titled(self.overlays, self._overlay_title)
-
-    def _apply_overlay(self) -> None:
-        with self._lock, self.hold_sync():
-            self.heat = heat(self._overlay, self._picture, self.tab, self._picture_number)
-            self._update_bars()
-
-    def _draw(self) -> None:
-        """Draw the current tab. One thread at a time does: the last picture that is sent shows the newest session."""
-        with self._lock:
-            if self._session is None:
-                return
-            self._picture = picture(self._session, self.tab, self._opening, outlines=self._outlines)
-            self._picture_number = next(_picture_numbers)
-            with self.hold_sync():
-                self.problem = ""
-                self.payload = {"number": self._picture_number, "tab": self.tab, **self._picture.facts}
-                self._apply_overlay()
 
 
 MAX_HOVERED = 400

@@ -431,8 +431,8 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
     lab.add_cell_and_run(
         "from regional_explorer.style.formats import duration\n"
-        "from regional_explorer.page.view import Overlay\n"
-        "view.overlays = [Overlay('time', duration, {f'mlp/{n}/0/forward': 10.5e-6 * (n + 1) for n in range(3)})]"
+        "from regional_explorer.page.view import overlay\n"
+        "view.overlays = [overlay('time', duration, {f'mlp/{n}/0/forward': 10.5e-6 * (n + 1) for n in range(3)})]"
     )
     graph.root.locator("button", has_text="Overlay").click()
     expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")

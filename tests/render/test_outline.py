@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from regional_explorer.picture.compose import Detail, Opening, compose, ending, shown
+from regional_explorer.picture.compose import BOX_BUDGET, compose, ending, shown
 from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from tests.shared import sessions
@@ -32,8 +32,8 @@ def names(folds: Iterable[Fold]) -> list[str]:
     return [fold.title if fold.kind is not FoldKind.OP else fold.nodes[0] for fold in folds]
 
 
-def opened(of: Graph, *pieces: RegionPiece, opening: Opening | None = None) -> list[str]:
-    return names(leaf.fold for leaf in shown(outline(of, pieces), opening or Opening()))
+def opened(of: Graph, *pieces: RegionPiece, everything: bool = False) -> list[str]:
+    return names(shown(outline(of, pieces), everything=everything))
 
 
 def norm(path: str, name: str) -> list[Node]:
@@ -154,8 +154,8 @@ def test_a_graph_opens_on_its_modules_and_what_wraps_most_of_it_is_open() -> Non
         nodes += [op(f"l{n}_{m}", modules=("bert", "bert.encoder", path, f"{path}.{'ab'[m % 2]}")) for m in range(8)]
     nodes += [op("h", modules=["head"]), op("h1", modules=["head"])]
     assert opened(graph(*nodes)) == ["bert.embed", "bert.encoder.layer.0–11", "head"]
-    assert opened(graph(*nodes), opening=Opening(Detail.NOTHING)) == ["bert", "head"]
-    assert len(opened(graph(*nodes), opening=Opening(Detail.OPS))) == len(nodes)
+    assert names(outline(graph(*nodes), ())) == ["bert", "head"]
+    assert len(opened(graph(*nodes), everything=True)) == len(nodes)
 
 
 def test_a_graph_opens_down_to_the_first_of_equal_regions() -> None:
@@ -167,14 +167,10 @@ def test_a_graph_opens_down_to_the_first_of_equal_regions() -> None:
     assert opened(graph(*nodes), *pieces) == ["layer.0.a", "l0_2", "l0_3", "layer.0.c", "layer.0.d", "layer.1–11"]
 
 
-def test_the_budget_bounds_what_opens_by_itself_and_not_what_is_chosen() -> None:
+def test_the_budget_bounds_what_opens_by_itself() -> None:
     nodes = [op(f"{m}_{n}", modules=[f"m{m}"]) for m in range(9) for n in range(9 + m)]
     pieces = [RegionPiece(f"p{m}", m, 0, (f"{m}_0",)) for m in range(9)]
-    assert len(opened(graph(*nodes), *pieces)) <= Opening().budget
-    key = outline(graph(*nodes), pieces)[8].key
-    few = opened(graph(*nodes), *pieces, opening=Opening(budget=0, chosen={key: True}))
-    assert few[:8] == [f"m{m}" for m in range(8)]
-    assert few[8:] == ["8_0", "add"]  # the others repeat
+    assert len(opened(graph(*nodes), *pieces)) <= BOX_BUDGET
 
 
 @pytest.mark.parametrize("kind", ["functions", "modules"])
@@ -186,7 +182,7 @@ def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
         for depth in range(500)
     ]
     session = sessions.session((graph(*nodes),))
-    assert len(compose(session, detail=Detail.OPS).boxes) == 500
+    assert len(compose(session, everything=True).boxes) == 500
     assert len(compose(session).boxes) <= 60
 
 

@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from regional_explorer.errors import SessionError
-from regional_explorer.picture.compose import Detail, compose, shown_graphs
+from regional_explorer.picture.compose import compose, shown_graphs
 from regional_explorer.picture.graphviz import graphviz, layout_command, quoted, scene_dot
 from regional_explorer.picture.layout import Placement, layers, place
 from regional_explorer.picture.outline import Stretch, pieces, stretches
-from regional_explorer.picture.records import picture
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import draw, session_svg
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -38,12 +37,12 @@ def texts(svg: str) -> set[str]:
     return {"".join(text.itertext()) for text in parse(svg).iter(f"{SVG}text")}
 
 
-def test_every_op_is_in_exactly_one_box_at_every_detail() -> None:
+def test_every_op_is_in_exactly_one_box() -> None:
     session = sessions.trained(6)
     ops = sorted(node.name for graph in session.graphs for node in graph.ops if not node.name.startswith("item"))
-    for detail in Detail:
-        scene = compose(session, detail=detail)
-        assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops, detail
+    for everything in (False, True):
+        scene = compose(session, everything=everything)
+        assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops
 
 
 def test_parameters_saved_tensors_and_outputs_are_marks_and_not_boxes() -> None:
@@ -99,9 +98,6 @@ def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
     assert (stack.look, stack.title, stack.detail) == (Look.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
     assert stack.shares == ((0, 117),)
     assert box_of(scene, "mm0").look is Look.OP
-    pieces_only = compose(session, detail="pieces")
-    assert box_of(pieces_only, "mm1").title == "mlp[1] · 3 ops"
-    assert box_of(pieces_only, "mm1").detail == "layers.1.mlp · equals mlp[0]"
 
 
 def test_a_closed_module_has_a_bar_for_each_region_in_it() -> None:
@@ -110,15 +106,6 @@ def test_a_closed_module_has_a_bar_for_each_region_in_it() -> None:
     box = next(one for one in parse(svg).iter(f"{SVG}g") if one.get("class") == "b w")
     whole = float(next(box.iter(f"{SVG}rect")).attrib["width"]) - 8
     assert float(next(bar.iter(f"{SVG}rect")).attrib["width"]) == pytest.approx(whole * 117 / 195, abs=2)
-
-
-@pytest.mark.parametrize("tab", ["0/forward", "0/backward"])
-@pytest.mark.parametrize(
-    "session", [sessions.trained(5), sessions.trained(40), sessions.session((sessions.layers(30),))]
-)
-def test_the_picture_without_a_page_folds_as_the_one_on_it(session: Session, tab: str) -> None:
-    if tab in {graph.id for graph in session.graphs}:
-        assert compose(session, tab).sections == picture(session, tab).scene.sections
 
 
 def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
@@ -282,7 +269,7 @@ def test_without_graphviz_a_picture_stands_all_the_same(answer: bytes | None) ->
 
 
 def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() -> None:
-    scene = compose(sessions.trained(5), detail="ops")
+    scene = compose(sessions.trained(5), everything=True)
     placed = layers(scene)
     for section in scene.sections:
         for tail, head in section.edges:
@@ -301,7 +288,7 @@ def test_ten_thousand_ops_are_drawn_short() -> None:
 
 
 def test_ten_thousand_single_boxes_fall_back_on_layers() -> None:
-    scene = compose(sessions.huge(10_000), detail="ops")
+    scene = compose(sessions.huge(10_000), everything=True)
     placed = place(scene, lay_out=lambda *_args, **_kwargs: None)
     assert len(placed.boxes) == 10_001
     assert draw(scene, placed).count("<rect") == 10_001
@@ -313,7 +300,7 @@ def test_the_work_of_a_picture_grows_with_its_ops_not_faster(detail: str) -> Non
         session = sessions.huge(number)
         if detail == "short":
             return calls(lambda: session_svg(session))
-        scene = compose(session, detail="ops")
+        scene = compose(session, everything=True)
         return calls(lambda: draw(scene, place(scene, lay_out=lambda *_args, **_kwargs: None)))
 
     work(10)  # what is done once per process
@@ -330,7 +317,7 @@ def test_a_region_stands_below_its_inputs_whatever_it_begins_with() -> None:
     )
     graph = Graph("0", GraphKind.INFERENCE, 0, nodes)
     session = sessions.session((graph,), (sessions.region("r"),), {"r": {"0": ("t", "mm")}})
-    scene = compose(session, detail="ops")
+    scene = compose(session, everything=True)
     placed = layers(scene)
     (hull,) = placed.groups.values()
     x, add = (placed.boxes[box_of(scene, name).id] for name in ("x", "add"))

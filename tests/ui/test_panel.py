@@ -54,7 +54,8 @@ def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
     assert "max_fusion_size=8" in rows(panel)["mm"]
     assert "default" in rows(panel)["act"]
     assert "small" in text(panel, "header")
-    assert panel.graph.payload["tab"] == panel.graph.tab
+    number = [tab["id"] for tab in panel.graph.tabs].index(panel.graph.first)
+    assert getattr(panel.graph, f"facts{number}")["ops"]
     assert panel.source.tree
 
 
@@ -394,7 +395,7 @@ def test_a_job_without_a_thread_is_not_begun(
 def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
     panel: Panel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "picture", broken_drawing)
+    monkeypatch.setattr(view, "view_state", broken_drawing)
     switch(panel, "mm", on=False)
     assert panel.graph.problem == "RuntimeError: no luck"
     assert "eager" in rows(panel)["mm"]

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regional_explorer.page.report import session_html, session_text
-from regional_explorer.picture.records import picture
-from regional_explorer.picture.scene import Entry
+from regional_explorer.page.view import view_state
+from regional_explorer.picture.records import Records
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
@@ -197,21 +197,21 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
     report = shown if measured and states else replace(shown, compile_s=None)
     assert in_text(session) == report
     assert in_html(session) == report
-    legend = picture(session, "0/forward").legend[0]
-    assert isinstance(legend, Entry)
-    assert legend.state == shown.state
-    assert legend.text.endswith(shown.state)
+    _, legend = view_state(session, Records())["look"]["legend"][0]
+    assert legend[-1][-1] == shown.state
+    assert legend[1]["title"].endswith(shown.state)
 
 
 @pytest.mark.parametrize("state", OF_PARTITIONS)
 def test_the_word_of_a_region_is_that_of_its_partitions(state: State) -> None:
     session = session_of([state] * 4)
     assert {in_frame(session).state, in_panel(session).state} == {state.value}
-    pieces = picture(session, "0/forward").facts["pieces"]
+    look = view_state(session, Records())["look"]
+    pieces = look["pieces"][0]
     assert {piece["state"] for piece in pieces} == {state.value}
     assert {piece["words"][1].split()[0] for piece in pieces} == {STATE_GLYPHS[state]}
-    (key,) = [text for text in picture(session, "0/forward").legend[1:] if str(text).startswith(STATE_GLYPHS[state])]
-    assert str(key).split()[1].rstrip(":") == state
+    (text,) = [entry[-1] for when, entry in look["legend"] if when == state]
+    assert text.split()[:2] == [STATE_GLYPHS[state], state]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, cont
     assert control.session.shapes == "dynamic"
     assert control.state.plan == plan
     assert not control.state.busy
-    assert "0/forward" in {tab for tab, _ in panel.graph.tabs}
+    assert "0/forward" in {tab["id"] for tab in panel.graph.tabs}
     known = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
     panel.press("pick", "mm")
     assert set(panel.graph.selection) <= known

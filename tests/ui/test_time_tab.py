@@ -16,7 +16,7 @@ from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.shared.fakes import plant_op_times
 from tests.ui.conftest import elements, make, text
-from tests.ui_graph.reading import Read
+from tests.ui_graph.reading import read
 
 
 class Layer(nn.Module):
@@ -76,17 +76,11 @@ def test_every_share_is_that_of_the_frame(profiled: Panel, exploration: Explorat
 
 
 def test_the_graph_has_one_figure_per_module(profiled: Panel, exploration: Exploration) -> None:
-    profiled.graph.show_overlay(SHARE)
-    read = Read(profiled.graph.payload)
-    assert profiled.graph.heat["of"] == profiled.graph.payload["number"]
-    told = dict(zip(read.titles, profiled.graph.heat["labels"], strict=True))
+    assert profiled.graph.overlays[-1]["title"] == SHARE
+    found = read(exploration.session, "0/forward")
+    told = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
     assert told["layers.0–19 × 20"] in text(profiled, "time")
     assert told["head"] in text(profiled, "time")
-    before = profiled.graph.heat
-    profiled.graph.expand_all()
-    assert profiled.graph.heat["of"] == profiled.graph.payload["number"] != before["of"]
-    profiled.graph.tab = "0/backward"
-    assert any("in the backward" in one for one in profiled.graph.heat["tooltips"])
 
 
 def test_a_row_is_marked_and_shown(profiled: Panel, exploration: Exploration) -> None:
@@ -109,14 +103,16 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
     panel = Panel(control_of(make()))
     panel.press("pane", "time")
     assert "Where does the time go?" in text(panel, "time")
-    assert not any(one.shares for one in panel.graph.overlays)
+    assert not any(one["title"] == SHARE for one in panel.graph.overlays)
     panel.press("pane", "source")
     panel.press("budget", value="0.2")
     panel.press("profile")
     assert panel.control.jobs.wait(60)
     assert panel.control.state.pane == "time"
     assert "aot_eager took" in text(panel, "time")
-    assert panel.graph.heat["labels"]
+    assert panel.graph.shown["overlay"] == SHARE == panel.graph.overlays[-1]["title"]
+    number = [tab["id"] for tab in panel.graph.tabs].index(panel.graph.first)
+    assert getattr(panel.graph, f"folds{number}")["times"]["nodes"]
     panel.close()
 
 

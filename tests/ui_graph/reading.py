@@ -1,61 +1,139 @@
-"""Reading a payload back, as the page does."""
+"""Pictures of a session as the page makes them, in Node.js."""
 
 from __future__ import annotations
 
 import json
-from array import array
-from itertools import pairwise
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from regional_explorer.picture.compose import Opening
-from regional_explorer.picture.records import Payload, picture
+import pytest
+
+from regional_explorer.page import static
+from regional_explorer.page.view import view_state
+from regional_explorer.picture.records import Payload, Records
 from regional_explorer.record.session import Session
+
+NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))
+needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node.js")
+EVERYTHING = {"all": True}
+NOTHING = {"all": False}
+
+PROGRAM = """
+import { readFileSync } from "node:fs";
+const { tab, graphs, regions, opening, from } = JSON.parse(readFileSync(0, "utf8"));
+const outline = new Outline(tab, graphs, regions), picture = new Picture(outline, opening, (text) => 6 * text.length);
+const reached = from.map((name) => outline.byId.get(name));
+const boxes = [...Array(picture.boxes).keys()];
+console.log(JSON.stringify({
+  names: outline.ids.map((id) => id.slice(id.indexOf(":") + 1)),
+  facts: outline.nodes.map(({ name, target, value, module, source }) => [name, target, value, module, source]),
+  node_boxes: [...picture.nodeBoxes],
+  node_pieces: [...picture.nodePieces],
+  titles: boxes.map(picture.title),
+  details: boxes.map(picture.detail),
+  signs: boxes.map(picture.signs),
+  looks: boxes.map(picture.look),
+  failed: boxes.map(picture.failed),
+  opens: boxes.map((box) => picture.opens(box)?.key ?? ""),
+  around: boxes.map((box) => picture.around(box)?.key ?? ""),
+  regions: boxes.map((box) => picture.piece(box)?.region ?? -1),
+  times: boxes.map((box) => picture.time(box) ?? null),
+  shares: boxes.map((box) => (picture.shared.includes(box) ? picture.shares(box) : [])),
+  rows: boxes.map((box) => picture.about(box)),
+  edges: [...picture.edges],
+  groups: picture.boxGroups,
+  group_pieces: picture.groupPieces,
+  graphs: picture.graphs,
+  used: [...outline.used],
+  paths: Object.fromEntries(outline.folds.map(({ key }) => [key, outline.path(key).map(({ crumb }) => crumb)])),
+  reached: [true, false].map((up) => outline.reach(reached, up).sort((a, b) => a - b)),
+}));
+"""
+
+
+def node(*options: str, program: str, given: object = None) -> str:
+    """Run a JavaScript module in Node.js with ``given`` as its input; return what it prints."""
+    assert NODE
+    done = subprocess.run(
+        [NODE, "--input-type=module", *options, *([] if "--check" in options else ["-e", program])],
+        input=program if "--check" in options else json.dumps(given),
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Read:
-    """A payload with its arrays unpacked."""
+    """A picture of one tab, as lists with an entry for each box or node."""
 
-    def __init__(self, payload: Payload) -> None:
-        self.payload = payload
-        self.texts: list[str] = payload["texts"]
-        self.names: list[str] = payload["node_names"]
-        self.boxes = unpack("I", payload["box_texts"], 5)
-        self.titles = [self.texts[box[0]] for box in self.boxes]
-        self.signs = [self.texts[box[2]] for box in self.boxes]
-        self.opens = [self.texts[box[3]] for box in self.boxes]
-        self.around = [self.texts[box[4]] for box in self.boxes]
-        styles = payload["styles"]["light"]["boxes"]
-        self.looks = [styles[style]["look"] for (style,) in unpack("I", payload["box_styles"], 1)]
-        pieces = [piece for (piece,) in unpack("i", payload["box_pieces"], 1)]
-        self.regions = [-1 if piece < 0 else payload["pieces"][piece]["region"] for piece in pieces]
-        self.node_boxes: list[int] = [box for (box,) in unpack("I", payload["node_boxes"], 1)]
-        self.node_pieces = [piece for (piece,) in unpack("i", payload["node_pieces"], 1)]
-        self.facts = [[self.texts[at] for at in facts] for facts in unpack("I", payload["node_facts"], 5)]
-        ends = [0, *(end for (end,) in unpack("I", payload["box_tooltip_ends"], 1))]
-        rows = [self.texts[at] for (at,) in unpack("I", payload["box_tooltips"], 1)]
-        self.rows = [list(zip(rows[a:b:2], rows[a + 1 : b : 2], strict=True)) for a, b in pairwise(ends)]
-        self.edges = unpack("I", payload["edges"], 2)
-        self.groups = [group for (group,) in unpack("i", payload["box_groups"], 1)]
-        self.group_pieces = [piece for (piece,) in unpack("I", payload["group_pieces"], 1)]
+    def __init__(self, found: Mapping[str, Any], state: Payload, sent: int) -> None:
+        self.sent = sent
+        self.state = state
+        self.names: list[str] = found["names"]
+        self.facts: list[list[str]] = found["facts"]
+        self.node_boxes: list[int] = found["node_boxes"]
+        self.node_pieces: list[int] = found["node_pieces"]
+        self.titles: list[str] = found["titles"]
+        self.details: list[str] = found["details"]
+        self.signs: list[str] = found["signs"]
+        self.looks: list[str] = found["looks"]
+        self.failed: list[bool] = found["failed"]
+        self.opens: list[str] = found["opens"]
+        self.around: list[str] = found["around"]
+        self.regions: list[int] = found["regions"]
+        self.times: list[Any] = found["times"]
+        self.shares: list[list[list[float]]] = found["shares"]
+        self.rows = [[tuple(row) for row in rows] for rows in found["rows"]]
+        self.edges = list(zip(found["edges"][::2], found["edges"][1::2], strict=True))
+        self.groups: list[int] = found["groups"]
+        self.group_pieces: list[int] = found["group_pieces"]
+        self.graphs: list[Payload] = found["graphs"]
+        self.used: list[str] = found["used"]
+        self.paths: dict[str, list[str]] = found["paths"]
+        self.up, self.down = ([self.names[number] for number in reached] for reached in found["reached"])
+
+    @property
+    def pieces(self) -> list[Payload]:
+        return [piece for rows in self.state["look"]["pieces"] for piece in rows]
+
+    @property
+    def legend(self) -> list[Any]:
+        """The elements of the legend that the page shows."""
+        return [part for when, part in self.state["look"]["legend"] if not when or when in self.used]
 
     def box_of(self, name: str) -> int:
         return self.node_boxes[self.names.index(name)]
 
 
-def unpack(kind: str, found: bytes, width: int) -> list[tuple[Any, ...]]:
-    flat: array[Any] = array(kind)
-    flat.frombytes(found)
-    assert len(flat) % width == 0
-    return [tuple(flat[at : at + width]) for at in range(0, len(flat), width)]
+def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *reached: str) -> Read:
+    """Return the picture of a tab of ``session``, with the folds opened and closed as ``opening`` says.
 
-
-def read(session: Session, tab: str, opening: Opening | None = None) -> Read:
-    """Return a tab of ``session``."""
-    return Read(picture(session, tab, opening).facts)
-
-
-def sent(payload: Payload) -> int:
-    """Return how many bytes a payload is on its way to the page."""
-    binary: dict[str, bytes] = {key: value for key, value in payload.items() if isinstance(value, bytes)}
-    rest = {key: value for key, value in payload.items() if key not in binary}
-    return sum(len(value) for value in binary.values()) + len(json.dumps(rest).encode())
+    ``up`` and ``down`` are the nodes that those called ``reached`` depend on, and that depend on them.
+    """
+    records = Records()
+    state = view_state(session, records)
+    nothing: Payload = {"id": "", "title": "", "graphs": [], "pieces": False}
+    shown = next((one for one in state["tabs"] if one["id"] == tab), nothing)
+    graphs = []
+    for number in shown["graphs"]:
+        known = records.of(session, session.graphs[number])
+        pieces = state["look"]["pieces"][number]
+        graphs.append({**state["graphs"][number], "facts": known.facts, "folds": known.folds, "pieces": pieces})
+    given = {
+        "tab": shown,
+        "graphs": graphs,
+        "regions": state["look"]["regions"],
+        "opening": opening or {},
+        "from": reached,
+    }
+    sent = len(json.dumps(graphs, separators=(",", ":")).encode())
+    return Read(
+        json.loads(node(program=static.script("picture") + PROGRAM, given={**given, "from": reached})), state, sent
+    )

@@ -29,6 +29,16 @@ export class Bars {
     return on;
   }
 
+  // The button of overlays says which one is worn.
+  showOverlay(title, available) {
+    const button = this.button("overlay"),
+      text = title ? `Overlay: ${title}` : "Overlay";
+    button.textContent = text;
+    button.disabled = !available;
+    button.setAttribute("aria-label", `${text}: ${button.title}`);
+    this.press("overlay", Boolean(title));
+  }
+
   showStatus(picture, selected, elsewhere) {
     for (const name of ["upstream", "downstream"]) this.button(name).disabled = !selected;
     this.empty.textContent = picture.boxes ? "" : "This graph has no ops.";

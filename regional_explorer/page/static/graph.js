@@ -1,19 +1,31 @@
-// The graph view: its selection, search and visible part, kept in sync with its model in the kernel.
+// The graph view: the tab, open folds, selection, search and visible part, kept in sync with its model in the kernel.
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
+import { heatOf } from "./colours.js";
 import { debounced, follow, followLook, isDark, widget } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
-import { Picture } from "./picture.js";
+import { Outline, Picture } from "./picture.js";
 import { matches } from "./search.js";
 import { ElementTree } from "./tree.js";
 
 const MOST_HOVERED = 400;
+const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to have them when they are shown
+const AS_AT_FIRST = {}; // no fold was opened or closed
+const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
+
+const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
 export class View extends ElementTree {
+  /** @type {Outline} */ outline;
   /** @type {Picture} */ picture;
+  /** @type {any[]} what the outline was made from */ outlined = [];
+  /** @type {any} the opening that the picture shows */ opened;
+  /** @type {any[]} all that the last picture depends on */ drawn = [];
+  /** @type {Map<number, any>} the folds of each graph when it was asked for */ asked = new Map();
+  /** @type {string[]} nodes to show when their graph has arrived */ awaited = [];
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {string[]} the last selection made here */ chosen = [];
@@ -44,21 +56,20 @@ export class View extends ElementTree {
     const { stage, canvas, map } = this.bars;
     this.stage = stage;
     this.canvas = canvas;
-    this.showHeight();
     this.painter = new Painter(canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
     listen(this);
     this.sendHover = debounced(signal, 60, (ids) => {
       if (String(ids) !== String(this.get("hover"))) this.setTrait("hover", ids);
     });
+    this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
-      payload: () => this.load(),
-      heat: () => this.restyle(),
+      change: () => this.load(),
       selection: () => this.readSelection(),
       hover: () => this.readHover(),
       search: () => this.find(),
       marked: () => this.find(),
-      height: () => this.showHeight(),
+      problem: () => this.show(),
     });
     followLook(signal, () => this.draw());
     const observer = new ResizeObserver(() => this.resize());
@@ -75,22 +86,119 @@ export class View extends ElementTree {
     return this.model.get(name);
   }
 
+  get shown() {
+    return this.get("shown");
+  }
+
+  get tab() {
+    const tabs = this.get("tabs"),
+      named = (id) => tabs.find((tab) => tab.id === id);
+    return named(this.shown.tab) ?? named(this.get("first")) ?? NO_TAB;
+  }
+
+  // What the user opened and closed in the tab.
+  get opening() {
+    return this.shown.folds?.[this.tab.id] ?? AS_AT_FIRST;
+  }
+
+  get overlay() {
+    return this.get("overlays").find(({ title }) => title === this.shown.overlay);
+  }
+
+  // Ask the kernel for graphs that are not here; return whether all are.
+  ask(graphs) {
+    let all = true;
+    for (const graph of graphs) {
+      const folds = this.get(`folds${graph}`);
+      if (folds?.homes && this.get(`facts${graph}`)?.ops) continue;
+      if (!this.asked.has(graph) || this.asked.get(graph) !== folds)
+        this.model.send({ do: "graph", of: String(graph) });
+      this.asked.set(graph, folds);
+      all = false;
+    }
+    return all;
+  }
+
+  // Draw what has changed. While a graph is awaited, the last picture stays.
   load() {
-    const payload = this.get("payload");
-    if (!payload?.graphs) return;
+    const { tab, opening, overlay } = this,
+      graphs = this.get("graphs"),
+      look = this.get("look");
+    const dressed = [tab, graphs, look, opening, overlay, this.get("tabs"), this.get("overlays")];
+    const records = tab.graphs.flatMap((graph) => [this.get(`facts${graph}`), this.get(`folds${graph}`)]);
+    if (alike([...dressed, ...records], this.drawn)) return;
+    this.askForOthers();
+    if (!this.ask(tab.graphs)) return this.show();
+    const outlined = [tab, graphs, look, ...records],
+      outdated = !alike(outlined, this.outlined);
+    if (outdated) {
+      const graphOf = (graph) => ({
+        ...graphs[graph],
+        facts: this.get(`facts${graph}`),
+        folds: this.get(`folds${graph}`),
+        pieces: look.pieces[graph],
+      });
+      this.outline = new Outline(tab, tab.graphs.map(graphOf), look.regions);
+    }
+    if (outdated || opening !== this.opened) this.redraw();
+    Object.assign(this, { outlined, opened: opening, drawn: [...dressed, ...records] });
+    this.show();
+    this.bars.showOverlay(overlay?.title, this.get("overlays").length);
+    this.restyle();
+    if (this.awaited.length) this.reveal(this.awaited);
+  }
+
+  redraw() {
     const before = this.picture,
       focus = before?.ids[before.nodesIn(before.nearest(this.camera))[0]];
     this.painter.letters.font(getComputedStyle(this.root).fontFamily);
-    this.picture = this.camera.picture = new Picture(payload, (text, size) => this.painter.letters.width(text, size));
+    const measure = (text, size) => this.painter.letters.width(text, size);
+    this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
-    const sameTab = before?.tab === payload.tab;
+    const sameTab = before?.tab === this.picture.tab;
     if (!sameTab) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
     if (this.aim) this.aimCamera();
     else this.morph(before, focus);
-    this.restyle();
-    this.stage.setAttribute("aria-label", `${payload.graphs.map((graph) => graph.title)}: ${this.picture.boxes} boxes`);
+    this.stage.setAttribute(
+      "aria-label",
+      `${this.picture.graphs.map(({ title }) => title)}: ${this.picture.boxes} boxes`,
+    );
+  }
+
+  // The elements around the drawing, as far as they depend on what is shown.
+  part(name) {
+    const { tab, outline, opening } = this,
+      button = (text, attributes) => ["button", { type: "button", ...attributes }, text];
+    if (name === "problem") return [this.get("problem")].filter(Boolean);
+    if (name === "tabs") {
+      return this.get("tabs").map(({ id, title }) => {
+        const shown = id === tab.id;
+        return button(title, {
+          title,
+          role: "tab",
+          "data-do": "tab",
+          "data-of": id,
+          "aria-selected": String(shown),
+          tabindex: shown ? "0" : "-1",
+        });
+      });
+    }
+    if (name === "crumbs") {
+      const path = [{ key: "", crumb: tab.title }, ...(outline?.path(opening.focus) ?? [])];
+      return path.map(({ key, crumb }, i) =>
+        button(crumb, {
+          title: `Back to ${crumb}`,
+          "data-do": "back",
+          "data-of": key,
+          "aria-current": i === path.length - 1 && "location",
+        }),
+      );
+    }
+    const used = outline?.used ?? new Set(),
+      entries = this.get("look").legend.filter(([when]) => !when || used.has(when));
+    return [...entries.map(([, entry]) => entry), this.overlay?.scale].filter(Boolean);
   }
 
   // Move the window along with a box that moved.
@@ -157,10 +265,6 @@ export class View extends ElementTree {
     this.camera.reveal(rect);
   }
 
-  showHeight() {
-    this.stage.style.height = `${this.get("height")}px`;
-  }
-
   // The next frame is drawn from the beginning.
   restyle() {
     this.look = "";
@@ -168,15 +272,21 @@ export class View extends ElementTree {
   }
 
   prepare(style) {
-    const { picture, root, camera } = this,
+    const { picture, root, camera, overlay } = this,
       theme = isDark(root) ? "dark" : "light",
-      heats = this.get("heat");
+      colours = this.get("palette")[theme];
     root.classList.toggle("rxg-dark", theme === "dark");
     if (this.painter.ratio !== devicePixelRatio) this.painter.resize(camera.width, camera.height);
-    const boxHeats = heats.of === picture.number ? heats : null;
-    Object.assign(picture, { labels: boxHeats?.labels ?? [], tooltips: boxHeats?.tooltips ?? [] });
-    const heat = (piece, box) => boxHeats?.[theme][boxHeats.steps[box]] ?? heats[piece?.id]?.[theme];
-    this.painter.prepare(picture, theme, style.backgroundColor, style.fontFamily, heat);
+    const times = overlay && !overlay.values ? picture.owners.map(({ time }) => time) : [];
+    picture.labels = times.map((time) => time?.[1]);
+    picture.tooltips = times.map((time) => time?.[2]);
+    this.painter.prepare(
+      picture,
+      colours,
+      style.backgroundColor,
+      style.fontFamily,
+      heatOf(overlay, picture, colours.scale),
+    );
     this.map.prepare(this.painter);
   }
 
@@ -276,7 +386,18 @@ export class View extends ElementTree {
   onMessage({ heard = 0, show = [], pick = null }) {
     if (heard === this.unheard) this.unheard = 0;
     if (pick) this.choose(pick);
-    const [node] = this.picture?.numbers(show) ?? [];
+    if (show.length) this.reveal(show);
+  }
+
+  // Show the first of these nodes that is in the tab, or else the tab of one.
+  reveal(nodes) {
+    const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))).sort(),
+      tabs = this.get("tabs").map(({ id }) => id);
+    this.awaited = nodes;
+    if (!graphs.includes(this.tab.id) && tabs.includes(graphs[0])) this.setShown({ tab: graphs[0] });
+    if (this.picture?.tab !== this.tab.id) return;
+    this.awaited = [];
+    const [node] = this.picture.numbers(nodes);
     if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
   }
 
@@ -288,17 +409,42 @@ export class View extends ElementTree {
     this.bars.count.textContent = `${this.hit + 1} / ${this.hits.length} boxes`;
   }
 
+  setShown(changes) {
+    this.setTrait("shown", { ...this.shown, ...changes });
+  }
+
+  // After a fold was opened or closed, the picture is fitted to the window.
+  setOpening(opening) {
+    this.aim = "fit";
+    this.setShown({ folds: { ...this.shown.folds, [this.tab.id]: opening } });
+  }
+
   // Open a closed fold, or else close the fold around the box.
   fold(box) {
     const opens = this.picture.opens(box),
-      key = opens || this.picture.around(box);
-    if (key) this.sendCommand(opens ? "open" : "close", key);
+      fold = opens ?? this.picture.around(box);
+    if (!fold) return;
+    const chosen = { ...this.opening.chosen, [fold.key]: Boolean(opens) },
+      focus = opens ? fold.key : this.outline.path(fold.key).at(-2)?.key;
+    this.setOpening({ ...this.opening, chosen, focus });
   }
 
-  // Commands that the kernel handles; after it opened or closed a fold, the picture is fitted to the window.
-  sendCommand(action, of = "") {
-    if (/^(open|close|back)/.test(action)) this.aim = "fit";
-    this.model.send({ do: action, of });
+  // Show a fold as it was when it was opened: those inside are as at first. Without a key, the whole tab is.
+  back(key) {
+    if (!key) return this.setOpening(AS_AT_FIRST);
+    const inside = (inner) => inner !== key && this.outline.path(inner).some((fold) => fold.key === key);
+    const chosen = Object.entries(this.opening.chosen ?? {}).filter(([inner]) => !inside(inner));
+    this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
+  }
+
+  // The entry after `current`, or with -1 the one before it.
+  turn(all, current, step = 1) {
+    return all.at((all.indexOf(current) + step) % all.length);
+  }
+
+  turnTab(step) {
+    const ids = this.get("tabs").map(({ id }) => id);
+    if (ids.length) this.setShown({ tab: this.turn(ids, this.tab.id, step) });
   }
 
   press(item) {
@@ -320,9 +466,20 @@ export class View extends ElementTree {
       lasso: () => toggle("lasso"),
       map: () => (this.mapOff = !this.mapOff),
       help: () => (bars.help.hidden = !toggle("help")),
+      tab: () => this.setShown({ tab: of }),
+      "next tab": () => this.turnTab(1),
+      "tab before": () => this.turnTab(-1),
+      back: () => this.back(of),
+      "open all": () => this.setOpening({ all: true }),
+      "close all": () => this.setOpening({ all: false }),
+      upstream: () => this.pick(this.outline.reach(this.selection, true)),
+      downstream: () => this.pick(this.outline.reach(this.selection, false)),
+      overlay: () =>
+        this.setShown({
+          overlay: this.turn([undefined, ...this.get("overlays").map(({ title }) => title)], this.overlay?.title),
+        }),
     }[name];
     if (picture && action) action();
-    else this.sendCommand(name, of);
     if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();

@@ -1,7 +1,7 @@
 // Draws a picture on a canvas: hulls, edges, boxes and the trail of a node, as far as they are in the window.
 
+import { boxStyle, hatch, hullStyle } from "./colours.js";
 import { arrows, ends, trace } from "./edges.js";
-import { hatch } from "./hatch.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42,
@@ -43,23 +43,33 @@ export class Painter {
     this.canvas.height = Math.round(height * this.ratio);
   }
 
-  // Boxes of the same style are grouped, so that each style is drawn with one path.
-  prepare(picture, theme, paper, font, heat) {
-    const { ground, boxes, hulls, regions } = picture.styles[theme];
-    const filled = (style) => (style.fill === "paper" ? { ...style, fill: paper } : style);
-    const pattern = (style) => style.hatch && this.pen.createPattern(hatch(style), "repeat");
-    Object.assign(this, { picture, paper, heat, regions });
-    this.ground = { ...ground, paper };
-    this.hulls = hulls.map((style) => ({ ...filled(style), tile: pattern(style) }));
+  // Boxes of the same style are grouped, so that each style is drawn with one path. `colours` are those of a theme.
+  prepare(picture, colours, paper, font, heat) {
+    const looks = new Map(),
+      { regions } = picture,
+      tones = regions.map(({ hue }) => colours.tones[hue]),
+      worn = { ...colours, ground: { ...colours.ground, paper } };
+    const hulls = new Map(); // by region and state
+    this.hulls = picture.pieces.map(({ region, state }) => {
+      const key = `${region} ${state}`;
+      if (!hulls.has(key)) {
+        const style = hullStyle(state, worn, tones[region], regions[region].line);
+        hulls.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
+      }
+      return hulls.get(key);
+    });
+    Object.assign(this, { picture, paper, heat, ground: worn.ground, regions: tones.map(({ stroke }) => stroke) });
     this.letters.font(font);
-    const styles = boxes.map(filled),
-      looks = new Map();
     for (let box = 0; box < picture.boxes; box += 1) {
-      const tint = heat(picture.piece(box), box);
-      const number = picture.boxStyles[box],
-        key = `${number} ${tint?.fill}`;
-      if (!looks.has(key))
-        looks.set(key, { style: { ...styles[number], ...tint, ...(tint && { quiet: tint.text }) }, boxes: [] });
+      const tint = heat(picture.piece(box), box),
+        region = picture.piece(box)?.region,
+        look = picture.look(box),
+        failed = picture.failed(box);
+      const key = `${look} ${region} ${failed} ${tint?.fill}`;
+      if (!looks.has(key)) {
+        const style = boxStyle(look, worn, tones[region], regions[region]?.line, failed);
+        looks.set(key, { style: { ...style, ...tint, ...(tint && { quiet: tint.text }) }, boxes: [] });
+      }
       looks.get(key).boxes.push(box);
     }
     this.looks = [...looks.values()];
@@ -157,11 +167,11 @@ export class Painter {
 
   drawHulls(k, inside) {
     const { pen } = this,
-      { groups, groupPieces, pieces, pieceStyles } = this.picture;
+      { groups, groupPieces, pieces } = this.picture;
     for (let i = 0; i < groups.length; i += 4) {
       if (!inside(groups, i)) continue;
       const number = groupPieces[i / 4],
-        style = this.hulls[pieceStyles[number]];
+        style = this.hulls[number];
       pen.beginPath();
       pen.roundRect(groups[i], groups[i + 1], groups[i + 2], groups[i + 3], 7);
       pen.fillStyle = this.heat(pieces[number])?.fill ?? style.fill;
@@ -304,7 +314,7 @@ export class Painter {
       if (!inside(picture.groups, i)) continue;
       const number = picture.groupPieces[i / 4],
         piece = picture.pieces[number];
-      const style = this.hulls[picture.pieceStyles[number]],
+      const style = this.hulls[number],
         tint = this.heat(piece);
       const { words, speedup } = piece,
         label = tint?.label ?? speedup,

@@ -48,13 +48,7 @@ class Panel extends ElementTree {
     await (await page.getWidget(ref)).render({ el: slot, signal: this.signal });
   }
 
-  content() { return this.model.get("tree").map((part) => this.filled(part)); }
-
-  filled(part) {
-    if (typeof part === "string") return part;
-    const [tag, attributes, ...children] = part, name = attributes["data-part"];
-    return [tag, attributes, ...(name ? this.model.get(`part_${name}`) ?? [] : children.map((child) => this.filled(child)))];
-  }
+  part(name) { return this.model.get(`part_${name}`) ?? []; }
 
   // A view manages its own elements.
   patch(parent, now, before) { return parent.dataset?.view ? now : super.patch(parent, now, before); }

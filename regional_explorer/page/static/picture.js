@@ -1,18 +1,15 @@
-// The unpacked payload of a picture, with the queries on it: boxes, rectangles, nodes, pieces and texts by number.
+// A tab of graphs: its nodes and folds, and the picture of those folds that are open, with the queries on its boxes.
 
 import { place } from "./layout.js";
 import { PLUS } from "./letters.js";
 
-const NODE_FACTS = 5,
-  BOX_TEXTS = 5;
+const SIGNS = [..."▷◆▲▼●↻~"]; // in the order in which a box has them
+const NOTES = ["recomputed in the backward", "random", "taken out of its region: runs eagerly"]; // by the bit of `flags`
+const MOST_READS = 4, // a box with this many nodes does not list what it reads
+  MOST_HALF = 110; // characters of a node's name, and of its target, where both are shown
 
-// Arrays arrive as views of one big buffer, at unaligned offsets, so they are copied; in a saved page as lists.
-const toBuffer = (view) =>
-  Array.isArray(view)
-    ? view
-    : new Uint8Array(view.buffer ?? view, view.byteOffset ?? 0, view.byteLength).slice().buffer;
-const toUint32 = (view) => new Uint32Array(toBuffer(view));
-const toInt32 = (view) => new Int32Array(toBuffer(view));
+const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
+const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 
 // Return a function from an owner to its members, in order: they are one array with an offset per owner.
 function byOwner(owners, count) {
@@ -27,6 +24,106 @@ function byOwner(owners, count) {
   return (owner) => members.subarray(starts[owner], starts[owner + 1]);
 }
 
+// The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
+export class Outline {
+  /** @type {any[]} */ nodes = [];
+  /** @type {string[]} the nodes as `graph:name` */ ids = [];
+  /** @type {any[]} */ folds = [];
+  /** @type {any[]} */ pieces = [];
+  /** @type {any[]} */ graphs = [];
+
+  constructor(tab, graphs, regions) {
+    this.tab = tab;
+    this.regions = regions;
+    for (const graph of graphs) this.add(graph);
+    this.byId = new Map(this.ids.map((id, node) => [id, node]));
+    this.nodes.forEach((node, number) => {
+      if (node.op !== number) return;
+      for (let fold = node.home; fold; fold = fold.parent) {
+        fold.first ??= number;
+        fold.ops += 1;
+        fold.holds ||= node.piece >= 0;
+        fold.failed ||= this.pieces[node.piece]?.state === "failed";
+      }
+    });
+    // What identifies a fold under every plan: of several with the same ops, no two look alike.
+    for (const fold of this.folds) fold.key = `${this.ids[fold.first]} ${fold.ops} ${fold.look}`;
+  }
+
+  add({ id, names, facts, folds, pieces }) {
+    const first = this.nodes.length,
+      firstFold = this.folds.length,
+      firstPiece = this.pieces.length,
+      moved = (piece) => (piece < 0 ? -1 : firstPiece + piece);
+    folds.parents.forEach((parent, i) => {
+      const [look, title, detail, crumb] = ["looks", "titles", "details", "crumbs"].map(
+        (name) => folds.texts[folds[name][i]],
+      );
+      const piece = moved(folds.pieces[i]),
+        time = folds.times?.folds[i];
+      this.folds.push({
+        parent: this.folds[firstFold + parent],
+        look,
+        title,
+        detail,
+        crumb,
+        piece,
+        time,
+        open: folds.open[i],
+        ops: 0,
+      });
+      if (parent < 0) this.folds.at(-1).parent = undefined;
+    });
+    names.forEach((name, i) => {
+      const fact = (column) => facts.texts[facts[column][i]];
+      this.ids.push(`${id}:${name}`);
+      this.nodes.push({
+        op: first + facts.ops[i],
+        name: fact("names"),
+        target: fact("targets"),
+        value: fact("values"),
+        module: fact("modules"),
+        source: fact("sources"),
+        look: fact("looks"),
+        title: fact("titles"),
+        signs: fact("signs"),
+        outside: fact("outside"),
+        flags: facts.flags[i],
+        reads: facts.reads[i].map((read) => first + read),
+        home: folds.homes[i] < 0 ? undefined : this.folds[firstFold + folds.homes[i]],
+        piece: moved(folds.node_pieces[i]),
+        time: folds.times?.nodes[i],
+      });
+    });
+    this.pieces.push(...pieces);
+    this.graphs.push({ id, title: facts.title, first, count: names.length });
+  }
+
+  // The folds from the outermost down to the one with this key, without those that hold a single op.
+  path(key) {
+    const path = [];
+    for (let fold = this.folds.find((one) => one.key === key); fold; fold = fold.parent)
+      if (fold.ops > 1) path.unshift(fold);
+    return path;
+  }
+
+  // The states of pieces and the signs of nodes: what the legend explains.
+  get used() {
+    return new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ signs }) => [...signs])]);
+  }
+
+  // These nodes, with all that they depend on, or all that depends on them: a node runs after those that it reads.
+  reach(nodes, up) {
+    const reached = new Set(nodes),
+      all = [...this.nodes.entries()];
+    for (const [node, { reads }] of up ? all.reverse() : all) {
+      if (up && reached.has(node)) for (const read of reads) reached.add(read);
+      if (!up && reads.some((read) => reached.has(read))) reached.add(node);
+    }
+    return [...reached];
+  }
+}
+
 export class Picture {
   width = 1;
   height = 1;
@@ -34,51 +131,70 @@ export class Picture {
   /** @type {string[]} the overlay's label of each box */ labels = [];
   /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
 
-  // `measure(text, size)` is the width of a text.
-  constructor(payload, measure) {
-    const { number, tab, graphs, regions, pieces, styles, texts } = payload;
-    this.number = number;
-    this.tab = tab;
-    this.graphs = graphs;
-    this.regions = regions;
+  // `chosen` says of the keys of folds whether the user opened them, `all` of the others; `measure(text, size)` is the
+  // width of a text.
+  constructor(outline, { chosen = {}, all = null }, measure) {
+    this.outline = outline;
+    const { nodes, folds, tab, ids, byId, pieces, regions } = outline,
+      opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && fold.piece < 0 : fold.open),
+      closed = new Map(), // the outermost closed fold around the inside of each
+      boxes = new Map();
+    this.ids = ids;
+    this.byId = byId;
     this.pieces = pieces;
-    this.styles = styles;
-    this.texts = texts;
-    this.boxTexts = toUint32(payload.box_texts);
-    this.boxStyles = toUint32(payload.box_styles);
-    this.boxTooltips = toUint32(payload.box_tooltips);
-    this.boxTooltipEnds = toUint32(payload.box_tooltip_ends);
-    this.boxShares = toUint32(payload.box_shares);
-    this.boxShareEnds = toUint32(payload.box_share_ends);
-    this.boxPieces = toInt32(payload.box_pieces);
-    this.pieceStyles = toUint32(payload.piece_styles);
-    this.nodeFacts = toUint32(payload.node_facts);
-    this.nodeBoxes = toUint32(payload.node_boxes);
-    this.nodePieces = toInt32(payload.node_pieces);
-    this.groupPieces = toUint32(payload.group_pieces);
-    this.boxGroups = toInt32(payload.box_groups);
-    this.edges = toUint32(payload.edges);
-    this.boxes = this.boxPieces.length;
-    this.nodes = this.nodeBoxes.length;
+    this.regions = regions;
+    this.tab = tab.id;
+    this.nodes = nodes.length;
+    for (const fold of folds) closed.set(fold, closed.get(fold.parent) ?? (opens(fold) ? undefined : fold));
+    const boxOf = (node, number) => {
+      if (node.op !== number) return this.nodeBoxes[node.op];
+      const owner = closed.get(node.home) ?? node;
+      if (!boxes.has(owner)) boxes.set(owner, boxes.size);
+      return boxes.get(owner);
+    };
+    this.nodeBoxes = new Uint32Array(nodes.length);
+    nodes.forEach((node, number) => {
+      this.nodeBoxes[number] = boxOf(node, number);
+    });
+    this.nodePieces = Int32Array.from(nodes, ({ piece }) => piece);
+    this.owners = [...boxes.keys()];
+    this.boxes = boxes.size;
     this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
-    this.ids = [];
-    for (const graph of this.graphs) {
-      for (let i = graph.first; i < graph.first + graph.count; i += 1)
-        this.ids.push(`${graph.id}:${payload.node_names[i]}`);
-    }
-    const boxes = Array.from(this.boxPieces.keys());
-    this.shared = boxes.filter((box) => this.boxShareEnds[box] > (this.boxShareEnds[box - 1] ?? 0));
-    this.byId = new Map(this.ids.map((id, node) => [id, node]));
+    this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
+    this.boxSigns = this.owners.map((owner, box) => (owner.ops ? this.allSigns(box) : owner.signs));
+    this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
+    this.graphs = outline.graphs.map((graph) => ({
+      ...graph,
+      boxes: new Set(this.nodeBoxes.subarray(graph.first, graph.first + graph.count)).size,
+    }));
+    this.connect();
     this.place(measure);
   }
 
+  // The edges between boxes, and the hulls: each around the boxes of a piece that are in no closed fold of all of it.
+  connect() {
+    const edges = new Map(),
+      { nodeBoxes } = this;
+    this.outline.nodes.forEach(({ reads }, node) => {
+      for (const read of reads) {
+        const [tail, head] = [nodeBoxes[read], nodeBoxes[node]];
+        if (tail !== head) edges.set(tail * this.boxes + head, [tail, head]);
+      }
+    });
+    this.edges = Uint32Array.from([...edges.values()].flat());
+    const held = Array.from(this.boxPieces, (piece, box) => (this.look(box) === "piece" ? -1 : piece));
+    this.groupPieces = [...new Set(held)].filter((piece) => piece >= 0).sort((a, b) => a - b);
+    const groups = new Map(this.groupPieces.map((piece, group) => [piece, group]));
+    this.boxGroups = held.map((piece) => groups.get(piece) ?? -1);
+  }
+
   place(measure) {
-    const sizes = Array.from(this.boxPieces, (_, box) => this.size(box, measure));
-    const names = Array.from(this.groupPieces, (piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
-    const pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [
-      ...this.edges.subarray(2 * edge, 2 * edge + 2),
-    ]);
-    const places = place(this.graphs, sizes, [...this.boxGroups], names, pairs);
+    const sizes = this.owners.map((_, box) => this.size(box, measure)),
+      names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12)),
+      pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [
+        ...this.edges.subarray(2 * edge, 2 * edge + 2),
+      ]);
+    const places = place(this.graphs, sizes, this.boxGroups, names, pairs);
     [this.width, this.height] = places.size;
     this.titles = places.titles;
     this.rects = places.rects;
@@ -89,46 +205,58 @@ export class Picture {
 
   // The room that a box takes: its texts, the sign of a fold, and the letter of its region.
   size(box, measure) {
-    const { size, look } = this.styles.light.boxes[this.boxStyles[box]],
-      isView = look === "view",
+    const isView = this.look(box) === "view",
       detail = this.detail(box),
       signs = this.signs(box);
-    const title = measure(this.title(box), size) + (signs ? measure(signs, 7.5) + 3 : 0);
+    const title = measure(this.title(box), isView ? 8 : 10) + (signs ? measure(signs, 7.5) + 3 : 0);
     const texts = Math.max(title, measure(detail, 8)) + (isView ? 8 : 12) + (this.opens(box) ? PLUS : 0);
     return { w: Math.max(texts, 22) + (this.boxPieces[box] < 0 ? 0 : 14), h: detail ? 28 : isView ? 12 : 17 };
   }
 
-  text(box, field) {
-    return this.texts[this.boxTexts[box * BOX_TEXTS + field]];
+  allSigns(box) {
+    const used = new Set([...this.nodesIn(box)].flatMap((node) => [...this.outline.nodes[node].signs]));
+    return SIGNS.filter((sign) => used.has(sign)).join("");
   }
-  title = (box) => this.text(box, 0);
-  detail = (box) => this.text(box, 1);
-  signs = (box) => this.text(box, 2);
-  opens = (box) => this.text(box, 3); // the key of the fold to open; "" if there is none
-  around = (box) => this.text(box, 4); // the key of the open fold around it
-  fact(node, field) {
-    return this.texts[this.nodeFacts[node * NODE_FACTS + field]];
-  }
-  module = (node) => this.fact(node, 3);
-  piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
 
-  // The share of each region in the nodes of a box, as pairs of a region and a fraction.
+  look = (box) => this.owners[box].look;
+  title = (box) => this.owners[box].title;
+  detail = (box) => this.owners[box].detail ?? "";
+  signs = (box) => this.boxSigns[box];
+  opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
+  around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
+  failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
+  time = (box) => this.owners[box].time;
+  piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
+  module = (node) => this.outline.nodes[node].module;
+
+  // The share of each region in the ops of a closed fold, as pairs of a region and a fraction.
   shares(box) {
-    const numbers = this.boxShares.subarray(this.boxShareEnds[box - 1] ?? 0, this.boxShareEnds[box]),
-      pairs = [];
-    let ops = 0;
-    for (const node of this.nodesIn(box)) if (this.fact(node, 1) !== "_operator.getitem") ops += 1;
-    for (let i = 0; i < numbers.length; i += 2) pairs.push([numbers[i], numbers[i + 1] / ops]);
-    return pairs;
+    const counts = new Map(),
+      { nodes } = this.outline;
+    for (const node of this.nodesIn(box)) {
+      const region = nodes[node].op === node ? this.pieces[nodes[node].piece]?.region : undefined;
+      if (region !== undefined) counts.set(region, (counts.get(region) ?? 0) + 1);
+    }
+    return [...counts].sort(([a], [b]) => a - b).map(([region, count]) => [region, count / this.owners[box].ops]);
   }
 
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
-    const numbers = this.boxTooltips.subarray(this.boxTooltipEnds[box - 1] ?? 0, this.boxTooltipEnds[box]),
-      pairs = [];
-    for (let i = 0; i < numbers.length; i += 2) pairs.push([this.texts[numbers[i]], this.texts[numbers[i + 1]]]);
-    if (this.tooltips[box]) pairs.push(["time", this.tooltips[box]]);
-    return [...pairs, ...(this.piece(box)?.facts ?? [])];
+    const nodes = Array.from(this.nodesIn(box), (node) => this.outline.nodes[node]),
+      [{ name, target, value, module, source, outside }] = nodes;
+    const rows = this.opens(box)
+      ? [
+          ["", this.detail(box)],
+          ["holds", `${counted(nodes.length, "node")} · + or double-click opens it`],
+        ]
+      : [
+          ["node", `${half(name)} = ${half(target)}`],
+          ["gives", value],
+        ];
+    rows.push(["module", module], ["line", source], ["reads", nodes.length < MOST_READS ? outside : ""]);
+    NOTES.forEach((note, bit) => rows.push(["note", nodes.some(({ flags }) => (flags >> bit) & 1) ? note : ""]));
+    rows.push(["time", this.tooltips[box]]);
+    return [...rows.filter(([, text]) => text), ...(this.piece(box)?.facts ?? [])];
   }
 
   rect(box, rects = this.rects) {

@@ -1,6 +1,6 @@
 // Finds the nodes that match the text of the search field.
 
-const FACT_NUMBERS = { name: 0, op: 1, shape: 2, dtype: 2, module: 3, line: 4 }; // the payload's order
+const FACTS = { name: "name", op: "target", shape: "value", dtype: "value", module: "module", line: "source" };
 const PLAIN_FIELDS = ["name", "op", "shape", "module", "region"];
 
 // A shape is typed as 2x128 and written as [2, 128]; both become 2,128.
@@ -15,7 +15,7 @@ const normalized = (text) =>
 export function matches(picture, query) {
   const text = query.trim();
   const fieldText = (field, node) => {
-    if (field in FACT_NUMBERS) return picture.fact(node, FACT_NUMBERS[field]);
+    if (field in FACTS) return picture.outline.nodes[node][FACTS[field]];
     const piece = picture.pieces[picture.nodePieces[node]];
     return (piece && (field === "state" ? piece.state : picture.regions[piece.region].name)) ?? "";
   };

@@ -48,7 +48,16 @@ export class ElementTree {
 
   onMessage() {}
 
-  content() { return this.model.get("tree"); }
+  content() { return this.model.get("tree").map((part) => this.filled(part)); }
+
+  // An element with `data-part` or `data-bar` contains the part of that name.
+  filled(part) {
+    if (typeof part === "string") return part;
+    const [tag, attributes, ...children] = part, name = attributes["data-part"] ?? attributes["data-bar"];
+    return [tag, attributes, ...(name ? this.part(name) : children.map((child) => this.filled(child)))];
+  }
+
+  part() { return []; }
 
   // Only elements that differ are changed, so that focus and scroll positions stay.
   show() {

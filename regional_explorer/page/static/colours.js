@@ -1,0 +1,79 @@
+// How boxes and hulls are drawn: their colours, lines and hatching; and the colours of an overlay.
+
+const DASHES = { solid: [], dashed: [6, 3], dotted: [1.5, 2.5] };
+const FOLD_DASH = [3, 2]; // of a box with several ops
+const SHADES = 16; // how many steps of colour shares of the time are rounded to
+
+// The style of a box by its look, the `tone` and the `line` of its region, if any, and whether it failed. An empty fill
+// is transparent.
+export function boxStyle(look, { ground }, tone, line, failed) {
+  const style = { look, fill: ground.box, stroke: ground.edge, text: ground.ink, quiet: ground.quiet, line: 0.8, dash: [], size: 10 };
+  if (tone) Object.assign(style, { fill: ground.paper, stroke: tone.stroke, text: tone.text });
+  const byLook = {
+    piece: { fill: tone?.fill, dash: DASHES[line] },
+    run: { dash: FOLD_DASH },
+    stack: { dash: FOLD_DASH, deep: true },
+    module: { line: 1.2 },
+    view: { line: 0.5, size: 8 },
+    input: { fill: "", stroke: "", text: ground.quiet },
+  }[look];
+  return { ...style, ...byLook, ...(failed && { stroke: ground.bad, text: ground.bad, line: 1.6 }) };
+}
+
+// The style of a hull by the state of its piece, and the tone and line of its region.
+export function hullStyle(state, { ground }, tone, line) {
+  const eager = state === "eager", failed = state === "failed";
+  return {
+    fill: eager ? ground.paper : tone.fill,
+    ground: tone.fill,
+    stroke: failed ? ground.bad : tone.stroke,
+    text: failed ? ground.bad : tone.text,
+    line: failed ? 1.8 : 1.1,
+    dash: DASHES[eager ? "dotted" : line],
+    hatch: { failed: 8, stale: 10 }[state],
+    crossed: failed,
+  };
+}
+
+const channels = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+
+// A colour of the scale, from 0 to 1, and the colour in which text on it can be read.
+export function shade([cold, warm], place) {
+  const ends = [cold, warm].map(channels), mixed = [0, 1, 2].map((i) => Math.round(ends[0][i] * (1 - place) + ends[1][i] * place));
+  const [red, green, blue] = mixed.map((channel) => (channel / 255) ** 2.2), light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return { fill: `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`, text: (light + 0.05) ** 2 > 0.0525 ? "#000000" : "#ffffff" };
+}
+
+// The colours and labels of an overlay in a picture: a function of a piece and a box. Figures are of pieces, shares of
+// the time of boxes.
+export function heatOf(overlay, picture, scale) {
+  if (!overlay) return () => undefined;
+  if (overlay.values) {
+    return (piece) => {
+      const [place, label] = overlay.values[piece?.id] ?? [];
+      return label && { label, ...shade(scale, place) };
+    };
+  }
+  const most = picture.owners.reduce((longest, { time }) => Math.max(longest, time?.[0] ?? 0), 0) || 1;
+  return (_, box) => {
+    const time = picture.owners[box]?.time;
+    return time && shade(scale, Math.round((SHADES * time[0]) / most) / SHADES);
+  };
+}
+
+// The hatching of stale and failed pieces of regions.
+export function hatch({ stroke, hatch: step, crossed }) {
+  const tile = new OffscreenCanvas(step, step),
+    pen = tile.getContext("2d");
+  Object.assign(pen, { strokeStyle: stroke, globalAlpha: 0.4, lineWidth: 0.8 });
+  for (const shift of [-step, 0, step]) {
+    pen.moveTo(shift, step);
+    pen.lineTo(shift + step, 0);
+    if (crossed) {
+      pen.moveTo(shift, 0);
+      pen.lineTo(shift + step, step);
+    }
+  }
+  pen.stroke();
+  return tile;
+}
