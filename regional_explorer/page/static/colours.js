@@ -7,7 +7,16 @@ const SHADES = 16; // how many steps of colour shares of the time are rounded to
 // The style of a box by its look, the `tone` and the `line` of its region, if any, and whether it failed. An empty fill
 // is transparent.
 export function boxStyle(look, { ground }, tone, line, failed) {
-  const style = { look, fill: ground.box, stroke: ground.edge, text: ground.ink, quiet: ground.quiet, line: 0.8, dash: [], size: 10 };
+  const style = {
+    look,
+    fill: ground.box,
+    stroke: ground.edge,
+    text: ground.ink,
+    quiet: ground.quiet,
+    line: 0.8,
+    dash: [],
+    size: 10,
+  };
   if (tone) Object.assign(style, { fill: ground.paper, stroke: tone.stroke, text: tone.text });
   const byLook = {
     piece: { fill: tone?.fill, dash: DASHES[line] },
@@ -22,7 +31,8 @@ export function boxStyle(look, { ground }, tone, line, failed) {
 
 // The style of a hull by the state of its piece, and the tone and line of its region.
 export function hullStyle(state, { ground }, tone, line) {
-  const eager = state === "eager", failed = state === "failed";
+  const eager = state === "eager",
+    failed = state === "failed";
   return {
     fill: eager ? ground.paper : tone.fill,
     ground: tone.fill,
@@ -39,9 +49,14 @@ const channels = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at 
 
 // A colour of the scale, from 0 to 1, and the colour in which text on it can be read.
 export function shade([cold, warm], place) {
-  const ends = [cold, warm].map(channels), mixed = [0, 1, 2].map((i) => Math.round(ends[0][i] * (1 - place) + ends[1][i] * place));
-  const [red, green, blue] = mixed.map((channel) => (channel / 255) ** 2.2), light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  return { fill: `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`, text: (light + 0.05) ** 2 > 0.0525 ? "#000000" : "#ffffff" };
+  const ends = [cold, warm].map(channels),
+    mixed = [0, 1, 2].map((i) => Math.round(ends[0][i] * (1 - place) + ends[1][i] * place));
+  const [red, green, blue] = mixed.map((channel) => (channel / 255) ** 2.2),
+    light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return {
+    fill: `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`,
+    text: (light + 0.05) ** 2 > 0.0525 ? "#000000" : "#ffffff",
+  };
 }
 
 // The colours and labels of an overlay in a picture: a function of a piece and a box. Figures are of pieces, shares of
