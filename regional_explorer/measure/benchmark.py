@@ -25,6 +25,7 @@ from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Noise
 from regional_explorer.record.timing import (
     BY_TORCH,
     CompileCost,
@@ -59,6 +60,11 @@ class Results:
     cures: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     cut: RoundsResult | None = None
     reconciliation: tuple[Reconciled, ...] = ()
+
+    def add_noise(self, noise: Noise) -> None:
+        """Count the rounds of a further measurement of the same benchmark."""
+        if self.conditions is not None:
+            self.conditions = replace(self.conditions, noise=self.conditions.noise + noise)
 
 
 def benchmark(

@@ -73,10 +73,10 @@ class CudaClock(Clock["torch.cuda.Event"]):
         import torch
 
         self._cuda = torch.cuda
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         # Twice the size of the cache, so that no cache line of the last call remains.
-        scratch_bytes = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-        self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self._device)
+        scratch_bytes = 2 * torch.cuda.get_device_properties(self.device).L2_cache_size
+        self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self.device)
 
     def flush(self) -> None:
         """Overwrite the L2 cache, in the order of the stream."""
@@ -85,12 +85,12 @@ class CudaClock(Clock["torch.cuda.Event"]):
     def mark(self) -> torch.cuda.Event:
         """Record an event on the stream that is current now."""
         event = self._cuda.Event(enable_timing=True)
-        event.record(self._cuda.current_stream(self._device))
+        event.record(self._cuda.current_stream(self.device))
         return event
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        self._cuda.synchronize(self._device)
+        self._cuda.synchronize(self.device)
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
         """Return the seconds between two events."""

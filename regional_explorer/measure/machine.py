@@ -1,8 +1,10 @@
-"""The state of the machine during a benchmark: waiting for a core, launch-bound calls, GPU clock, temperature."""
+"""The state of the machine during a benchmark: other processes, launch-bound calls, GPU clock, temperature."""
 
 from __future__ import annotations
 
+import os
 import statistics
+import time
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.compiler.run import Executor
-from regional_explorer.measure.clock import Clock, TimedCall
+from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -20,15 +22,29 @@ LAUNCH_BOUND = 0.8
 CLOCK_RATIO_LIMIT = 0.9
 
 _LAUNCHED_CALLS = 5
-SCHEDSTAT = Path("/proc/thread-self/schedstat")
+FIXED_ELEMENTS = 1 << 16
+"""The sine of as many numbers takes some tenths of a millisecond: long enough for a disturbance to show in it."""
+
+_STAT = Path("/proc/stat")
 
 
-def waited_s(schedstat: Path = SCHEDSTAT) -> float | None:
-    """Return the seconds this thread has waited for a core so far, or None if the system does not report it."""
+def fixed_work(clock: Clock[Any]) -> TimedCall:
+    """Return a call that takes as long each time on the device of ``clock``, with all threads, if nothing disturbs."""
+    import torch
+
+    device = clock.device if isinstance(clock, CudaClock) else "cpu"
+    numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
+    out = torch.empty_like(numbers)
+    return TimedCall("fixed work", lambda: torch.sin(numbers, out=out))
+
+
+def others_s(stat: Path = _STAT) -> float | None:
+    """Return the CPU seconds that other processes have used so far, None if the system does not report them."""
     try:
-        return int(schedstat.read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
+        user, nice, system, _idle, _waiting, irq, soft, stolen = map(int, stat.read_text().split()[1:9])
+    except (OSError, ValueError):
         return None
+    return (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
@@ -110,10 +126,10 @@ def describe(before: DeviceState | None, after: DeviceState | None) -> str:
     return ", ".join(facts)
 
 
-def throttled(before: DeviceState | None, after: DeviceState | None) -> tuple[str, ...]:
-    """Return a warning if a GPU's clock fell during a run."""
+def throttled(before: DeviceState | None, after: DeviceState | None) -> str:
+    """Return a sentence if a GPU's clock fell during a run, else an empty text."""
     if before is None or after is None or before.clock_mhz is None or after.clock_mhz is None:
-        return ()
+        return ""
     if after.clock_mhz >= CLOCK_RATIO_LIMIT * before.clock_mhz:
-        return ()
-    return (f"throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring",)
+        return ""
+    return f"Throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring."

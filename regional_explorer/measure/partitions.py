@@ -127,6 +127,7 @@ def _measure_kind(
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
         rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER, numerics=numerics)
+    results.add_noise(rounds.result.noise)
     timings = {timing.variant: timing for timing in rounds.timings}
     if VariantName.EAGER in timings:
         measured = _timing(switch, timings[VariantName.EAGER], timings.get(COMPILED), check)
@@ -231,6 +232,7 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
         message = f"The cut graph with eager regions: {error}"
         results.diagnostics.append(DiagnosticCode.VARIANT_FAILED.found(message))
     else:
+        results.add_noise(results.cut.noise)
         results.cut.stopped.raise_interrupt()
 
 

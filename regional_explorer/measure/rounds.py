@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
@@ -17,8 +19,9 @@ import numpy as np
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
-from regional_explorer.measure.machine import waited_s
-from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, verdict_of
+from regional_explorer.measure.machine import fixed_work, others_s
+from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, quiet_rounds, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -66,12 +69,11 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
-    """The samples of a run, from complete rounds; a variant that raised keeps its earlier samples.
+    """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``dropped`` says by variant what was raised, and when.
-    ``waited_s`` is the part of ``spent_s`` in which this thread was ready to run but got no core; None if the system
-    does not report it.
+    ``rounds`` counts all, ``noise`` says how many were left out.
     """
 
     baseline: str
@@ -83,7 +85,7 @@ class RoundsResult:
     calls_per_sample: int
     spent_s: float
     stopped: Stop
-    waited_s: float | None = None
+    noise: Noise = QUIET
 
     def ratios(self, variant: str, phase: Phase) -> Floats | None:
         """Return baseline / variant by round, or None if one of them was not measured."""
@@ -102,9 +104,14 @@ class RoundsResult:
         return floor_of(self.control_ratios(phase), VERDICT_CONFIDENCE)
 
     def verdict(self, variant: str, phase: Phase) -> Verdict:
-        """Return the verdict on a variant against the baseline, unknown if one of them was not measured."""
+        """Return the verdict on a variant against the baseline.
+
+        It is unknown if one of them was not measured, or if the machine was too busy.
+        """
         ratios = self.ratios(variant, phase)
-        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, VERDICT_CONFIDENCE, self.floor(phase))
+        if ratios is None or self.noise.is_too_much:
+            return Verdict.UNKNOWN
+        return verdict_of(ratios, VERDICT_CONFIDENCE, self.floor(phase))
 
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
@@ -117,7 +124,7 @@ class RoundsResult:
         ]
         figures = [ratios for ratios in all_ratios if ratios is not None]
         figures = figures or [np.array(seconds) for phases in self.samples.values() for seconds in phases.values()]
-        return all(map(_is_narrow, figures))
+        return not self.noise.is_too_much and all(map(_is_narrow, figures))
 
 
 def _is_narrow(values: Floats) -> bool:
@@ -141,6 +148,12 @@ COLD_MATTERS_S = 0.02
 _WARMUP_SHARE = 0.1
 _STEADY_RATIO = 0.98
 _REPORT_EVERY_S = 0.05
+_LEAST_OBSERVED_S = 0.2
+"""The system counts CPU time in hundredths of a second: over less it says nothing of other processes."""
+
+_LEAST_QUIET_ROUNDS = 10
+"""If fewer rounds would be left, none is left out: with fewer there is no verdict."""
+
 _TARGET_ROUNDS = 50
 _MAX_ROUNDS = 2000
 _MIN_ROUNDS_WITH_CONTROL = 10
@@ -157,6 +170,7 @@ def run_rounds(
     seed: int = 0,
     clock: Clock[Any] | None = None,
     context: Run | None = None,
+    sentinel: TimedCall | None = None,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -171,17 +185,20 @@ def run_rounds(
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
             variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
+        sentinel: the fixed work that is timed before each round and after the last, and tells which were disturbed.
 
     Raises:
         MeasureError: there is no call, two have the same name, or all of them raised before the first round
             was complete.
     """
     _check_distinct_names(timed_calls)
-    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock or CpuClock(), context or Run())
+    clock = clock or CpuClock()
+    sentinel = sentinel or fixed_work(clock)
+    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), sentinel)
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
         raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
-    return replace(run.result(stopped), waited_s=run.waited_s())
+    return run.result(stopped)
 
 
 @dataclass
@@ -197,13 +214,16 @@ class _RoundsRun:
     seed: int
     clock: Clock[Any]
     context: Run
+    sentinel: TimedCall
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
     queued_s: float = 0.0
-    waited_before_s: float | None = None
+    others_before_s: float | None = None
+    observed_from_s: float = 0.0
+    sentinel_s: list[float] = field(default_factory=list)
     reported_s: float = -math.inf
     separate: bool = False
     last_call: TimedCall | None = None
@@ -214,17 +234,28 @@ class _RoundsRun:
         try:
             self._make_first_calls()
             self.began_s, self.queued_s = self.clock.now(), 0.0
-            self.waited_before_s = self._run_timed(waited_s)
+            self.others_before_s, self.observed_from_s = others_s(), time.perf_counter()
             self._choose_calls_per_sample(self._warm_up())
-            return self._measure_rounds()
+            stopped = self._measure_rounds()
+            self._run_timed(self._time_sentinel)
         except CancelledError:
             return Stop.CANCELLED
         except KeyboardInterrupt:
             return Stop.INTERRUPTED
+        return stopped
 
     def result(self, stopped: Stop) -> RoundsResult:
         """Return the result so far."""
-        samples = self._samples_by_entry()
+        quiet, noise = self._quiet_rounds()
+        names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
+        history = [one for one, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
+        # A dropped entry has samples of the first rounds only.
+        by_entry = {name: [one[name] for one in history if name in one] for name in names}
+        samples = {
+            name: {phase: tuple(sample[phase] for sample in rounds) for phase in rounds[0]}
+            for name, rounds in by_entry.items()
+            if rounds
+        }
         control = samples.pop(_CONTROL_ENTRY, {})
         return RoundsResult(
             baseline=self.baseline,
@@ -236,7 +267,30 @@ class _RoundsRun:
             calls_per_sample=self.calls,
             spent_s=self._spent_s(),
             stopped=stopped,
+            noise=noise,
         )
+
+    def _quiet_rounds(self) -> tuple[Sequence[bool], Noise]:
+        """Return which rounds are used: those that were not disturbed, or all if too few would be left."""
+        rounds = len(self.history)
+        # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
+        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)])
+        disturbed = rounds - int(quiet.sum())
+        noise = Noise(rounds, disturbed, disturbed, self._other_processes(), os.cpu_count() or 1)
+        if noise.is_too_much or rounds - disturbed < _LEAST_QUIET_ROUNDS:
+            return [True] * rounds, replace(noise, left_out=0)
+        return list(quiet), noise
+
+    def _other_processes(self) -> float | None:
+        """Return how many cores other processes used on average since the warm-up, None if that is not known."""
+        now_s, elapsed_s = others_s(), time.perf_counter() - self.observed_from_s
+        if now_s is None or self.others_before_s is None or elapsed_s < _LEAST_OBSERVED_S:
+            return None
+        return max(0.0, now_s - self.others_before_s) / elapsed_s
+
+    def _time_sentinel(self) -> None:
+        """Note how long the fixed work takes now: the shorter of two times, so that only what lasts counts."""
+        self.sentinel_s.append(min(self.sentinel.sample(self.clock, 1)[Phase.FORWARD] for _ in range(2)))
 
     def _make_first_calls(self) -> None:
         for name in list(self.entries):
@@ -311,6 +365,8 @@ class _RoundsRun:
         """Sample every entry once, each after another variant. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
+        del self.sentinel_s[len(self.history) :]  # of a round that was not completed
+        self._time_sentinel()
         samples_of_round = {}
         for name in names:
             self._run_another_before(name, order)
@@ -344,19 +400,6 @@ class _RoundsRun:
             self.dropped[timed_call.name] = f"'{timed_call.name}' raised {type(error).__name__} {when}: {error}"
             return None
 
-    def _samples_by_entry(self) -> dict[str, Mapping[Phase, tuple[float, ...]]]:
-        """Return seconds per call by entry and phase; a dropped entry has samples of the first rounds only."""
-        entries = [timed_call.name for timed_call in self.timed_calls] + [_CONTROL_ENTRY]
-        rounds_by_entry = {
-            entry: [samples_of_round[entry] for samples_of_round in self.history if entry in samples_of_round]
-            for entry in entries
-        }
-        return {
-            entry: {phase: tuple(sample[phase] for sample in rounds) for phase in rounds[0]}
-            for entry, rounds in rounds_by_entry.items()
-            if rounds
-        }
-
     def _spent_s(self) -> float:
         return 0.0 if self.began_s is None else self.clock.now() - self.began_s - self.queued_s
 
@@ -369,16 +412,6 @@ class _RoundsRun:
             return work()
 
         return self.context.executor.run_timed(begin)
-
-    def waited_s(self) -> float | None:
-        """Return the seconds in which the thread was ready to run but got no core, if the system reports them."""
-        if self.waited_before_s is None:
-            return None
-        try:
-            now_s = self._run_timed(waited_s)
-        except CancelledError:  # the thread was not available again
-            return None
-        return None if now_s is None else now_s - self.waited_before_s
 
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -27,70 +27,30 @@ from regional_explorer.record.statistics import (
     Floats,
     interval,
     median_and_iqr,
-    outlying,
     smallest_difference,
     trend,
 )
 from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 
-_MAX_IQR_SHARE = 0.1
-_MAX_SHIFT = 0.05
 _MAX_DRIFT = 0.02
-_MAX_OUTLYING_SHARE = 0.05
 _MIN_CALL_S = 1e-6
-_MAX_WAITING_SHARE = 0.05
 
 
-def warnings_on_baseline(result: RoundsResult, phase: Phase) -> tuple[str, ...]:
-    """Return warnings about the machine, from the baseline's samples."""
-    samples_s, control = result.samples[result.baseline][phase], result.control_ratios(phase)
-    median_s, iqr_s = median_and_iqr(samples_s)
-    shift = trend(np.asarray(samples_s))
-    texts = []
-    if iqr_s > _MAX_IQR_SHARE * median_s:
-        texts.append(f"busy machine: half of the baseline's samples spread over {iqr_s / median_s:.0%} of the median")
-    if shift > _MAX_SHIFT:
-        texts.append(f"the machine got slower while measuring, by {shift:.0%}: throttling, or other work")
-    elif shift < -_MAX_SHIFT:
-        texts.append(f"the machine got quicker while measuring, by {-shift:.0%}: it was cold, or other work ended")
-    texts += _warnings_on_samples(samples_s)
-    texts += warnings_on_waiting(result.waited_s, result.spent_s)
-    if control is not None and (bounds := interval(control, VERDICT_CONFIDENCE)) is not None:
+def _warnings(result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None) -> Iterator[str]:
+    """Yield warnings about a variant; ``ratios`` are baseline / variant, None without a speedup or of the baseline."""
+    control = result.control_ratios(phase)
+    if variant == result.baseline and control is not None and (bounds := interval(control, VERDICT_CONFIDENCE)):
         low, high = bounds
         if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
-            texts.append(
-                f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
-            )
-    return tuple(texts)
-
-
-def warnings_on_waiting(waited_s: float | None, spent_s: float) -> tuple[str, ...]:
-    """Return a warning if this thread often waited for a core."""
-    share = 0.0 if waited_s is None or spent_s <= 0.0 else waited_s / spent_s
-    return (f"no core was free for {share:.0%} of the time: a busy machine",) if share > _MAX_WAITING_SHARE else ()
-
-
-def warnings_on_variant(samples_s: Sequence[float], ratios: Floats | None) -> tuple[str, ...]:
-    """Return warnings about a variant; ``ratios`` are baseline / variant, None without a speedup."""
-    texts = []
+            yield f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
     if ratios is not None:
         if interval(ratios, VERDICT_CONFIDENCE) is None:
-            texts.append(f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps")
+            yield f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps"
         drift = trend(ratios)
         if abs(drift) > _MAX_DRIFT:
-            texts.append(f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm")
-    return (*texts, *_warnings_on_samples(samples_s))
-
-
-def _warnings_on_samples(samples_s: Sequence[float]) -> tuple[str, ...]:
-    """Return warnings that follow from the samples alone."""
-    texts = []
-    outlying_share = outlying(samples_s)
-    if outlying_share > _MAX_OUTLYING_SHARE:
-        texts.append(f"outliers: {outlying_share:.0%} of the samples lie far above the rest")
-    if median_and_iqr(samples_s)[0] < _MIN_CALL_S:
-        texts.append("under a microsecond per call: the clock's own overhead matters in this figure")
-    return tuple(texts)
+            yield f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm"
+    if np.median(result.samples[variant][phase]) < _MIN_CALL_S:
+        yield "under a microsecond per call: the clock's own overhead matters in this figure"
 
 
 @dataclass(frozen=True)
@@ -141,6 +101,7 @@ def summarize(
         budget_s=result.budget_s,
         smallest_difference=_smallest_difference(result),
         gpu=gpu,
+        noise=result.noise,
     )
     return Measured(result, timings, conditions, _failure_diagnostics(result))
 
@@ -151,13 +112,11 @@ def _phase_timing(
     samples = result.samples[variant][phase]
     median_s, iqr_s = median_and_iqr(samples)
     enough_samples = len(samples) >= LEAST_SAMPLES
-    ratios = result.ratios(variant, phase) if enough_samples and not numerics.withholds_speedup else None
-    if variant == result.baseline:
-        warnings = warnings_on_baseline(result, phase)
-    else:
-        warnings = warnings_on_variant(samples, ratios)
+    has_ratio = enough_samples and not numerics.withholds_speedup and variant != result.baseline
+    ratios = result.ratios(variant, phase) if has_ratio else None
+    warnings = [*_warnings(result, variant, phase, ratios), *more_warnings]
     if variant in result.dropped:
-        warnings = (*warnings, f"stopped early: {result.dropped[variant]}")
+        warnings.append(f"stopped early: {result.dropped[variant]}")
     timing = Timing(
         variant=variant,
         phase=phase,
@@ -170,7 +129,7 @@ def _phase_timing(
         verdict=Verdict.UNKNOWN,
         calls_per_sample=result.calls_per_sample,
         numerics=numerics,
-        warnings=(*warnings, *more_warnings),
+        warnings=tuple(warnings),
     )
     if variant == result.baseline:
         return replace(timing, speedup=1.0, speedup_low=1.0, speedup_high=1.0, verdict=Verdict.BASELINE)
@@ -183,6 +142,8 @@ def _phase_timing(
 
 def _smallest_difference(result: RoundsResult) -> float | None:
     """Return the smallest relative difference that would be detected in every variant and phase, or None."""
+    if result.noise.is_too_much:
+        return None
     differences = [
         smallest_difference(ratios, VERDICT_CONFIDENCE, result.floor(phase))
         for variant, phases in result.samples.items()
@@ -246,9 +207,9 @@ def measure_rounds(
         launches = launch_warnings(measured_calls, context.clock, run.executor)
     throttling = throttled(state_before, state_after)
     return summarize(
-        result,
+        replace(result, noise=replace(result.noise, throttled=throttling)),
         context.environment,
         numerics=numerics,
-        warnings={call.name: (*launches.get(call.name, ()), *throttling) for call in timed_calls},
+        warnings=launches,
         gpu=describe(state_before, state_after),
     )

@@ -10,7 +10,7 @@ from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, ratios_of_fast_rounds
+from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, paired_ratios
 from regional_explorer.record.timing import VariantName, Verdict
 
 
@@ -40,9 +40,6 @@ PROCESS_NOISE = 2 * MIN_FLOOR
 @dataclass(frozen=True)
 class SpeedChange:
     """How the time of a call changed, relative to the eager time that each session measured on its own machine.
-
-    Of each session the fast rounds count: other work on a machine may slow eager code more than compiled code, and
-    there is more of it during one session than during the other.
 
     ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
     it with 99 % confidence. ``problem`` says why there is none.
@@ -102,7 +99,7 @@ def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
         raise SessionError(
             f"{name} was measured for another plan: its plan has changed since. Call ex.benchmark() and save it again."
         )
-    return ratios_of_fast_rounds(eager.samples_s, regional.samples_s), str(regional.phase)
+    return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
 
 
 def changes(before: Session, after: Session) -> list[str]:

@@ -1,9 +1,11 @@
-"""A measured number: with the interval that bounds it, or with the reason why there is none."""
+"""A measured number with its interval, or why there is none; and what else the machine did while it was measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, hypot, log
+
+from regional_explorer.errors import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,63 @@ class Figure:
         below, above = (log(self.value / self.bounds[0]), log(self.bounds[1] / self.value))
         less, more = (log(other.value / other.bounds[0]), log(other.bounds[1] / other.value))
         return Figure(value, value * exp(-hypot(below, more)), value * exp(hypot(above, less)), why)
+
+
+OFTEN = 0.1
+"""A machine was busy if this part of the rounds was disturbed, or if other processes used this part of its cores."""
+
+LEAST_QUIET = 1 / 3
+"""With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What else the machine did during a measurement.
+
+    In ``disturbed`` of the ``rounds`` a fixed piece of work took much longer than it can; ``left_out`` of them are in
+    no figure. ``others`` is how many of the ``cores`` other processes used on average, None if the system does not say.
+    ``throttled`` says that a GPU's clock fell.
+    """
+
+    rounds: int = 0
+    disturbed: int = 0
+    left_out: int = 0
+    others: float | None = None
+    cores: int = 0
+    throttled: str = ""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether so many rounds were disturbed that those that were not cannot be told from the others."""
+        return self.rounds - self.disturbed < self.rounds * LEAST_QUIET
+
+    @property
+    def sentence(self) -> str:
+        """What a reader has to know, empty if the machine was quiet."""
+        disturbed = self.disturbed > OFTEN * self.rounds
+        others = self.others is not None and self.others > OFTEN * self.cores
+        facts = []
+        if disturbed and self.left_out:
+            facts.append(f"{self.left_out:,} of {count(self.rounds, 'round')} left out")
+        elif disturbed:
+            facts.append(f"{self.disturbed:,} of {count(self.rounds, 'round')} disturbed, too many to leave out")
+        if (disturbed or others) and self.others is not None:
+            facts.append(f"other processes used {self.others:.1f} of {count(self.cores, 'core')}")
+        busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
+        return " ".join(filter(None, (busy, self.throttled)))
+
+    def __add__(self, other: Noise) -> Noise:
+        """Return the noise of both measurements."""
+        known = [noise.others for noise in (self, other) if noise.others is not None]
+        return Noise(
+            self.rounds + other.rounds,
+            self.disturbed + other.disturbed,
+            self.left_out + other.left_out,
+            max(known, default=None),
+            max(self.cores, other.cores),
+            self.throttled or other.throttled,
+        )
+
+
+QUIET = Noise()
+"""Nothing is known of other work."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
+from regional_explorer.record.figure import QUIET, Noise
 
 
 class VariantName(StrEnum):
@@ -149,7 +150,7 @@ class Conditions:
 
     ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
     relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
-    temperature of a GPU.
+    temperature of a GPU. ``rounds`` are those of the call, ``noise`` counts those of the partitions, too.
     """
 
     device: str
@@ -162,6 +163,7 @@ class Conditions:
     smallest_difference: float | None = None
     outdated: bool = False
     gpu: str = ""
+    noise: Noise = QUIET
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,9 @@ MOST_FAILED = 8
 
 MOST_NAMES = 4
 
+MOST_DETECTABLE = 0.5
+"""That differences below more than this cannot be detected is no limit that anybody could use."""
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -88,6 +91,8 @@ def timings_table(session: Session) -> Table[Timing]:
     rows = sorted(session.timings, key=lambda t: list(Phase).index(t.phase))
 
     def notes() -> Iterator[str]:
+        if session.conditions is not None:
+            yield session.conditions.noise.sentence
         yield conditions(session)
         if any(withheld(t) for t in rows):
             yield "A variant whose numerics failed gets no speedup."
@@ -161,11 +166,17 @@ def conditions(session: Session) -> str:
         f"{100 * benchmark.confidence:.4g}% confidence",
         f"budget {duration(benchmark.budget_s)}",
         f"stopped: {clean(benchmark.stopped)}" if benchmark.stopped else "",
-        f"differences below {percent(benchmark.smallest_difference)} cannot be detected here"
-        if benchmark.smallest_difference
-        else "",
+        _detectable(benchmark.smallest_difference),
     ]
     return " · ".join(filter(None, facts))
+
+
+def _detectable(difference: float | None) -> str:
+    if difference is None:
+        return ""
+    if difference > MOST_DETECTABLE:
+        return f"not even a difference of {100 * MOST_DETECTABLE:.0f} % can be detected here"
+    return f"differences below {percent(difference)} cannot be detected here"
 
 
 REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise, repeat
+from itertools import chain, count, cycle, pairwise, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -27,8 +29,8 @@ from regional_explorer.measure.machine import (
     device_state,
     launch_share,
     launch_warning,
+    others_s,
     throttled,
-    waited_s,
 )
 from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
 from regional_explorer.measure.rounds import (
@@ -40,9 +42,9 @@ from regional_explorer.measure.rounds import (
     check_budget,
     run_rounds,
 )
-from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds, warnings_on_waiting
+from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import NumericsVerdict, Phase
+from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase
@@ -479,13 +481,71 @@ def test_the_backward_is_launched_too() -> None:
     assert launch_share(entry, clock) == pytest.approx(0.5)
 
 
-def test_waiting_for_a_core_is_a_busy_machine() -> None:
-    assert warnings_on_waiting(0.5, 2.0) == ("no core was free for 25% of the time: a busy machine",)
-    assert warnings_on_waiting(0.01, 2.0) == warnings_on_waiting(None, 2.0) == ()
+def test_a_system_that_does_not_tell_of_other_processes_gives_none(tmp_path: Path) -> None:
+    assert others_s(tmp_path / "nothing") is None
+    (tmp_path / "stat").write_text("cpu  one two\n")
+    assert others_s(tmp_path / "stat") is None
+    (tmp_path / "stat").write_text("cpu  500000 0 250000 9 9 0 0 0 0 0\n")
+    assert 0.0 < (others_s(tmp_path / "stat") or 0.0) < 750_000 / os.sysconf("SC_CLK_TCK")
 
 
-def test_a_system_that_does_not_tell_gives_none(tmp_path: Path) -> None:
-    assert waited_s(tmp_path / "nothing") is None
+@dataclass
+class Disturbed:
+    """Fixed work, and calls, that take ``times`` as long in some rounds."""
+
+    clock: FakeClock
+    times: Iterator[float]
+    factor: float = 1.0
+
+    def sentinel(self) -> TimedCall:
+        """Return the fixed work; the machine changes with every second call of it, before each round."""
+        calls = count()
+
+        def work() -> None:
+            if next(calls) % 2 == 0:
+                self.factor = next(self.times)
+            self.clock.spend(1e-4 * self.factor)
+
+        return TimedCall("fixed work", work)
+
+    def taking(self, name: str, seconds: float) -> TimedCall:
+        """Return a call that takes longer while the machine is disturbed, and never quite as long as the last time."""
+        spread = np.random.default_rng(len(name))
+        return TimedCall(name, lambda: self.clock.spend(seconds * self.factor * spread.uniform(1.0, 1.3)))
+
+
+def disturbed_run(clock: FakeClock, times: Iterator[float]) -> RoundsResult:
+    machine = Disturbed(clock, times)
+    calls = [machine.taking("eager", LONGER), machine.taking("full", LONGER / 2)]
+    return run_rounds(calls, 8.0, clock=clock, sentinel=machine.sentinel())
+
+
+def test_rounds_in_which_fixed_work_took_longer_are_left_out_and_counted(clock: FakeClock) -> None:
+    result = disturbed_run(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0]))
+    assert result.noise.rounds == result.rounds
+    assert result.noise.disturbed == result.noise.left_out == pytest.approx(0.4 * result.rounds, abs=2), (
+        "the round before a disturbance counts, too: it may have begun in it"
+    )
+    assert max(result.samples["eager"][FORWARD]) < 1.3 * LONGER
+    assert len(result.samples["full"][FORWARD]) == result.rounds - result.noise.left_out
+    assert result.noise.sentence.startswith(
+        f"The machine was busy: {result.noise.left_out} of {result.rounds} rounds left out"
+    )
+
+
+def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) -> None:
+    result = disturbed_run(clock, cycle([*[1.0] * 3, *[3.0] * 6]))
+    assert result.noise.left_out == 0
+    assert result.noise.is_too_much
+    assert result.verdict("full", FORWARD) is Verdict.UNKNOWN
+    assert not result.is_precise()
+    assert "disturbed, too many to leave out" in result.noise.sentence
+
+
+def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
+    result = disturbed_run(clock, repeat(1.0))
+    assert (result.noise.disturbed, result.noise.left_out) == (0, 0)
+    assert replace(result.noise, others=None).sentence == ""
 
 
 def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
@@ -497,9 +557,8 @@ def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
 
 
 def test_a_clock_that_fell_is_throttling() -> None:
-    (warning,) = throttled(COOL, HOT)
-    assert "from 1980 to 1400 MHz" in warning
-    assert throttled(HOT, COOL) == throttled(COOL, COOL) == throttled(None, None) == ()
+    assert "from 1980 to 1400 MHz" in throttled(COOL, HOT)
+    assert throttled(HOT, COOL) == throttled(COOL, COOL) == throttled(None, None) == ""
 
 
 def test_a_cpu_has_no_such_state() -> None:
@@ -519,10 +578,10 @@ def measured(clock: FakeClock, taking: Make, environment: Environment) -> Callab
     return measure
 
 
-def test_a_clock_that_fell_is_said_of_each_timing(measured: Callable[..., Measured]) -> None:
+def test_a_clock_that_fell_is_said_of_the_run(measured: Callable[..., Measured]) -> None:
     found = measured(COOL, HOT)
+    assert "Throttling: the SM clock fell from 1980 to 1400 MHz" in found.conditions.noise.sentence
     for timing in found.timings:
-        assert sum("throttling: the SM clock fell from 1980 to 1400 MHz" in text for text in timing.warnings) == 1
         assert any("launch-bound" in text for text in timing.warnings), "the fake device is never slower than the host"
     assert "SM clock 1980 MHz before" in found.conditions.gpu
 

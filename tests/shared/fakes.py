@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from regional_explorer.measure import profile, summary
-from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure import profile, rounds, summary
+from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.profile import OpTimer
+from regional_explorer.record.timing import Phase
 
 Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
@@ -78,10 +79,19 @@ class TickingClock(FakeClock):
         return super().mark()
 
 
+class NoWork(TimedCall):
+    """A call that takes no time, and no marks of the clock."""
+
+    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
+        """Return a sample of zero seconds."""
+        return {Phase.FORWARD: 0.0}
+
+
 @contextmanager
 def timed_by(clock: FakeClock) -> Iterator[None]:
-    """Context manager: benchmarks are timed by ``clock``, whatever their device."""
+    """Context manager: benchmarks are timed by ``clock``, whatever their device; fixed work takes none of its time."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "fixed_work", lambda _clock: NoWork("fixed work", do_nothing))
         patch.setattr(summary, "clock_for", lambda _device: clock)
         yield
 
