@@ -6,7 +6,8 @@ import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,10 @@ from torch import fx
 
 from regional_explorer.capture.source_lines import (
     Outdated,
-    as_loaded,
     is_internal,
+    loaded_line,
     original_function,
     parse_stack_trace,
-    source_line,
 )
 from regional_explorer.record.graph import (
     Chain,
@@ -75,56 +75,125 @@ def _with_aliases(call: ModuleCall, traced: ModuleCall, other_calls: Sequence[Mo
 ModuleNames = Mapping[int, tuple[str, ...]]
 
 
-def record_graphs(  # noqa: PLR0913 - a body has two more
-    gm: fx.GraphModule,
-    graph_id: str,
-    kind: GraphKind,
-    frame: int,
-    *,
-    names: ModuleNames,
-    origins: Mapping[int, Node] | None = None,
-    inputs: Sequence[Node] = (),
-    parent: tuple[str, str] | None = None,
-    callers: Sequence[Chain] = (),
-) -> list[Graph]:
-    """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
+@dataclass
+class GraphRecorder:
+    """Records the live graphs of one kind in one Dynamo frame, with the bodies of their higher-order ops.
 
-    Args:
-        gm: the live graph.
-        graph_id: its id; a body gets ``graph_id/attribute``.
-        kind: which of the graphs of its frame it is.
-        frame: number of the Dynamo frame.
-        names: module paths by ``id(module)``, from ``module_names``.
-        origins: the recorded Dynamo node of each origin; nodes copy its stack and modules.
-        inputs: the recorded inputs of the Dynamo graph in order, for graphs that have the same inputs.
-        parent: for a body, the graph and the node that holds it.
-        callers: for a body, the modules around each op that calls it.
+    ``names`` are the module paths by ``id(module)``, from ``module_names``. ``origins`` has the recorded Dynamo node of
+    each origin; nodes copy its stack and modules. ``inputs`` are the recorded inputs of the Dynamo graph in order, for
+    graphs that have the same inputs.
     """
-    converter = _NodeConverter(kind, names, origins or {}, inputs, callers)
-    nodes = tuple(converter.convert(node, gm) for node in gm.graph.nodes)
-    records = [Graph(graph_id, kind, frame, nodes, parent)]
-    modules = {node.name: node.modules for node in nodes}
-    for node, body in bodies(gm):
-        users = [
-            user for attr in gm.graph.find_nodes(op="get_attr") if resolve(gm, attr) is body for user in attr.users
-        ]
-        inner, *nested = record_graphs(
-            body,
-            f"{graph_id}/{node.target}",
-            kind,
-            frame,
-            names=names,
-            origins=origins,
-            parent=(graph_id, node.name),
-            callers=[modules[user.name] for user in users],
+
+    kind: GraphKind
+    frame: int
+    names: ModuleNames = field(default_factory=dict)
+    origins: Mapping[int, Node] = field(default_factory=dict)
+    inputs: Sequence[Node] = ()
+    outdated: Outdated = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read each line once: files may change before the next trace."""
+        self._source_line = functools.cache(partial(loaded_line, self.outdated))
+
+    def record(
+        self,
+        gm: fx.GraphModule,
+        graph_id: str,
+        parent: tuple[str, str] | None = None,
+        callers: Sequence[Chain] = (),
+    ) -> list[Graph]:
+        """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
+
+        Args:
+            gm: the live graph.
+            graph_id: its id; a body gets ``graph_id/attribute``.
+            parent: for a body, the graph and the node that holds it.
+            callers: for a body, the modules around each op that calls it.
+        """
+        inputs = self.inputs if parent is None else ()
+        nodes = tuple(self._node(node, gm, inputs, callers) for node in gm.graph.nodes)
+        records = [Graph(graph_id, self.kind, self.frame, nodes, parent)]
+        modules = {node.name: node.modules for node in nodes}
+        for node, body in bodies(gm):
+            holders = (holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body)
+            users = [user for holder in holders for user in holder.users]
+            around = [modules[user.name] for user in users]
+            inner, *nested = self.record(body, f"{graph_id}/{node.target}", (graph_id, node.name), around)
+            if self.kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
+                call = next(record for record in nodes if record.name == users[0].name)
+                name = _function_name(inner, call) or str(node.target)
+                inner = replace(inner, name=name, options=_recorded_options(users[0]))
+            records += [inner, *nested]
+        return records
+
+    def _node(self, node: fx.Node, gm: fx.GraphModule, inputs: Sequence[Node], callers: Sequence[Chain]) -> Node:
+        custom = node.meta.get("custom") or {}
+        role, label = self._node_role(node, gm, inputs)
+        record = Node(
+            name=node.name,
+            role=role,
+            target=_target_name(node),
+            inputs=tuple(source.name for source in node.all_input_nodes),
+            values=tuple(_tensor_specs(node)),
+            label=label,
         )
-        if kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
-            call = next(record for record in nodes if record.name == users[0].name)
-            inner = replace(
-                inner, name=_function_name(inner, call) or str(node.target), options=_recorded_options(users[0])
+        if role not in (Role.OP, Role.SUBGRAPH):
+            # Placeholders that are first read inside an annotated block carry its mark, which means nothing there.
+            return record
+        origin = self.origins.get(custom.get(ORIGIN, -1))
+        frames = parse_stack_trace(node.meta.get("stack_trace")) if origin is None else ()
+        return replace(
+            record,
+            stack=origin.stack if origin else tuple(self._source_line(*frame) for frame in frames),
+            modules=origin.modules if origin else self._module_calls(node.meta.get("nn_module_stack"), callers),
+            annotated=ANNOTATION in custom,
+            annotation=json_safe(custom.get(ANNOTATION)),
+            carved=FALLBACK in custom,
+            origin=custom.get(ORIGIN),
+            recompute=self.kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
+            random=draws_random(node),
+        )
+
+    def _node_role(self, node: fx.Node, gm: fx.GraphModule, inputs: Sequence[Node]) -> tuple[Role, str]:
+        """Return the role of a node, and for an input the name that the user knows it by."""
+        match node.op:
+            case "output":
+                return Role.OUTPUT, ""
+            case "get_attr":
+                return (Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT), ""
+            case "placeholder":
+                return self._input_role(node, inputs)
+            case _:
+                return Role.OP, ""
+
+    def _input_role(self, node: fx.Node, inputs: Sequence[Node]) -> tuple[Role, str]:
+        if self.kind is GraphKind.DYNAMO:
+            return _dynamo_input(node)
+        description = type(node.meta.get("desc")).__name__
+        if "Tangent" in description or node.name.startswith("tangents_"):
+            return Role.TANGENT, ""
+        if (match := re.fullmatch(r"(?:primals_|arg)(\d+)(?:_\d+)?", node.name)) is None:
+            return Role.SAVED, ""
+        # AOTAutograd numbers its inputs in the order of Dynamo's graph; primals_ counts from one.
+        index = getattr(node.meta.get("desc"), "idx", int(match[1]) - node.name.startswith("primals_"))
+        if 0 <= index < len(inputs):
+            return inputs[index].role, inputs[index].label
+        return Role.INPUT, ""
+
+    def _module_calls(
+        self, stack: Mapping[str, tuple[str, Any]] | None, callers: Sequence[Chain]
+    ) -> tuple[ModuleCall, ...]:
+        calls = []
+        for key, (expression, cls) in (stack or {}).items():
+            # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
+            module_id, _, call = str(key).partition("@")
+            paths = self.names.get(int(module_id)) if module_id.isdigit() else None
+            path, *aliases = paths or (_strip_root(expression),)
+            class_name = cls if isinstance(cls, str) else getattr(cls, "__name__", str(cls))
+            calls.append(
+                ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0, tuple(aliases))
             )
-        records += [inner, *nested]
-    return records
+        return with_callers(tuple(calls), callers)
 
 
 def _function_name(body: Graph, call: Node) -> str:
@@ -138,93 +207,6 @@ def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
     if options is None:
         return None
     return replace(options, config=json_safe(options.config), backward_config=json_safe(options.backward_config))
-
-
-class _NodeConverter:
-    """Converts the nodes of one live graph."""
-
-    def __init__(
-        self,
-        kind: GraphKind,
-        names: ModuleNames,
-        origins: Mapping[int, Node],
-        inputs: Sequence[Node],
-        callers: Sequence[Chain],
-    ) -> None:
-        self._kind = kind
-        self._names = names
-        self._origins = origins
-        self._inputs = list(inputs)
-        self._callers = callers
-        self._source_line = functools.cache(source_line)  # files may change before the next trace
-
-    def convert(self, node: fx.Node, gm: fx.GraphModule) -> Node:
-        """Return the record of a node."""
-        custom = node.meta.get("custom") or {}
-        role, label = self._node_role(node, gm)
-        record = Node(
-            name=node.name,
-            role=role,
-            target=_target_name(node),
-            inputs=tuple(source.name for source in node.all_input_nodes),
-            values=tuple(_tensor_specs(node)),
-            label=label,
-        )
-        if role not in (Role.OP, Role.SUBGRAPH):
-            # Placeholders that are first read inside an annotated block carry its mark, which means nothing there.
-            return record
-        origin = self._origins.get(custom.get(ORIGIN, -1))
-        frames = parse_stack_trace(node.meta.get("stack_trace")) if origin is None else ()
-        return replace(
-            record,
-            stack=origin.stack if origin else tuple(self._source_line(*frame) for frame in frames),
-            modules=origin.modules if origin else self._module_calls(node.meta.get("nn_module_stack")),
-            annotated=ANNOTATION in custom,
-            annotation=json_safe(custom.get(ANNOTATION)),
-            carved=FALLBACK in custom,
-            origin=custom.get(ORIGIN),
-            recompute=self._kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
-            random=draws_random(node),
-        )
-
-    def _node_role(self, node: fx.Node, gm: fx.GraphModule) -> tuple[Role, str]:
-        """Return the role of a node, and for an input the name that the user knows it by."""
-        match node.op:
-            case "output":
-                return Role.OUTPUT, ""
-            case "get_attr":
-                return (Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT), ""
-            case "placeholder":
-                return self._input_role(node)
-            case _:
-                return Role.OP, ""
-
-    def _input_role(self, node: fx.Node) -> tuple[Role, str]:
-        if self._kind is GraphKind.DYNAMO:
-            return _dynamo_input(node)
-        description = type(node.meta.get("desc")).__name__
-        if "Tangent" in description or node.name.startswith("tangents_"):
-            return Role.TANGENT, ""
-        if (match := re.fullmatch(r"(?:primals_|arg)(\d+)(?:_\d+)?", node.name)) is None:
-            return Role.SAVED, ""
-        # AOTAutograd numbers its inputs in the order of Dynamo's graph; primals_ counts from one.
-        index = getattr(node.meta.get("desc"), "idx", int(match[1]) - node.name.startswith("primals_"))
-        if 0 <= index < len(self._inputs):
-            return self._inputs[index].role, self._inputs[index].label
-        return Role.INPUT, ""
-
-    def _module_calls(self, stack: Mapping[str, tuple[str, Any]] | None) -> tuple[ModuleCall, ...]:
-        calls = []
-        for key, (expression, cls) in (stack or {}).items():
-            # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
-            module_id, _, call = str(key).partition("@")
-            paths = self._names.get(int(module_id)) if module_id.isdigit() else None
-            path, *aliases = paths or (_strip_root(expression),)
-            class_name = cls if isinstance(cls, str) else getattr(cls, "__name__", str(cls))
-            calls.append(
-                ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0, tuple(aliases))
-            )
-        return with_callers(tuple(calls), self._callers)
 
 
 def _strip_root(expression: str) -> str:
@@ -293,8 +275,7 @@ def record_breaks(
         frames = [frame for frame in graph_break.frames if "/torch/_dynamo/" not in frame[0]]  # its own wrappers
         users = [frame for frame in frames if not is_internal(frame[0])]
         stack = tuple(
-            as_loaded(source_line(file, line, original_function(function)), outdated)
-            for file, line, function in users or frames
+            loaded_line(outdated, file, line, original_function(function)) for file, line, function in users or frames
         )
         reason = _first_sentences(graph_break.reason)
         key = (reason, stack[-1] if stack else None)
@@ -313,7 +294,7 @@ def marked_blocks(marks: Sequence[OpenMark], outdated: Outdated) -> tuple[Marked
         MarkedBlock(
             mark.block,
             json_safe(mark.annotation),
-            None if is_internal(file) else as_loaded(source_line(file, line, original_function(function)), outdated),
+            None if is_internal(file) else loaded_line(outdated, file, line, original_function(function)),
         )
         for mark in marks
         for file, line, function in [mark.frame]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
 from regional_explorer.capture.call import closed
-from regional_explorer.capture.convert import ModuleNames, record_graphs
-from regional_explorer.capture.source_lines import Outdated, as_loaded, at_line
+from regional_explorer.capture.convert import GraphRecorder, ModuleNames
+from regional_explorer.capture.source_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import Folded
@@ -217,17 +217,5 @@ class Frame:
 
     def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
         """Return the records of a live graph and its bodies; ``names`` are the module paths by ``id(module)``."""
-        return self.as_loaded(
-            record_graphs(
-                live.gm, live.id, live.kind, self.index, names=names, origins=self.origins, inputs=self.inputs
-            )
-        )
-
-    def as_loaded(self, graphs: list[Graph]) -> list[Graph]:
-        """Return the records without the text of ``outdated`` lines."""
-        if not self.outdated:
-            return graphs
-        return [replace(graph, nodes=tuple(map(self._node_as_loaded, graph.nodes))) for graph in graphs]
-
-    def _node_as_loaded(self, node: Node) -> Node:
-        return replace(node, stack=tuple(as_loaded(line, self.outdated) for line in node.stack))
+        recorder = GraphRecorder(live.kind, self.index, names, self.origins, self.inputs, self.outdated)
+        return recorder.record(live.gm, live.id)

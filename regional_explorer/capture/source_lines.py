@@ -126,9 +126,9 @@ def codes_below(code: CodeType) -> Iterator[CodeType]:
             yield from codes_below(inner)
 
 
-def as_loaded(line: SourceLine, outdated: Outdated) -> SourceLine:
-    """Return the line, without its text if that is not what runs."""
-    return outdated.get((line.file, line.function, line.line), line)
+def loaded_line(outdated: Outdated, file: str, line: int, function: str, text: str | None = None) -> SourceLine:
+    """Return the line as ``source_line`` does, without its text if that is not what runs."""
+    return outdated.get((file, function, line)) or source_line(file, line, function, text)
 
 
 def original_function(name: str) -> str:

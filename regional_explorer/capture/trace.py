@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from torch import fx, nn
 
 from regional_explorer.capture.call import Call, Modes, closed
-from regional_explorer.capture.convert import marked_blocks, record_breaks, record_graphs
+from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
 from regional_explorer.capture.source_lines import outdated_lines
@@ -127,12 +127,12 @@ class TracedGraphs:
         index = len(self.frames)
         self.outdated |= outdated_lines(traced_code())
         self._stamp_origins(gm, self._module_of_frame())
-        dynamo = record_graphs(gm, f"{index}/dynamo", GraphKind.DYNAMO, index, names=self.names)
+        recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
+        dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
         late = self.is_late(reason)
         frame = Frame(index, dynamo, late=late, reason=reason, autocast=autocast, outdated=self.outdated)
-        frame.dynamo = frame.as_loaded(dynamo)
         self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:

@@ -103,14 +103,6 @@ _WORKERS_REASON = "it steers the compile workers, which all regions share"
 _INSTALL_REASON = "it depends on what is installed, not on the region"
 
 GLOBAL: Mapping[str, str] = {
-    "autotune_local_cache": _CACHE_REASON,
-    "autotune_remote_cache": _CACHE_REASON,
-    "bundled_autotune_remote_cache": _CACHE_REASON,
-    "force_disable_caches": _CACHE_REASON,
-    "fx_graph_cache": _CACHE_REASON,
-    "fx_graph_remote_cache": _CACHE_REASON,
-    "local_cache_dir": _CACHE_REASON,
-    "unsafe_skip_cache_dynamic_shape_guards": _CACHE_REASON,
     "compile_threads": _WORKERS_REASON,
     "quiesce_async_compile_pool": _WORKERS_REASON,
     "use_static_triton_launcher": _WORKERS_REASON,
@@ -124,7 +116,7 @@ GLOBAL: Mapping[str, str] = {
     "cpp.force_inline_kernel": "the C++ build fails with it",  # torch 2.13 and 2.15: docs/upstream.md
     "cpp_wrapper_build_separate": _WORKERS_REASON,
 }
-"""Keys that cannot be set for one region, each with the reason."""
+"""Keys that cannot be set for one region, each with the reason; so are those named after caches."""
 
 INERT_KEYS: Mapping[str, str] = {
     "freezing": "weights are inputs of a region, so there is nothing to freeze",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from regional_explorer.capture.convert import record_graphs
+from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.compiler.artifact import Artifact, Wanted
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.errors import RegionCompileError
@@ -60,7 +60,7 @@ def _output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
 
 
 def _node_records(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
-    graph, *_ = record_graphs(gm, "lowered", GraphKind.INFERENCE, 0, names={})
+    graph, *_ = GraphRecorder(GraphKind.INFERENCE, 0).record(gm, "lowered")
     # Dynamic sizes come first, as inputs of their own.
     placeholders = [node.name for node in graph.nodes if node.role not in (Role.OP, Role.OUTPUT, Role.SUBGRAPH)]
     labels = dict(zip(placeholders[len(placeholders) - len(inputs) :], inputs, strict=False)) if inputs else {}

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
 import regional_explorer as rx
-from regional_explorer.capture.convert import record_graphs
+from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph, pieces_of, with_calls
@@ -48,7 +48,7 @@ def traced(steps):
         gm = make_fx(function(steps), tracing_mode="fake")(*inputs(grad=False))
     for number, node in enumerate(gm.graph.nodes):
         node.meta["custom"] = {**(node.meta.get("custom") or {}), ORIGIN: number}
-    return gm, record_graphs(gm, GRAPH, GraphKind.INFERENCE, 0, names={})[0]
+    return gm, GraphRecorder(GraphKind.INFERENCE, 0).record(gm, GRAPH)[0]
 
 
 def assigned(graph, pattern):

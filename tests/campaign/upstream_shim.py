@@ -23,7 +23,7 @@ from torch._dynamo.backends import common
 from torch.fx import traceback
 from torch.fx.passes import regional_inductor
 
-from regional_explorer.capture.convert import record_graphs
+from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.plan import Plan
 from regional_explorer.regions.cut import Piece, cut_graph, pieces_of, with_calls
@@ -57,7 +57,7 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     if not any(ORIGIN in (node.meta.get("custom") or {}) for inner in _graph_modules(gm) for node in inner.graph.nodes):
         captured(gm)  # a graph that did not come through Dynamo
     origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
-    graphs = record_graphs(gm, "cut", GraphKind.FORWARD, 0, names={}, origins=origins)
+    graphs = GraphRecorder(GraphKind.FORWARD, 0, origins=origins).record(gm, "cut")
     plan = Plan(tuple(source_regions(dynamo)))
     records = {graph.id: graph.by_name() for graph in graphs}
     order = [region.name for region in plan.regions]
@@ -68,7 +68,7 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
 def captured(gm: fx.GraphModule) -> None:
     """Give the ops of a graph their origins, which the forward and the backward inherit, as a capture does."""
     _stamp(gm)
-    dynamo.extend(record_graphs(gm, f"{len(dynamo)}", GraphKind.DYNAMO, 0, names={}))
+    dynamo.extend(GraphRecorder(GraphKind.DYNAMO, 0).record(gm, f"{len(dynamo)}"))
 
 
 def aot_autograd(**options: Any) -> Callable[..., Any]:

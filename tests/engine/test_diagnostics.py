@@ -109,10 +109,7 @@ def emitted() -> set[str]:
 
 
 def test_the_page_explains_every_code_and_no_other() -> None:
-    sections = diagnostics_programs.page_sections()
-    assert set(sections) == emitted()
-    page = diagnostics_programs.PAGE.read_text(encoding="utf-8")
-    assert all(f"[{code}](#{code})" in page for code in sections)
+    assert set(diagnostics_programs.page_sections()) == emitted()
 
 
 def test_every_code_has_a_program_but_those_that_need_a_measurement_or_a_broken_machine() -> None:
