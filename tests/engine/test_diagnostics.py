@@ -291,7 +291,7 @@ def test_a_region_lost_with_all_else_is_told_by_the_error() -> None:
             print("a graph break")
             return x + 1
 
-    with pytest.raises(CaptureError, match=r"region 'gone' \(region-lost\)"):
+    with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'gone' \(region-lost\)(?s:.*)in lost"):
         rx.explore(lost, (torch.ones(3),))
 
 
@@ -379,19 +379,6 @@ def test_a_sum_of_gradients_amid_a_region(tmp_path: Path) -> None:
     assert found.nodes == ("add", "add_1")
     assert "whose backward becomes up to 2 partitions" in found.message
     assert "they also take inputs from outside the instance" in found.message
-
-
-def test_a_sum_of_three_gradients_amid_a_region() -> None:
-    def thrice(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            a = x.sin()
-            return a.cos() * a.exp() * a.tan()
-
-    ex = rx.explore(thrice, (torch.ones(3, requires_grad=True),))
-    assert not ex.diagnostics
-    ex.plan = replace(ex.plan, cut=Cut.MARKED)
-    (found,) = ex.diagnostics
-    assert (found.code, len(found.nodes)) == ("backward-unmarked", 2)
 
 
 def test_what_is_repeated_and_what_is_saved(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ def test_attributes_lists_dicts_and_modes_are_put_back():
     model = Counts()
     ex = repeated(model, X)
     assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
+    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
     breaks = {"graph-break"} if BEFORE_2_13 else set()
     assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
 
@@ -194,12 +195,6 @@ def test_a_decorated_function_is_looked_into():
     step.__wrapped__.calls = 0
     repeated(step, X)
     assert (count, step.__wrapped__.calls) == (0, 0)
-
-
-def test_a_counter_costs_no_new_trace():
-    """Dynamo guards on the number: without putting it back, every call would trace anew."""
-    model = Counts()
-    assert len(repeated(model, X).live.capture.frames) == 1
 
 
 class Lazy(nn.Module):
