@@ -202,7 +202,10 @@ class Call:
                 "grad=True, but no output depends on a tensor that requires grad. Make a parameter or an argument "
                 "require grad (x.requires_grad_()), or leave grad out for inference.",
             )
-        self.gradient_names = self._name_gradients()
+        names = tensor_names(self._reach(), self.modules, self.args, self.kwargs)
+        self.gradient_names = [
+            f"grad {names.get(id(leaf), f'of leaf {index}')}" for index, leaf in enumerate(self._gradient_inputs)
+        ]
 
     def _reach(self) -> Reach:
         return reach(self.fn, self.args, self.kwargs)
@@ -368,10 +371,6 @@ class Call:
         reachable = self._reach()
         names = tensor_names(reachable, self.modules, self.args, self.kwargs)
         return {names[id(tensor)]: tensor for tensor in reachable.tensors}
-
-    def _name_gradients(self) -> list[str]:
-        names = tensor_names(self._reach(), self.modules, self.args, self.kwargs)
-        return [f"grad {names.get(id(leaf), f'of leaf {index}')}" for index, leaf in enumerate(self._gradient_inputs)]
 
 
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:

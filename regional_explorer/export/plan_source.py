@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, Selector, SelectorKind
@@ -27,8 +27,7 @@ def _region_source(region: Region) -> str:
     if region.patterns(SelectorKind.SUBGRAPH):
         lines.append("# In the source it is a nested_compile_region(options=…); other options than configs stay there.")
     if blocks:
-        arguments = ", ".join([repr(name), *_config_keywords(region)])
-        lines += [f"with rx.region({arguments}):", "    ...  # the marked lines"]
+        lines += [f"with rx.region({region_arguments(name, region.config)}):", "    ...  # the marked lines"]
     is_merged = region.joined and len(region.selectors) > 1
     lines += list(_merge_calls(region, marks)) if is_merged else [_mark_call(name, selector) for selector in marks]
     lines += [f"ex.carve({name!r}, {_selector_keyword(selector)})" for selector in region.carved]
@@ -81,10 +80,11 @@ def _merge_calls(region: Region, marks: Sequence[Selector]) -> Iterator[str]:
         yield f"ex.merge({', '.join(map(repr, names))}{config})"
 
 
-def _config_keywords(region: Region) -> list[str]:
-    plain = [f"{key}={value!r}" for key, value in region.config.items() if key.isidentifier()]
-    dotted = {key: value for key, value in region.config.items() if not key.isidentifier()}
-    return [*plain, *([f"**{dotted!r}"] if dotted else [])]
+def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any], str] = repr) -> str:
+    """Return the arguments of ``rx.region`` as source, each value as ``text`` writes it."""
+    plain = [f"{key}={text(value)}" for key, value in config.items() if key.isidentifier()]
+    dotted = {key: value for key, value in config.items() if not key.isidentifier()}
+    return ", ".join([text(name), *plain, *([f"**{text(dotted)}"] if dotted else [])])
 
 
 def _mark_call(name: str, selector: Selector) -> str:

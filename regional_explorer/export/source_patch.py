@@ -14,7 +14,7 @@ from typing import Any
 
 from regional_explorer.errors import CaptureError, SourcePatchError
 from regional_explorer.export.placement import NewMark, Placement, Places
-from regional_explorer.export.plan_source import plan_source
+from regional_explorer.export.plan_source import plan_source, region_arguments
 from regional_explorer.export.source_file import (
     Edits,
     Mark,
@@ -173,11 +173,8 @@ def _change_mark(edits: Edits, old: Mark, new: NewMark, value: str) -> None:
     elif new.parts:  # a name alone cannot distinguish instances
         edits.replace(old.call, f"{ANNOTATE}({value})")
     else:
-        config = config_of(new.region, Direction.FORWARD)
-        plain = [f"{key}={text_of(item)}" for key, item in config.items() if key.isidentifier()]
-        dotted = {key: item for key, item in config.items() if not key.isidentifier()}
-        arguments = [text_of(new.region.name), *plain, *([f"**{text_of(dotted)}"] if dotted else [])]
-        edits.replace(old.call, f"{ast.unparse(old.call.func)}({', '.join(arguments)})")
+        arguments = region_arguments(new.region.name, config_of(new.region, Direction.FORWARD), text_of)
+        edits.replace(old.call, f"{ast.unparse(old.call.func)}({arguments})")
 
 
 # ------------------------------------------------------------------------------------------------------- the patch

@@ -1,9 +1,4 @@
-"""Cuts graphs into partitions, each of one instance, convex, and free of dependency cycles; each becomes a piece.
-
-The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
-runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
-general partitioner has to search.
-"""
+"""Cuts graphs into partitions, each of one instance, convex, and free of dependency cycles; each becomes a piece."""
 
 from __future__ import annotations
 
@@ -18,16 +13,16 @@ import torch
 from torch import fx
 
 from regional_explorer.record.graph import Node
-from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.grouping import connected
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,
+    by_level,
+    convex_parts,
     cycles,
     dependencies,
     in_order,
-    levels,
-    part_of_node,
     schedule,
     written_inputs,
 )
@@ -145,19 +140,17 @@ def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> 
     """Return one partition per convex piece of an instance."""
     before = dependencies(gm.graph)
     instances = [part for group in _claimed(gm.graph, claim_of, order) for part in _connected_parts(group)]
+    apart = convex_parts((instance.nodes for instance in instances), before)
+    parts = [Part(instance.claim, nodes) for instance, found in zip(instances, apart, strict=True) for nodes in found]
     nodes = list(gm.graph.nodes)
-    position = {node: index for index, node in enumerate(nodes)}
-    parts = []
-    for instance in instances:
-        # Every path between two of its nodes lies within the part of the graph that they span.
-        span = nodes[position[instance.nodes[0]] : position[instance.nodes[-1]] + 1]
-        parts += _convex_parts(instance, span, before, [])
     cyclic = cycles(nodes, before, [part.nodes for part in parts])
     if not cyclic:
         return parts, before, []
     settled: list[Part] = []
     for instance in instances:
-        settled += _convex_parts(instance, in_order(nodes, before, [part.nodes for part in settled]), before, settled)
+        finished = [part.nodes for part in settled]
+        found = by_level(instance.nodes, in_order(nodes, before, finished), before, finished)
+        settled += [Part(instance.claim, part) for part in found]
     return settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic]
 
 
@@ -246,15 +239,6 @@ def _connected_parts(group: Part) -> list[Part]:
     inside = set(group.nodes)
     links = [(node, source) for node in group.nodes for source in node.all_input_nodes if source in inside]
     return [Part(group.claim, nodes) for nodes in connected(group.nodes, links)]
-
-
-def _convex_parts(
-    instance: Part, order: Sequence[fx.Node], before: Edges[fx.Node], settled: Sequence[Part]
-) -> list[Part]:
-    """Split an instance by level; finished (``settled``) partitions count as one op each."""
-    level_of = levels(order, before, set(instance.nodes), part_of_node(part.nodes for part in settled))
-    by_level = grouped((level_of[node], node) for node in instance.nodes)
-    return [Part(instance.claim, by_level[level]) for level in sorted(by_level)]
 
 
 # ---------------------------------------------------------------------------------------------------------- the pieces

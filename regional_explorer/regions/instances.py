@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import connected, grouped
-from regional_explorer.regions.order import cycles, levels, recorded_dependencies
+from regional_explorer.regions.order import convex_parts, cycles, recorded_dependencies
 
 Instance = tuple[str, int] | None
 """What identifies an instance within its region: module path and call, or the number of the connected piece;
@@ -291,15 +291,8 @@ def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
 
 def _instance_cycles(dependencies: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
     """Return the sets of instances whose partitions would feed each other in a cycle."""
-    nodes = list(dependencies)
-    position = {name: index for index, name in enumerate(nodes)}
-    names_by_claim = grouped((claims[name], name) for name in nodes if name in claims)
-    parts: list[list[str]] = []
-    part_claims: list[Claim] = []
-    for claim, names in names_by_claim.items():
-        span = nodes[position[names[0]] : position[names[-1]] + 1]
-        level_of = levels(span, dependencies, set(names), {})
-        for level in sorted({level_of[name] for name in names}):
-            parts.append([name for name in names if level_of[name] == level])
-            part_claims.append(claim)
-    return [frozenset(part_claims[index] for index in cycle) for cycle in cycles(nodes, dependencies, parts)]
+    names_by_claim = grouped((claims[name], name) for name in dependencies if name in claims)
+    apart = convex_parts(names_by_claim.values(), dependencies)
+    parts = [(claim, part) for claim, found in zip(names_by_claim, apart, strict=True) for part in found]
+    found_cycles = cycles(list(dependencies), dependencies, [part for _, part in parts])
+    return [frozenset(parts[index][0] for index in cycle) for cycle in found_cycles]

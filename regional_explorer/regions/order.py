@@ -1,9 +1,14 @@
-"""What must run before what: schedules, levels, cycles."""
+"""What must run before what: schedules, convex parts, cycles.
+
+The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
+runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
+general partitioner has to search.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
@@ -11,6 +16,7 @@ import torch
 from torch import fx
 
 from regional_explorer.record.graph import Graph
+from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import draws_random, written_arguments
 
 T = TypeVar("T", bound=Hashable)
@@ -23,7 +29,7 @@ Edges = Mapping[T, Sequence[T]]
 def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
     """Return the dependencies of each recorded node: its inputs and, for one that draws random numbers, the last draw.
 
-    Those that ``cutting.dependencies`` adds for writes are left out: the record does not say what is written.
+    Those that ``dependencies`` adds for writes are left out: the record does not say what is written.
     """
     dependencies: dict[str, list[str]] = {}
     last_random: str | None = None
@@ -59,6 +65,24 @@ def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], part_of:
                     reached = max(reached, level[source] + leaves)
         level.update(dict.fromkeys(unit or [node], reached))
     return level
+
+
+def by_level(
+    instance: Sequence[T], order: Sequence[T], before: Edges[T], settled: Iterable[list[T]] = ()
+) -> list[list[T]]:
+    """Split the nodes of an instance by level; ``settled`` parts of other instances count as one op each."""
+    level_of = levels(order, before, set(instance), part_of_node(settled))
+    parts = grouped((level_of[node], node) for node in instance)
+    return [parts[level] for level in sorted(parts)]
+
+
+def convex_parts(instances: Iterable[Sequence[T]], before: Edges[T]) -> Iterator[list[list[T]]]:
+    """Yield the convex parts of each instance by itself; ``before`` has all nodes in their order."""
+    nodes = list(before)
+    position = {node: index for index, node in enumerate(nodes)}
+    for instance in instances:
+        # Every path between two of its nodes lies within the part of the graph that they span.
+        yield by_level(instance, nodes[position[instance[0]] : position[instance[-1]] + 1], before)
 
 
 def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
