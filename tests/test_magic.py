@@ -36,8 +36,8 @@ from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.conftest import ReplaceBenchmark
+from tests.shared.panel import elements, text
 from tests.shared.processes import ROOT
-from tests.ui.conftest import elements, text
 
 SETUP = """
 import torch

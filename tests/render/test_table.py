@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -46,6 +47,10 @@ def test_the_frame_has_exact_values_in_the_unit_of_their_names() -> None:
 def test_texts_and_elements_have_the_heads_in_order_and_values_for_people() -> None:
     assert cells(steps()) == [["1.50 ms", "load", "3.00 MiB", ""], ["–", "wait", "0 B", "nothing"]]
     assert steps().text().splitlines()[1].split() == ["time", "step", "moves", "what", "it", "lacks"]
+    assert [re.split(r"\s{2,}", line.strip()) for line in steps().text().splitlines()[3:5]] == [
+        ["1.50 ms", "load", "3.00 MiB"],
+        ["–", "wait", "0 B", "nothing"],
+    ]
     page = to_html(*steps().nodes())
     assert '<td class="rx-figure">1.50 ms</td><td><span class="rx-chip rx-r0">A</span> load</td>' in page
     assert '<td class="rx-figure"><span class="rx-warn">! 0 B</span></td>' in page

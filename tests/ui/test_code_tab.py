@@ -13,7 +13,7 @@ from regional_explorer.page.code import code_rows, tokens_by_line
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
-from tests.ui.conftest import elements, text
+from tests.shared.panel import elements, text
 
 
 def shown(panel: Panel) -> str:

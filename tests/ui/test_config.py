@@ -12,7 +12,7 @@ from regional_explorer.export.plan_source import configure_calls
 from regional_explorer.style.element import words
 from regional_explorer.ui.config_editor import MAX_KEYS, key_list
 from regional_explorer.ui.panel import Panel
-from tests.ui.conftest import elements, text, type_in
+from tests.shared.panel import elements, text, type_in
 
 
 def field(panel: Panel, key: str) -> Any:

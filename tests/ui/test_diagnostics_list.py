@@ -11,7 +11,7 @@ from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import diagnostics_list
 from regional_explorer.ui.state import Shown
-from tests.ui.conftest import elements
+from tests.shared.panel import elements
 
 
 def with_diagnostics(control: Control, *found: Diagnostic) -> Shown:

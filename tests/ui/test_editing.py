@@ -11,17 +11,7 @@ from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import Panel
-from tests.ui.conftest import Blocked, elements, text, type_in
-
-
-def pick(panel: Panel, *names: str) -> None:
-    panel.press("pick", names[0])
-    for name in names[1:]:
-        panel.press("pick", name, ctrl=True)
-
-
-def nodes(control: Control, region: str, graph: str = "0/forward") -> list[str]:
-    return [f"{graph}:{name}" for name in control.session.members[region][graph]]
+from tests.shared.panel import Blocked, elements, nodes, pick, text, type_in
 
 
 def possible(panel: Panel) -> set[str]:
@@ -105,7 +95,7 @@ def relu_of_merged(panel: Panel, control: Control) -> str:
     pick(panel, "mm", "act")
     panel.press("merge")
     pick(panel, "mm")
-    return next(node for node in nodes(control, "mm") if "relu" in node)
+    return next(node for node in nodes(control, "mm", graph="0/forward") if "relu" in node)
 
 
 def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
@@ -130,7 +120,7 @@ def test_of_several_nodes_a_split_takes_the_one_that_runs_first(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     relu = relu_of_merged(panel, control)
-    backward_of_mm = next(node for node in nodes(control, "mm", "0/backward") if "mm" in node)
+    backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
     panel.graph.selection = [backward_of_mm, relu]
     panel.press("split")
     assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
@@ -144,8 +134,8 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
-    relu = next(node for node in nodes(control, "mm") if "relu" in node)
-    panel.graph.selection = [relu, *nodes(control, "sum")]
+    relu = next(node for node in nodes(control, "mm", graph="0/forward") if "relu" in node)
+    panel.graph.selection = [relu, *nodes(control, "sum", graph="0/forward")]
     panel.press("carve")
     assert "That is all of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
@@ -192,7 +182,7 @@ def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Ex
 def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
     type_in(panel, "kind", "selection")
     assert preview(panel) == ""
-    panel.graph.selection = nodes(control, "mm")
+    panel.graph.selection = sorted(nodes(control, "mm", graph="0/forward"))
     assert "would give 2 partitions of 1–2 ops" in preview(panel)
     pick(panel, "act")
     assert preview(panel) == ""  # a region is selected, as a whole

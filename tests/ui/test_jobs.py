@@ -27,8 +27,7 @@ from regional_explorer.ui.jobs import (
     ThreadModes,
 )
 from regional_explorer.ui.panel import Panel
-from tests.ui.conftest import Blocked, make, text
-from tests.ui.main_loop import MainLoop
+from tests.shared.panel import Blocked, MainLoop, make, text
 
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 

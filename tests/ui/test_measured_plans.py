@@ -12,7 +12,7 @@ from regional_explorer.record.timing import NumericsVerdict, Phase, Timing, Verd
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
 from tests.shared import sessions
-from tests.ui.conftest import elements, text
+from tests.shared.panel import elements, text
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 

@@ -16,8 +16,8 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.events import EVENTS
 from regional_explorer.ui.panel import MAX_WAITING, InOrder, Panel
 from regional_explorer.ui.state import PANES, PanelState
+from tests.shared.panel import make, text
 from tests.shared.sessions import HOSTILE
-from tests.ui.conftest import make, text
 
 
 def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import PARTS, Panel
 from tests.engine.test_wrong_traces import NOT_COMPARABLE, noisy
 from tests.shared.fakes import TickingClock, timed_by
-from tests.ui.conftest import text
+from tests.shared.panel import text
 
 
 @pytest.mark.compiles

@@ -18,14 +18,14 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.json_file import load_plan
 from regional_explorer.style.element import Node, to_html, words
-from regional_explorer.ui import view
+from regional_explorer.ui import state, view
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import PARTS, Panel, Part
 from regional_explorer.ui.parts import traceback
 from regional_explorer.ui.state import PanelState, Shown
-from tests.ui.conftest import Blocked, button, elements, enabled, make, text, type_in
+from tests.shared.panel import Blocked, button, elements, enabled, make, nodes, pick, rows, text, type_in
 
 
 def alert(panel: Panel) -> str:
@@ -34,11 +34,6 @@ def alert(panel: Panel) -> str:
 
 def switch(panel: Panel, name: str, *, on: bool) -> None:
     panel.press("switch", name, value=on)
-
-
-def rows(panel: Panel) -> dict[str, str]:
-    """Return the texts of the rows as they are shown, by region."""
-    return {row[1]["data-of"]: words(row) for row in elements(panel.part("regions"), data_do="pick")}
 
 
 def checked(panel: Panel, name: str) -> bool:
@@ -84,6 +79,40 @@ def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None
     assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [True, False]
     panel.press("undo")
     assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, True]
+
+
+def test_an_edit_after_undoing_forgets_what_was_undone_and_one_that_changes_nothing_is_none(panel: Panel) -> None:
+    panel.press("remove", "mm")
+    panel.press("undo")
+    switch(panel, "act", on=True)
+    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, True]
+    panel.press("remove", "act")
+    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [True, False]
+    panel.press("redo")
+    assert list(rows(panel)) == ["mm"]
+    panel.press("undo")
+    panel.press("undo")
+    assert list(rows(panel)) == ["mm", "act"]
+
+
+def test_undoing_has_a_limit(panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MAX_UNDO", 3)
+    for number in range(4):
+        switch(panel, "mm", on=bool(number % 2))
+    for _ in range(4):
+        panel.press("undo")
+    assert not enabled(panel, "tools", "undo")
+    assert not checked(panel, "mm")
+
+
+def test_a_tab_is_about_the_row_selected_last_or_else_about_the_region_that_was_open(panel: Panel) -> None:
+    def shown_after(*picked: str) -> str:
+        panel.press("pane", "source")
+        pick(panel, *picked)
+        panel.press("pane", "code")
+        return text(panel, "code").split(" ", 3)[2]
+
+    assert [shown_after(), shown_after(), shown_after("act"), shown_after("mm", "act")] == ["mm", "mm", "act", "act"]
 
 
 def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
@@ -479,17 +508,13 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
 
 
 def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
-    def nodes(*regions: str) -> set[str]:
-        assigned = [control.session.members[region] for region in regions]
-        return {f"{graph}:{name}" for one in assigned for graph, names in one.items() for name in names}
-
     panel.press("pick", "mm")
-    assert set(panel.graph.selection) == nodes("mm")
+    assert set(panel.graph.selection) == nodes(control, "mm")
     panel.press("pick", "act", ctrl=True)
-    assert set(panel.graph.selection) == nodes("mm", "act")
+    assert set(panel.graph.selection) == nodes(control, "mm", "act")
     assert [row[1]["aria-selected"] for row in elements(panel.part("regions"), data_do="pick")] == ["true", "true"]
     panel.press("pick", "mm", ctrl=True)
-    assert set(panel.graph.selection) == nodes("act")
+    assert set(panel.graph.selection) == nodes(control, "act")
     panel.press("pick", "mm", shift=True)
     assert control.state.picked == ("act", "mm")
 

@@ -1,18 +1,17 @@
-"""How a region stands is the same wherever it is shown."""
+"""How a region stands, and its figures, are the same wherever they are shown."""
 
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regional_explorer.page.report import session_html, session_text
-from regional_explorer.page.view import view_state
+from regional_explorer.page.view import overlays, view_state
 from regional_explorer.picture.records import Records
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
@@ -20,9 +19,12 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.style.element import words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
-from regional_explorer.tables.results import regions_table
-from regional_explorer.ui.tables import region_table
+from regional_explorer.tables.results import region_timings_table, regions_table
+from regional_explorer.tables.table import Table
+from regional_explorer.ui.state import Sort
+from regional_explorer.ui.tables import ordered, region_table
 from tests.shared import sessions
+from tests.shared.sessions import cells
 
 HAVE_CODE = (State.COMPILED, State.MEASURED)
 OF_PARTITIONS = tuple(state for state in State if state is not State.EMPTY)
@@ -102,8 +104,14 @@ def in_frame(session: Session) -> Shown:
     )
 
 
-def of_tables(regions: dict[str, str], alone: dict[str, str]) -> Shown:
+def in_report(session: Session) -> Shown:
     """Return what the tables of a report say."""
+
+    def row(table: Table[Any]) -> dict[str, str]:
+        heads = [column.title for column in table.shown_columns]
+        return dict(zip(heads, next(iter(cells(table)), []), strict=False))
+
+    regions, alone = row(regions_table(session)), row(region_timings_table(session))
 
     def figure(name: str) -> str | None:
         return None if alone.get(name, NONE) in {NONE, ""} else alone[name]
@@ -119,38 +127,6 @@ def of_tables(regions: dict[str, str], alone: dict[str, str]) -> Shown:
         figure("numerics"),
         paid and paid.rsplit(" ", 1)[0],
     )
-
-
-def in_text(session: Session) -> Shown:
-    lines = session_text(session, width=1000).splitlines()
-
-    def table(title: str) -> dict[str, str]:
-        if title not in lines:
-            return {}
-        head, _, row = (re.split(r"\s{2,}", line.strip()) for line in lines[lines.index(title) + 1 :][:3])
-        return dict(zip(head, row, strict=True))
-
-    return of_tables(table("Regions"), table("Regions alone"))
-
-
-def in_html(session: Session) -> Shown:
-    page = session_html(session)
-
-    def table(title: str) -> dict[str, str]:
-        found = re.search(rf"<h4>{title}</h4><div[^>]*>(<table>.*?</table>)", page)
-        if found is None:
-            return {}
-        head, row = (
-            ["".join(cell.itertext()) for cell in line]
-            for line in ET.fromstring(found[1]).iter("tr")  # noqa: S314
-        )
-        cells = dict(zip(head, row, strict=True))
-        if "state" in cells:
-            glyph, cells["state"] = cells["state"].split()
-            assert glyph == STATE_GLYPHS[State(cells["state"])]
-        return {name: re.sub(r"^[✓✗] ", "", cell) for name, cell in cells.items()}
-
-    return of_tables(table("Regions"), table("Regions alone"))
 
 
 def in_panel(session: Session) -> Shown:
@@ -195,8 +171,7 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
     assert panel == shown
     # The reports give the cost of a compile beside the run times alone.
     report = shown if measured and states else replace(shown, compile_s=None)
-    assert in_text(session) == report
-    assert in_html(session) == report
+    assert in_report(session) == report
     _, legend = view_state(session, Records())["look"]["legend"][0]
     assert legend[-1][-1] == shown.state
     assert legend[1]["title"].endswith(shown.state)
@@ -234,3 +209,57 @@ def test_compile_times_add_up() -> None:
     assert (one.compile_s, one.artifacts) == (12.0, 2)
     (one,) = region_summaries(session_of([State.STALE]))
     assert one.compile_s is None
+
+
+# ------------------------------------------------------------------------------------ in the graph, and in sorted rows
+
+
+@pytest.fixture
+def measured() -> Session:
+    base = replace(sessions.trained(2), grad=False)
+    figures = (30e-6, 1e-6, 10e-6, 1e-6, 3.0, 2.5, 3.5, Verdict.FASTER)
+    timings = tuple(
+        PartitionTiming(cut.id, cut.region, Phase.FORWARD, *figures, artifact=cut.artifact, numerics=NumericsVerdict.OK)
+        for cut in base.partitions
+    )
+    return replace(base, partition_timings=timings)
+
+
+def test_rows_without_a_figure_come_last(measured: Session) -> None:
+    regions = (sessions.region("other"), *measured.plan.regions)
+    facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
+    assert [one.region.name for one in facts] == ["other", "mlp"]
+    for descending in (False, True):
+        assert [one.region.name for one in ordered(facts, Sort("speedup", descending))] == ["mlp", "other"]
+    assert [one.region.name for one in ordered(facts, Sort("name"))] == ["mlp", "other"]
+    assert [one.region.name for one in ordered(facts, Sort("ops", descending=True))] == ["mlp", "other"]
+
+
+def pieces_of(session: Session) -> list[Any]:
+    found: list[Any] = view_state(session, Records())["look"]["pieces"][0]
+    return found
+
+
+def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
+    found = {one["title"]: one["values"] for one in overlays(measured)}
+    assert list(found) == ["compiled time", "eager time", "speedup"]
+    assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
+    assert {text for _, text in found["speedup"].values()} == {"3.00×"}
+    assert {text for _, text in found["compiled time"].values()} == {"10.0 µs"}
+    assert overlays(sessions.trained(2)) == []
+
+
+def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
+    pieces = pieces_of(measured)
+    assert {piece["speedup"] for piece in pieces} == {"3.00×"}
+    assert ["time", "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"] in pieces[0]["facts"]
+    other = replace(measured.partition_timings[0], speedup=1.5, speedup_low=1.4, speedup_high=1.6, compiled_s=20e-6)
+    unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
+    pieces = pieces_of(unequal)
+    (row,) = region_summaries(unequal)
+    assert row.timing is not None
+    assert {piece["speedup"] for piece in pieces} == {f"{row.timing.speedup:.2f}×"} == {"2.00×"}, "that of the row"
+    changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
+    stale = replace(measured, partitions=changed)
+    assert {piece["speedup"] for piece in pieces_of(stale)} == {""}
+    assert overlays(stale) == []

@@ -9,7 +9,7 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.record.timing import Phase, Timing
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
-from tests.ui.main_loop import MainLoop
+from tests.shared.panel import MainLoop
 
 BUDGET_S = 3.0
 VARIANTS = ("eager", "regional")

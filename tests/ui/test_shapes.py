@@ -14,7 +14,7 @@ from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from tests.shared.checks import BEFORE_2_15
-from tests.ui.conftest import Blocked, elements, enabled, small, text, type_in
+from tests.shared.panel import Blocked, elements, enabled, small, text, type_in
 
 
 @pytest.fixture

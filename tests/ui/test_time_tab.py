@@ -15,7 +15,7 @@ from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.shared.fakes import plant_op_times
-from tests.ui.conftest import elements, make, text
+from tests.shared.panel import elements, make, text
 from tests.ui_graph.reading import read
 
 

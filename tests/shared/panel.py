@@ -1,0 +1,118 @@
+"""A small exploration and its panel: pressing, reading, and work that a test holds in its hand."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.style.element import words
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panel import Panel
+
+
+def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ w).sum()
+
+
+def make() -> Exploration:
+    ex = explore(small, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)))
+    ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
+    ex.configure("mm", {"max_fusion_size": 8})
+    return ex
+
+
+def elements(tree: Any, **attributes: str) -> list[Any]:
+    """Return the elements of a tree with these attributes: ``data_of="mm"``."""
+    wanted = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items()}
+    parts = [part for part in tree if isinstance(part, list)]
+    mine = [part for part in parts if isinstance(part[0], str) and wanted.items() <= part[1].items()]
+    return [*mine, *(found for part in parts for found in elements(part[2:], **attributes))]
+
+
+def text(panel: Panel, part: str) -> str:
+    """Return the texts of a part of the panel."""
+    return " ".join(" ".join(map(words, panel.part(part))).split())
+
+
+def button(panel: Panel, part: str, do: str, of: str = "") -> Any:
+    (found,) = elements(panel.part(part), data_do=do, data_of=of)
+    return found
+
+
+def enabled(panel: Panel, part: str, do: str) -> bool:
+    return "disabled" not in button(panel, part, do)[1]
+
+
+def type_in(panel: Panel, do: str, value: str | bool, of: str = "") -> None:
+    panel.press(do, of, value=value)
+
+
+def rows(panel: Panel) -> dict[str, str]:
+    """Return the texts of the rows as they are shown, by region."""
+    return {row[1]["data-of"]: words(row) for row in elements(panel.part("regions"), data_do="pick")}
+
+
+def pick(panel: Panel, *names: str) -> None:
+    """Select rows."""
+    for number, name in enumerate(names):
+        panel.press("pick", name, ctrl=number > 0)
+
+
+def nodes(control: Control, *regions: str, graph: str = "") -> set[str]:
+    """Return the nodes of regions in all graphs, or in one."""
+    held = [(of, name) for region in regions for of, names in control.session.members[region].items() for name in names]
+    return {f"{of}:{name}" for of, name in held if graph in ("", of)}
+
+
+class Blocked:
+    """Stands in for a method of an exploration: begins, tells, and goes on when the test says so, or once cancelled.
+
+    It ends with ``then``, or at once with ``error``.
+    """
+
+    def __init__(self, then: Callable[..., Any] | None = None, error: BaseException | None = None) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        self.calls: list[tuple[Any, ...]] = []
+        self._then, self._error = then, error
+
+    def __call__(self, *arguments: Any, **given: Any) -> Any:
+        run = given.get("run", Run())
+        self.calls.append((*arguments, torch.is_grad_enabled()))
+        run.progress("compiling mm", 0.5)
+        self.begun.set()
+        if self._error is not None:
+            raise self._error
+        while not (self.go_on.wait(0.005) or run.cancelled()):
+            pass
+        return None if self._then is None else self._then(*arguments, **given)
+
+
+class MainLoop:
+    """Does what it is asked by other threads while the main one is in ``run_until``."""
+
+    def __init__(self) -> None:
+        self._asked: queue.Queue[Callable[[], object]] = queue.Queue()
+
+    def add_callback(self, callback: Callable[[], object]) -> None:
+        self._asked.put(callback)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
+        threading.Timer(delay_s, self.add_callback, [callback]).start()
+
+    def run_until(self, done: Callable[[], bool], timeout_s: float = 120.0) -> None:
+        ends_s = time.monotonic() + timeout_s
+        while not done():
+            if time.monotonic() > ends_s:
+                pytest.fail("the work did not end")
+            try:
+                self._asked.get(timeout=0.01)()
+            except queue.Empty:
+                continue
