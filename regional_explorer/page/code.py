@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from itertools import groupby
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
@@ -17,11 +17,9 @@ from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by
 from regional_explorer.style.css import PAGE, page_css, toned
 from regional_explorer.style.element import (
     LONG,
-    LONG_TEXT,
     Node,
     clean,
     clean_page,
-    markup,
     node,
     style_sheet,
     to_html,
@@ -190,7 +188,7 @@ def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str
         ids = (_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
         row_nodes[f"k{number}.{linked.number}"] = row_nodes[f"c{number}.{linked.number}"] = tuple(dict.fromkeys(ids))
         yield _kernel_row(f"k{number}.{linked.number}", linked, first)
-    yield from _section_folds(number, first)
+    yield from _panel_sections(number, first)
 
 
 def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
@@ -216,46 +214,50 @@ def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
     )
 
 
-def _section_folds(number: int, code: PartitionCode) -> Iterator[Node]:
-    all_lines = code.text.splitlines()
-    lines = shown_lines(all_lines[:CODE_LIMIT])
-    called_at = {linked.kernel.called: linked for linked in code.kernels if linked.kernel.called is not None}
-    for section in sections(code.code):
-        section_lines = lines[section.first - 1 : section.last]
-        if not section_lines:
-            break
-        coloured = len(code.text) <= MOST_COLOURED
-        rows = tokens_by_line(section_lines, section.language) if coloured else [[("", line)] for line in section_lines]
-        kind = f" · {code.kernels[section.kernels[0] - 1].kernel.kind}" if section.kernels else ""
-        summary = node("summary", node("b", section.title), node("span", f"{kind} · {count(section.lines, 'line')}"))
-        children = _section_rows(number, section, rows, called_at)
-        yield node("details", summary, *children, open=not section.folded)
-    if len(all_lines) > CODE_LIMIT:
+def _panel_sections(number: int, code: PartitionCode) -> Iterator[Node]:
+    lines = code.text.splitlines()
+
+    def row(kernels: Sequence[LinkedKernel], element: Node) -> Node:
+        return _pickable_row(f"c{number}.{kernels[0].number}", element, class_="rxs-line rxs-text")
+
+    for summary, rows, opened in section_rows(code, lines[:CODE_LIMIT], row):
+        yield node("details", summary, *rows, open=opened)
+    if len(lines) > CODE_LIMIT:
         yield node(
-            "p", f"The code goes on for {count(len(all_lines) - CODE_LIMIT, 'line')}: see ex.code.", class_="rx-quiet"
+            "p", f"The code goes on for {count(len(lines) - CODE_LIMIT, 'line')}: see ex.code.", class_="rx-quiet"
         )
 
 
-def _section_rows(
-    number: int, section: CodeSection, rows: Sequence[Tokens], called_at: Mapping[int, LinkedKernel]
-) -> Iterator[Node]:
-    if section.kernels:
-        yield _pickable_row(f"c{number}.{section.kernels[0]}", _code_element(rows), class_="rxs-line rxs-text")
-        return
-    unlinked: list[Tokens] = []
-    for line, row in enumerate(rows, section.first):
-        if line in called_at:
-            if unlinked:
-                yield _code_element(unlinked)
-            unlinked = []
-            yield _pickable_row(f"c{number}.{called_at[line].number}", _code_element([row]), class_="rxs-line rxs-text")
-        else:
-            unlinked.append(row)
-    if unlinked:
-        yield _code_element(unlinked)
+def section_rows(
+    code: PartitionCode, lines: Iterable[str], row: Callable[[Sequence[LinkedKernel], Node], Node]
+) -> Iterator[tuple[Node, list[Node], bool]]:
+    """Yield the summary and the elements of each section of ``lines``, and whether it is open.
+
+    ``row`` returns the element of lines that define or call kernels; other lines are a plain ``code`` element.
+    """
+    shown = shown_lines(lines)
+    coloured = len(code.text) <= MOST_COLOURED
+    called_at = {linked.kernel.called: [linked] for linked in code.kernels if linked.kernel.called is not None}
+    for section in sections(code.code):
+        section_lines = shown[section.first - 1 : section.last]
+        if not section_lines:
+            break
+        tokens = (
+            tokens_by_line(section_lines, section.language) if coloured else [[("", line)] for line in section_lines]
+        )
+        defined = [code.kernels[number - 1] for number in section.kernels]
+        kind = f" · {defined[0].kernel.kind}" if defined else ""
+        size_text = node("span", f"{kind} · {count(section.lines, 'line')}", class_="rx-quiet")
+        runs = groupby(enumerate(tokens, section.first), lambda line: line[0] if line[0] in called_at else None)
+        parts = [(called_at[number] if number else [], [row for _, row in run]) for number, run in runs]
+        elements = [
+            row(kernels, code_element(part)) if kernels else code_element(part)
+            for kernels, part in ([(defined, tokens)] if defined else parts)
+        ]
+        yield node("summary", node("b", section.title), size_text), elements, not section.folded
 
 
-def _code_element(rows: Sequence[Tokens]) -> Node:
+def code_element(rows: Sequence[Tokens]) -> Node:
     """Return lines of code as one element; adjacent tokens of the same kind are merged."""
     merged: list[tuple[str, str]] = []
     for row in rows:
@@ -315,71 +317,35 @@ def equal_code(equal: Sequence[PartitionCode]) -> str:
 CODE_CSS = (
     "% .rx-code{font:12px/1.5 var(--jp-code-font-family,ui-monospace,monospace);margin:0;padding:6px 8px;"
     "overflow-x:auto;white-space:pre;background:var(--rx-box);color:var(--rx-ink);border-radius:4px;tab-size:4}"
-    "% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
+    "% .rx-code>code{display:block;font:inherit}% .rx-code [data-kernels]{box-shadow:-3px 0 0 var(--rx-line)}"
 ).replace("%", f".{PAGE}" * 2) + TOKEN_CSS
 
 
 def code_html(region: str, codes: Sequence[PartitionCode], note: str = "") -> str:
     """Return the kernels and the code of each partition as one fragment; equal code is shown once."""
-    note_html = f'<p class="rx-note">{markup(note, LONG_TEXT)}</p>' if note else ""
-    content = "".join(code_parts(codes)) or f'<p class="rx-empty">{markup(not_compiled(region))}</p>'
-    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{note_html}{content}</div>'
+    parts = [*code_parts(codes)] or [node("p", not_compiled(region), class_="rx-empty")]
+    noted = [node("p", note, class_="rx-note")] if note else []
+    return to_html(node("div", style_sheet(page_css() + CODE_CSS), *noted, *parts, class_=PAGE))
 
 
-def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[str]:
+def code_parts(codes: Sequence[PartitionCode], named: Callable[[str], str] = sendable) -> Iterator[Node]:
     """Yield the kernels and code of each partition, equal code once; ``named`` returns a node's name in the page."""
     for first, *equal in by_artifact(codes):
-        yield to_html(*kernels_table([first]).nodes())
+        yield from kernels_table([first]).nodes()
         if equal:
-            tables = "".join(to_html(*kernels_table([code]).nodes()) for code in equal)
-            yield f"<details><summary>{markup(equal_code(equal))}</summary>{tables}</details>"
-        yield partition_html(first, named)
+            tables = (part for code in equal for part in kernels_table([code]).nodes())
+            yield node("details", node("summary", equal_code(equal)), *tables)
 
+        def row(kernels: Sequence[LinkedKernel], element: Node, code: PartitionCode = first) -> Node:
+            nodes = " ".join(named(_node_id(code, part.name)) for linked in kernels for part in linked.nodes)
+            element[1]["data-kernels"] = " ".join(str(linked.number) for linked in kernels)
+            element[1] |= {"data-nodes": nodes} if nodes else {}
+            return element
 
-def partition_html(code: PartitionCode, named: Callable[[str], str] = sendable) -> str:
-    """Return the code of one partition, section by section."""
-    lines = shown_lines(code.text[:MOST_TEXT].splitlines())
-    coloured = len(code.text) <= MOST_COLOURED
-    kernels = code.kernels
-    called_at = {linked.kernel.called: linked for linked in kernels if linked.kernel.called is not None}
-    fragments = []
-    for section in sections(code.code):
-        section_lines = lines[section.first - 1 : section.last]
-        if not section_lines:
-            break
-        defined = [kernels[number - 1] for number in section.kernels]
-        rows = highlighted(section_lines, section.language) if coloured else [escape(line) for line in section_lines]
-        linked_lines = (
-            _linked_line(row, defined or [called_at[n]] if defined or n in called_at else [], code, named)
-            for n, row in enumerate(rows, section.first)
-        )
-        opened = "" if section.folded else " open"
-        kind = f" · {defined[0].kernel.kind}" if defined else ""
-        title = f"{markup(section.title)}<span class='rx-quiet'>{kind} · {section.lines} lines</span>"
-        rows_html = "\n".join(linked_lines)
-        fragments.append(
-            f'<details{opened}><summary>{title}</summary><pre class="rx-code" tabindex="0">{rows_html}</pre></details>'
-        )
-    if note := cut_note(code):
-        fragments.append(f'<p class="rx-note">{note}</p>')
-    return "".join(fragments)
-
-
-def _linked_line(row: str, kernels: Sequence[LinkedKernel], code: PartitionCode, named: Callable[[str], str]) -> str:
-    if not kernels:
-        return row
-    numbers = " ".join(str(linked.number) for linked in kernels)
-    nodes = " ".join(named(f"{code.partition.graph}:{node.name}") for linked in kernels for node in linked.nodes)
-    shown = f' data-nodes="{escape(nodes, quote=True)}"' if nodes else ""
-    return f'<span data-kernels="{numbers}"{shown}>{row}</span>'
-
-
-def highlighted(lines: Sequence[str], language: str) -> list[str]:
-    """Return ``lines`` as HTML, coloured if Pygments is installed, as it is with Jupyter."""
-    return [
-        "".join(f'<span class="{kind}">{escape(text)}</span>' if kind else escape(text) for kind, text in row)
-        for row in tokens_by_line(lines, language)
-    ]
+        for summary, rows, opened in section_rows(first, first.text[:MOST_TEXT].splitlines(), row):
+            yield node("details", summary, node("div", *rows, class_="rx-code", tabindex="0"), open=opened)
+        if note := cut_note(first):
+            yield node("p", note, class_="rx-note")
 
 
 DIFF_LIMIT = 4_000
@@ -397,9 +363,9 @@ def diff_text(region: str, diffs: Sequence[CodeDiff]) -> str:
 
 def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
     """Return the differences as an HTML fragment with changed lines coloured."""
-    content = "".join(f"<h4>{markup(_diff_head(diff))}</h4>{_diff_lines(diff)}" for diff in diffs)
-    summary = f"<p>{markup(_diff_summary(region, diffs))}</p>"
-    return f'<div class="{PAGE}"><style>{page_css()}{CODE_CSS}</style>{summary}{content}</div>'
+    parts = [part for diff in diffs for part in (node("h4", _diff_head(diff)), *_diff_lines(diff))]
+    summary = node("p", _diff_summary(region, diffs))
+    return to_html(node("div", style_sheet(page_css() + CODE_CSS), summary, *parts, class_=PAGE))
 
 
 def _diff_summary(region: str, diffs: Sequence[CodeDiff]) -> str:
@@ -417,15 +383,11 @@ def _diff_head(diff: CodeDiff) -> str:
     return f"{diff.partition}: the code is the same" if diff.same else f"{diff.partition}: kernels: {diff.counted}"
 
 
-def _diff_lines(diff: CodeDiff) -> str:
+def _diff_lines(diff: CodeDiff) -> Iterator[Node]:
     lines = diff.unified.splitlines()
     if not lines or diff.same:
-        return ""
-    html_lines = "\n".join(_coloured_line(clean_page(line, 2_000)) for line in lines[:DIFF_LIMIT])
-    more = f'<p class="rx-note">… {len(lines) - DIFF_LIMIT:,} more lines</p>' if len(lines) > DIFF_LIMIT else ""
-    return f'<pre class="rx-code">{html_lines}</pre>{more}'
-
-
-def _coloured_line(line: str) -> str:
-    css_class = _LINE_CLASSES.get(line[:1])
-    return f'<span class="{css_class}">{escape(line)}</span>' if css_class else escape(line)
+        return
+    shown = shown_lines(lines[:DIFF_LIMIT])
+    yield node("div", code_element([[(_LINE_CLASSES.get(line[:1], ""), line)] for line in shown]), class_="rx-code")
+    if len(lines) > DIFF_LIMIT:
+        yield node("p", f"… {len(lines) - DIFF_LIMIT:,} more lines", class_="rx-note")

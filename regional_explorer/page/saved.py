@@ -54,7 +54,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     beside = (
         _side_fold("Source", '<div data-view="source"></div>', opened=True),
         *(
-            _side_fold(f"Code of {name}", "".join(code_parts(codes, number_of)))
+            _side_fold(f"Code of {name}", to_html(*code_parts(codes, number_of)))
             for name, codes in _region_codes(session)
         ),
         _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),

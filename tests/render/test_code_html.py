@@ -10,7 +10,7 @@ from html import unescape
 
 import pytest
 
-from regional_explorer.page.code import code_html, code_rows, code_text, highlighted, sections
+from regional_explorer.page.code import code_html, code_rows, code_text, sections, tokens_by_line
 from regional_explorer.record.artifact import ArtifactCode, GpuResources, Kernel, KernelKind
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.partition import Partition, State
@@ -61,7 +61,7 @@ def shown(
 
 def lines_of(page: str) -> list[str]:
     """Return the lines of code on a page."""
-    return "\n".join(Page(page).texts["pre"]).splitlines()
+    return "".join(Page(page).texts["code"]).splitlines()
 
 
 def test_every_line_is_in_one_section_and_boilerplate_is_folded() -> None:
@@ -103,13 +103,13 @@ def test_the_code_on_the_page_is_the_code(monkeypatch: pytest.MonkeyPatch, pygme
         monkeypatch.setitem(sys.modules, "pygments.lexers", None)
     page = code_html("r", (shown(),))
     assert lines_of(page) == TEXT.splitlines()
-    assert "<b>" not in page
+    assert "// <b>" not in page
     assert ('class="k"' in page or 'class="kt"' in page) == pygments
 
 
 def test_lines_and_launches_carry_their_kernels_and_nodes() -> None:
     page = code_html("r", (shown(),))
-    links = re.findall(r'<span data-kernels="([\d ]+)" data-nodes="([^"]*)">(.*)', page)
+    links = re.findall(r'<code data-kernels="([\d ]+)" data-nodes="([^"]*)">(.*)', page)
     assert {(numbers, nodes) for numbers, nodes, _ in links} == {("1", "0/forward:sin"), ("2", "0/forward:mm")}
     (launch,) = [unescape(re.sub(r"<[^>]*>", "", line)) for numbers, _, line in links if numbers == "2"]
     assert launch.strip().startswith("extern_kernels.mm(buf0")
@@ -117,7 +117,7 @@ def test_lines_and_launches_carry_their_kernels_and_nodes() -> None:
 
 def test_equal_code_is_shown_once() -> None:
     page, text = code_html("r", (shown(), shown(number=1))), code_text("r", (shown(), shown(number=1)))
-    assert page.count("Inductor&#x27;s own benchmark") == 1
+    assert page.count("Inductor's own benchmark") == 1
     assert text.count("def benchmark_compiled_module") == 1
     assert text.count("Kernels of ") == 1
     assert "The code of 1 more partition is the same: r/fwd/1." in text
@@ -167,4 +167,4 @@ def test_control_characters_do_not_reach_the_page() -> None:
 
 
 def test_blank_lines_keep_their_place() -> None:
-    assert len(highlighted(["", "", "a = 1", "", ""], "python")) == 5
+    assert len(tokens_by_line(["", "", "a = 1", "", ""], "python")) == 5
