@@ -8,13 +8,21 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from regional_explorer.compiler.run import Executor
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
+from regional_explorer.record.figure import Noise
+from regional_explorer.record.statistics import quiet_rounds
+from regional_explorer.record.timing import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -24,6 +32,12 @@ CLOCK_RATIO_LIMIT = 0.9
 _LAUNCHED_CALLS = 5
 FIXED_ELEMENTS = 1 << 16
 """The sine of as many numbers takes some tenths of a millisecond: long enough for a disturbance to show in it."""
+
+LEAST_QUIET_ROUNDS = 10
+"""If fewer rounds would be left, none is left out: with fewer there is no verdict."""
+
+LEAST_OBSERVED_S = 0.2
+"""The system counts CPU time in hundredths of a second: over less it says nothing of other processes."""
 
 _STAT = Path("/proc/stat")
 
@@ -45,6 +59,43 @@ def others_s(stat: Path = _STAT) -> float | None:
     except (OSError, ValueError):
         return None
     return (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+@dataclass
+class Watch:
+    """Watches the machine during rounds: times the fixed work around each, and counts what other processes use."""
+
+    clock: Clock[Any]
+    sentinel: TimedCall
+    sentinel_s: list[float] = field(default_factory=list)
+    began_s: float = 0.0
+    others_before_s: float | None = None
+
+    def begin(self) -> None:
+        """Begin to count what other processes use."""
+        self.began_s, self.others_before_s = time.perf_counter(), others_s()
+
+    def look(self, rounds: int) -> None:
+        """Note how long the fixed work takes after so many complete rounds: the shorter of two times."""
+        del self.sentinel_s[rounds:]  # of a round that was not completed
+        self.sentinel_s.append(min(self.sentinel.sample(self.clock, 1)[Phase.FORWARD] for _ in range(2)))
+
+    def quiet(self, rounds: int) -> tuple[NDArray[np.bool_], Noise]:
+        """Return which of the rounds are used: those that were not disturbed, or all if too few would be left."""
+        # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
+        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)])
+        disturbed = rounds - int(quiet.sum())
+        noise = Noise(rounds, disturbed, disturbed, self._others(), os.cpu_count() or 1)
+        if noise.is_too_much or rounds - disturbed < LEAST_QUIET_ROUNDS:
+            return np.ones(rounds, dtype=np.bool_), replace(noise, left_out=0)
+        return quiet, noise
+
+    def _others(self) -> float | None:
+        """Return how many cores other processes used on average so far, None if that is not known."""
+        now_s, elapsed_s = others_s(), time.perf_counter() - self.began_s
+        if now_s is None or self.others_before_s is None or elapsed_s < LEAST_OBSERVED_S:
+            return None
+        return max(0.0, now_s - self.others_before_s) / elapsed_s
 
 
 def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:

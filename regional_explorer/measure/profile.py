@@ -17,9 +17,11 @@ from torch import fx
 from regional_explorer.compiler.run import Executor, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
+from regional_explorer.measure.machine import Watch, fixed_work
 from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
 from regional_explorer.measure.rounds import CONFIDENCE, Stop, check_budget
 from regional_explorer.measure.variants import Variants
+from regional_explorer.record.figure import Noise
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
@@ -192,7 +194,8 @@ def profile(variants: Variants, budget_s: float, device: str, context: Run) -> P
         KeyboardInterrupt: it was interrupted before the first round.
     """
     check_budget(budget_s)
-    run = _ProfileRun(variants, clock_for(device), rates_of(device))
+    clock = clock_for(device)
+    run = _ProfileRun(variants, clock, rates_of(device), Watch(clock, fixed_work(clock)))
     try:
         stopped = run.go(budget_s, context)
     except CancelledError:
@@ -215,6 +218,7 @@ class _ProfileRun:
     variants: Variants
     clock: Clock[Any]
     rates: Rates
+    watch: Watch
     rounds: list[dict[OpKey, float]] = field(default_factory=list)
     steps_s: list[float] = field(default_factory=list)
     overheads_s: list[float] = field(default_factory=list)
@@ -232,21 +236,24 @@ class _ProfileRun:
         context.executor.run_timed(self._count_bytes)
         context.progress("measuring how fast this machine copies", 0.0)
         context.executor.run_timed(self._measure_rates)
+        self.watch.begin()
         first_s = self._run_timed_round(context.executor)
         while self.rounds:
             spent_s = self.clock.now() - began_s
             if context.cancelled():
                 return Stop.CANCELLED
             if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
+                context.executor.run_timed(lambda: self.watch.look(len(self.rounds)))
                 context.executor.run_timed(self._measure_rates)
                 return Stop.BUDGET
             self._run_timed_round(context.executor)
             context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
         return Stop.FAILED
 
-    def used_rounds(self) -> slice:
-        """Return the rounds that are used."""
-        return slice(1 if len(self.rounds) > 1 else 0, None)
+    def used_rounds(self) -> tuple[Sequence[int], Noise]:
+        """Return the numbers of the rounds that are used: not the first of several, and none that was disturbed."""
+        quiet, noise = self.watch.quiet(len(self.rounds))
+        return [number for number in np.flatnonzero(quiet).tolist() if number or len(self.rounds) == 1], noise
 
     def _run_timed_round(self, executor: Executor) -> float:
         began_s = self.clock.now()
@@ -256,6 +263,7 @@ class _ProfileRun:
     def _profile_round(self) -> None:
         """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
         aot_eager = self.variants.get(VariantName.AOT_EAGER)
+        self.watch.look(len(self.rounds))
         with self.variants.call.restoring():
             for with_marks in (False, True) if len(self.rounds) % 2 else (True, False):
                 if with_marks:
@@ -304,7 +312,8 @@ class _ProfileRun:
 
 
 def _summarize(run: _ProfileRun, graphs: Mapping[str, Graph], budget_s: float, stopped: Stop) -> Profile:
-    rounds = run.rounds[run.used_rounds()]
+    used, noise = run.used_rounds()
+    rounds = [run.rounds[number] for number in used]
     keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
     samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
     middle_rounds = MiddleRounds.of(samples.sum(axis=1), CONFIDENCE, seed=0)
@@ -350,13 +359,14 @@ def _summarize(run: _ProfileRun, graphs: Mapping[str, Graph], budget_s: float, s
         seconds=total_s,
         low_s=total_low_s,
         high_s=total_high_s,
-        step_s=float(np.median(run.steps_s[run.used_rounds()])),
+        step_s=float(np.median([run.steps_s[number] for number in used])),
         overhead_s=overhead,
         rounds=len(rounds),
         budget_s=budget_s,
         stopped=str(stopped),
         confidence=CONFIDENCE,
         bandwidth=run.rates.copies(),
+        noise=noise,
     )
 
 

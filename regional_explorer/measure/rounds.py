@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from numbers import Real
@@ -19,9 +17,9 @@ import numpy as np
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
-from regional_explorer.measure.machine import fixed_work, others_s
+from regional_explorer.measure.machine import Watch, fixed_work
 from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, quiet_rounds, verdict_of
+from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, verdict_of
 from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -148,12 +146,6 @@ COLD_MATTERS_S = 0.02
 _WARMUP_SHARE = 0.1
 _STEADY_RATIO = 0.98
 _REPORT_EVERY_S = 0.05
-_LEAST_OBSERVED_S = 0.2
-"""The system counts CPU time in hundredths of a second: over less it says nothing of other processes."""
-
-_LEAST_QUIET_ROUNDS = 10
-"""If fewer rounds would be left, none is left out: with fewer there is no verdict."""
-
 _TARGET_ROUNDS = 50
 _MAX_ROUNDS = 2000
 _MIN_ROUNDS_WITH_CONTROL = 10
@@ -193,8 +185,8 @@ def run_rounds(
     """
     _check_distinct_names(timed_calls)
     clock = clock or CpuClock()
-    sentinel = sentinel or fixed_work(clock)
-    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), sentinel)
+    watch = Watch(clock, sentinel or fixed_work(clock))
+    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch)
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
         raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
@@ -214,16 +206,13 @@ class _RoundsRun:
     seed: int
     clock: Clock[Any]
     context: Run
-    sentinel: TimedCall
+    watch: Watch
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
     queued_s: float = 0.0
-    others_before_s: float | None = None
-    observed_from_s: float = 0.0
-    sentinel_s: list[float] = field(default_factory=list)
     reported_s: float = -math.inf
     separate: bool = False
     last_call: TimedCall | None = None
@@ -234,10 +223,10 @@ class _RoundsRun:
         try:
             self._make_first_calls()
             self.began_s, self.queued_s = self.clock.now(), 0.0
-            self.others_before_s, self.observed_from_s = others_s(), time.perf_counter()
+            self.watch.begin()
             self._choose_calls_per_sample(self._warm_up())
             stopped = self._measure_rounds()
-            self._run_timed(self._time_sentinel)
+            self._run_timed(lambda: self.watch.look(len(self.history)))
         except CancelledError:
             return Stop.CANCELLED
         except KeyboardInterrupt:
@@ -246,7 +235,7 @@ class _RoundsRun:
 
     def result(self, stopped: Stop) -> RoundsResult:
         """Return the result so far."""
-        quiet, noise = self._quiet_rounds()
+        quiet, noise = self.watch.quiet(len(self.history))
         names = [*(timed_call.name for timed_call in self.timed_calls), _CONTROL_ENTRY]
         history = [one for one, is_quiet in zip(self.history, quiet, strict=True) if is_quiet]
         # A dropped entry has samples of the first rounds only.
@@ -269,28 +258,6 @@ class _RoundsRun:
             stopped=stopped,
             noise=noise,
         )
-
-    def _quiet_rounds(self) -> tuple[Sequence[bool], Noise]:
-        """Return which rounds are used: those that were not disturbed, or all if too few would be left."""
-        rounds = len(self.history)
-        # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
-        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)])
-        disturbed = rounds - int(quiet.sum())
-        noise = Noise(rounds, disturbed, disturbed, self._other_processes(), os.cpu_count() or 1)
-        if noise.is_too_much or rounds - disturbed < _LEAST_QUIET_ROUNDS:
-            return [True] * rounds, replace(noise, left_out=0)
-        return list(quiet), noise
-
-    def _other_processes(self) -> float | None:
-        """Return how many cores other processes used on average since the warm-up, None if that is not known."""
-        now_s, elapsed_s = others_s(), time.perf_counter() - self.observed_from_s
-        if now_s is None or self.others_before_s is None or elapsed_s < _LEAST_OBSERVED_S:
-            return None
-        return max(0.0, now_s - self.others_before_s) / elapsed_s
-
-    def _time_sentinel(self) -> None:
-        """Note how long the fixed work takes now: the shorter of two times, so that only what lasts counts."""
-        self.sentinel_s.append(min(self.sentinel.sample(self.clock, 1)[Phase.FORWARD] for _ in range(2)))
 
     def _make_first_calls(self) -> None:
         for name in list(self.entries):
@@ -365,8 +332,7 @@ class _RoundsRun:
         """Sample every entry once, each after another variant. Only a complete round is added to the history."""
         names = list(self.entries)
         order.shuffle(names)
-        del self.sentinel_s[len(self.history) :]  # of a round that was not completed
-        self._time_sentinel()
+        self.watch.look(len(self.history))
         samples_of_round = {}
         for name in names:
             self._run_another_before(name, order)

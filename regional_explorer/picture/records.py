@@ -276,8 +276,8 @@ def _times(
     An op has the time of what picks out its results too, and outside of the backward graph that of its backward.
     """
     shares = TimeShares.of(builder.session)
-    if shares is None:
-        return None
+    if shares is None or shares.profile.noise.is_too_much:
+        return None  # colours would say with certainty what is not certain
     backward = Direction.of_graph(builder.graph.id) is Direction.BACKWARD
     seconds_of = shares.own_seconds if backward else shares.seconds
     where = " in the backward" if backward else ""

@@ -144,10 +144,6 @@ def normalized(code: str) -> list[str]:
     return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
-ADDS_UP_WITHIN = 0.1
-"""The relative difference up to which times are said to add up."""
-
-
 class BoundBy(StrEnum):
     """What the lower bound of a kernel is: copying the bytes it moves, or a matrix product of its size."""
 
@@ -205,14 +201,9 @@ class ArtifactKernelTimes:
         return sum(kernel.median_s for kernel in self.kernels if kernel is not None)
 
     @property
-    def unaccounted_s(self) -> float:
-        """The time of the call without clocks that is neither in the kernels, nor between, nor around them."""
-        return self.whole_s - self.kernels_s - self.between_s - self.around_s
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether the kernels, the time between and that around them are the time of the call, to a tenth of it."""
-        return abs(self.unaccounted_s) <= ADDS_UP_WITHIN * self.whole_s
+    def parts_s(self) -> float:
+        """The kernels, the time between and that around them: what shares are of, so that they add up to all of it."""
+        return self.kernels_s + self.between_s + self.around_s
 
 
 class CacheAnswer(StrEnum):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from regional_explorer.record.figure import QUIET, Noise
+
 LEAST_ROUNDS = 20
 """With fewer rounds there are no CIs: those of sums over the middle half of the rounds would be too narrow."""
 
@@ -85,7 +87,8 @@ class Profile:
     An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs:
     ``seconds``. Together with what runs around the graphs that is ``whole_s``, the measured call; ``step_s`` is the
     time of an unmodified ``aot_eager`` in the same rounds. ``overhead_s`` is the measured cost of timing one op, which
-    has been subtracted from each. ``stopped`` says why the profile ended.
+    has been subtracted from each. ``stopped`` says why the profile ended. Of all rounds ``noise`` says which were left
+    out, beside the first, which warms up.
     """
 
     ops: tuple[OpTime, ...]
@@ -100,6 +103,7 @@ class Profile:
     stopped: str
     confidence: float
     bandwidth: Bandwidth
+    noise: Noise = QUIET
 
     @property
     def has_intervals(self) -> bool:

@@ -171,8 +171,6 @@ BETWEEN_KERNELS = "between kernels"
 """The row with the time of the generated code outside its kernels; it has no bound."""
 AROUND_CODE = "around the generated code"
 """The row with the time of the wrapper that calls the generated code: checks of inputs, and of what autograd needs."""
-UNACCOUNTED = "not accounted for"
-"""The row with the difference between a call without clocks and the sum of the other rows."""
 
 
 class TimedRow(NamedTuple):
@@ -197,9 +195,9 @@ class TimedRow(NamedTuple):
 def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
     """One row per kernel of each distinct partition of a region, most wasted time first.
 
-    ``runs`` counts the partitions that run this code. ``share`` is the share of the partition's time, measured without
-    clocks. If the kernels, the time between and that around them differ from it by more than a tenth, a row says how
-    much is ``not accounted for``. Without a known bound, no time counts as wasted.
+    ``runs`` counts the partitions that run this code. ``share`` is the share of the kernels, the time between
+    and that around them, so that all shares add up to 1; ``with_clocks`` is how many times as long the clocks make the
+    call. Without a known bound, no time counts as wasted.
     """
     parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
     times = {kernel_times.artifact: kernel_times for kernel_times in session.kernel_times}
@@ -214,7 +212,8 @@ def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
             Column("kind", lambda row: row.linked and row.linked.kernel.kind),
             Number("time_us", lambda row: row.seconds),
             Number("iqr_us", lambda row: row.time and row.time.iqr_s),
-            Number("share", lambda row: None if row.seconds is None else row.seconds / row.times.whole_s),
+            Number("share", lambda row: None if row.seconds is None else row.seconds / (row.times.parts_s or 1.0)),
+            Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks),
             Number("bound_us", lambda row: row.time and row.time.least_s),
             Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.least_s else None),
             Number(
@@ -237,5 +236,3 @@ def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> I
         yield TimedRow(equal, times, linked.kernel.name, linked, time)
     yield TimedRow(equal, times, BETWEEN_KERNELS, outside_s=times.between_s)
     yield TimedRow(equal, times, AROUND_CODE, outside_s=times.around_s)
-    if not times.adds_up:
-        yield TimedRow(equal, times, UNACCOUNTED, outside_s=times.unaccounted_s)

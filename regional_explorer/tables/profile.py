@@ -104,6 +104,7 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
     bandwidth, short_ops = profile.bandwidth, profile.short_ops
     facts = [
+        profile.noise.sentence,
         f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}:",
         f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",

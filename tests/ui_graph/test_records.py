@@ -8,6 +8,7 @@ import pytest
 from regional_explorer.picture.compose import compose
 from regional_explorer.picture.records import PARTITIONS, Payload, Records, first_tab, tabs
 from regional_explorer.picture.scene import Box
+from regional_explorer.record.figure import Noise
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
@@ -112,6 +113,15 @@ def test_boxes_tell_their_share_of_the_time_in_the_direction_of_their_graph() ->
                 assert share == percent(expected / whole)
                 assert tooltip.startswith(f"{share} of the call, ")
                 assert tooltip.endswith(" in the backward") == (graph == "0/backward")
+
+
+def test_a_profile_of_a_machine_too_busy_to_tell_is_not_painted() -> None:
+    session = sessions.profiled(sessions.trained(3))
+    assert session.profile
+    busy = replace(session, profile=replace(session.profile, noise=Noise(rounds=30, disturbed=21)))
+    running = session.graphs[1]
+    assert Records().of(session, running).folds["times"]
+    assert Records().of(busy, running).folds["times"] is None
 
 
 def test_a_small_graph_is_open_from_the_start() -> None:
