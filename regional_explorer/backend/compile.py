@@ -24,6 +24,7 @@ from regional_explorer.errors import InvalidArgumentError, check_callable, check
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.plan_file import slower_when_explored
 from regional_explorer.torch_api.dynamo import compile_isolated
 
 
@@ -137,7 +138,9 @@ def status_of(backend: PlannedBackend) -> Status:
     program = backend.program
     records, device = partitions(program), environment_of(backend.traced.graphs).device_type
     reported = set(map(subject_of, backend.findings))
-    current = (*diagnostics(program, records, device), *backend.differences(), *_later_traces(program))
+    explored = backend.loaded.explored
+    slower = slower_when_explored(explored) if explored else ()
+    current = (*diagnostics(program, records, device), *slower, *backend.differences(), *_later_traces(program))
     empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
     unreported = [
         in_production(diagnostic)

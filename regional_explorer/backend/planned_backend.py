@@ -45,7 +45,12 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.plan_file import Explored, environment_difference, mode_differences, partition_differences
+from regional_explorer.record.plan_file import (
+    Explored,
+    environment_difference,
+    mode_differences,
+    partition_differences,
+)
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import backend_of, calling_wrapper, named_backend, traced_call
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes

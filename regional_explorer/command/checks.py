@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.compiler.toolchain import Finding, torch_findings
+from regional_explorer.diagnostics.measured import PlanSpeed, plan_speed
 from regional_explorer.errors import listing
 from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, interval, median_and_iqr, paired_ratios, verdict_of
-from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, VariantName, Verdict
-from regional_explorer.style.formats import bounds
+from regional_explorer.record.timing import NumericsVerdict, VariantName
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -44,30 +43,6 @@ BROKEN_PLAN_CODES = frozenset(
     }
 )
 """The diagnostics that, as a warning or an error, mean that a plan does not hold."""
-
-
-@dataclass(frozen=True)
-class PlanSpeed:
-    """How fast the whole call is under the plan: the speedup ``against`` something else, with its interval.
-
-    ``verdict`` is that of the samples, or says why there is none.
-    """
-
-    against: str
-    verdict: str
-    speedup: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the plan is certainly slower."""
-        return self.verdict == Verdict.SLOWER
-
-    def __str__(self) -> str:
-        """Return one line."""
-        figure = "" if self.speedup is None else f"{self.speedup:.2f}× ({bounds(self.low, self.high)}), "
-        return f"against {self.against}: {figure}{self.verdict}"
 
 
 @dataclass(frozen=True)
@@ -153,26 +128,6 @@ def plan_check(session: Session, against: str) -> PlanCheck:
     compiled = sum(partition.state in {State.COMPILED, State.MEASURED} for partition in enabled)
     speeds = tuple(plan_speed(session, variant) for variant in AGAINST[against])
     return PlanCheck(len(enabled), compiled, str(verdict), speeds, tuple(problems))
-
-
-def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
-    """Return how fast the whole call is under the plan, against a variant of the same rounds."""
-    against = "torch.compile" if variant is VariantName.FULL else str(variant)
-    regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
-    if regional is None or other is None:
-        return PlanSpeed(against, "not measured")
-    if regional.numerics.withholds_speedup or other.numerics.withholds_speedup:
-        worst = NumericsVerdict.worst((regional.numerics, other.numerics))
-        return PlanSpeed(against, f"not comparable: numerics {worst}")
-    if variant is VariantName.EAGER:
-        timing = regional
-        return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
-    ratios = paired_ratios(other.samples_s, regional.samples_s)
-    bounds = interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
-    if bounds is None or len(ratios) < LEAST_SAMPLES:
-        return PlanSpeed(against, str(Verdict.UNKNOWN))
-    middle, _ = median_and_iqr(ratios)
-    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *bounds)
 
 
 @dataclass(frozen=True)

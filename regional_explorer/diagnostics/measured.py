@@ -1,19 +1,22 @@
-"""Diagnostics that advise on regions by their timings and numerics: worth compiling, slower compiled, or wrong."""
+"""Diagnostics that follow from timings and numerics: a plan or region that is slower, worth compiling, or wrong."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.changes import CONFIDENCE
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Numerics, NumericsVerdict, Verdict
-from regional_explorer.style.formats import duration
+from regional_explorer.record.statistics import MIN_FLOOR, interval, median_and_iqr, paired_ratios, verdict_of
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.style.formats import bounds, duration
 
 MOST_ADVISED = 6
 UNSURE_VERDICTS = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
@@ -46,11 +49,90 @@ def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, An
     )
 
 
+@dataclass(frozen=True)
+class PlanSpeed:
+    """How fast the whole call is under the plan: the speedup ``against`` something else, with its interval.
+
+    ``verdict`` is that of the samples, or says why there is none.
+    """
+
+    against: str
+    verdict: str
+    speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the plan is certainly slower."""
+        return self.verdict == Verdict.SLOWER
+
+    def __str__(self) -> str:
+        """Return one line."""
+        figure = "" if self.speedup is None else f"{self.speedup:.2f}× ({bounds(self.low, self.high)}), "
+        return f"against {self.against}: {figure}{self.verdict}"
+
+
+def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
+    """Return how fast the whole call is under the plan, against a variant of the same rounds."""
+    against = "torch.compile" if variant is VariantName.FULL else str(variant)
+    regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
+    if regional is None or other is None:
+        return PlanSpeed(against, "not measured")
+    if regional.numerics.withholds_speedup or other.numerics.withholds_speedup:
+        worst = NumericsVerdict.worst((regional.numerics, other.numerics))
+        return PlanSpeed(against, f"not comparable: numerics {worst}")
+    if variant is VariantName.EAGER:
+        timing = regional
+        return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
+    ratios = paired_ratios(other.samples_s, regional.samples_s)
+    ends = interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
+    if ends is None or len(ratios) < LEAST_SAMPLES:
+        return PlanSpeed(against, str(Verdict.UNKNOWN))
+    middle, _ = median_and_iqr(ratios)
+    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *ends)
+
+
+SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
+
+
+def plan_diagnostics(session: Session) -> list[Diagnostic]:
+    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+    if session.is_outdated:
+        return []
+    marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
+    others = "".join(
+        f" {name} runs its marks at {timing.speedup:.2f}× of eager."
+        for name, timing in marks
+        if timing is not None and timing.speedup is not None
+    )
+    speeds = [plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL)]
+    return [
+        DiagnosticCode.PLAN_SLOWER.found(
+            f"The plan is slower than {speed.against}: {speed.speedup:.2f}× ({bounds(speed.low, speed.high)}).{others}",
+            severity=Severity.WARNING if speed.against == VariantName.EAGER else Severity.INFO,
+            remedy=f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which.",
+        )
+        for speed in speeds
+        if speed.is_slower and speed.speedup is not None
+    ]
+
+
 def region_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others."""
+    """Return a ``region-slower`` for each region that is slower compiled, and a ``region-worth`` for the others.
+
+    None is worth it unless the whole call is faster under the plan.
+    """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -(timing.gain_s or 0.0))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
-    return [*map(_slower_diagnostic, slower), *_worth_diagnostic(timings)]
+    whole = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
+    eager = session.whole_timings.get(VariantName.EAGER)
+    found = [_slower_diagnostic(timing) for timing in slower]
+    if whole is not None and eager is not None and whole.speedup is not None and whole.verdict is Verdict.FASTER:
+        gain_s = eager.median_s - eager.median_s / whole.speedup
+        whole_gain = f"the {session.whole_phase} {duration(gain_s)} ({whole.speedup:.2f}×)"
+        found += _worth_diagnostic(timings, gain_s, whole_gain)
+    return found
 
 
 def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
@@ -62,39 +144,39 @@ def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
     )
 
 
-def _worth_diagnostic(rows: list[RegionTiming]) -> list[Diagnostic]:
+def _worth_diagnostic(rows: list[RegionTiming], whole_gain_s: float, whole_gain: str) -> list[Diagnostic]:
+    """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
     if not faster and not same:
         return []
-    total_s = sum(row.gain_s or 0.0 for row in faster)
+    alone_s = sum(row.gain_s or 0.0 for row in faster)
+    part = min(1.0, whole_gain_s / alone_s) if alone_s else 0.0
     gains = [
-        f"{row.region!r} saves {duration(row.gain_s)} in each call{_pay_off_text(row)}{_numerics_note(row)}"
+        f"{row.region!r} saves {duration(part * (row.gain_s or 0.0))} in each call{_pay_off_text(row, part)}"
+        f"{_numerics_note(row)}"
         for row in faster
     ]
     clauses = [
         f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
-        f" ({duration(total_s)} together)" if len(faster) > 1 else "",
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
+        f". Together with what runs around them, they save {whole_gain}",
+        f"; measured alone, {duration(alone_s)} (ex.reconciliation)" if part < 1.0 and faster else "",
     ]
-    return [
-        DiagnosticCode.REGION_WORTH.found(
-            f"{''.join(clauses)}. Each was measured alone, without the wrappers that a step with regions has around "
-            "its graphs (ex.reconciliation)."
-        )
-    ]
+    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}.")]
 
 
 def _numerics_note(row: RegionTiming) -> str:
     return f" (numerics {NumericsVerdict.NOT_COMPARABLE})" if row.numerics is NumericsVerdict.NOT_COMPARABLE else ""
 
 
-def _pay_off_text(row: RegionTiming) -> str:
+def _pay_off_text(row: RegionTiming, part: float) -> str:
+    """Return after how many calls a compile pays off if ``part`` of what the region gains alone is left."""
     calls = row.pays_off_after_calls
     if calls is None or math.isinf(calls):
         return ""
     if calls == 0:
         return ", its compile is shared"
-    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls"
+    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls / part:,.0f} calls"

@@ -18,6 +18,7 @@ from regional_explorer.compiler.config import check_plan, configured, source_pla
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
 from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
+from regional_explorer.diagnostics.measured import plan_diagnostics
 from regional_explorer.errors import (
     ArtifactError,
     NotCompiledError,
@@ -56,8 +57,7 @@ from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import BY_DEFAULT, Verdict
-from regional_explorer.style.formats import bounds
+from regional_explorer.record.timing import BY_DEFAULT
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 
@@ -480,7 +480,8 @@ class Exploration(Edits, Results):
             patch = source_patch(self.live, run)
         if apply:
             patch.apply()
-        return str(patch)
+        slower = (f"# {diagnostic.message}\n" for diagnostic in plan_diagnostics(self.live.session))
+        return "".join(slower) + str(patch)
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
@@ -499,13 +500,9 @@ class Exploration(Edits, Results):
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        if explored.verdict is Verdict.SLOWER and explored.speedup is not None:
-            warnings.warn(
-                f"The plan is slower than eager: {explored.speedup:.2f}× "
-                f"({bounds(explored.speedup_low, explored.speedup_high)}). It was saved all the same; "
-                "ex.region_timings says which regions to disable, ex.reconciliation where the time goes.",
-                stacklevel=stacklevel_of_caller(),
-            )
+        for slower in plan_diagnostics(session):
+            text = f"{slower.message} It was saved all the same. {slower.remedy}"
+            warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved
 
     def save_artifacts(self, path: str | Path) -> Path:

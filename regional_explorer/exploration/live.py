@@ -16,7 +16,7 @@ from regional_explorer.compiler.config import check_plan, source_plan, without_u
 from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.run import Run
-from regional_explorer.diagnostics.measured import numerics_diagnostics, region_diagnostics
+from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements, reconciled
 from regional_explorer.insight.code_store import Insights
@@ -182,6 +182,7 @@ class Live:
             *recompiles(program),
             *results.diagnostics,
             *numerics_diagnostics(session, figures.cures),
+            *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,
         ]

@@ -140,6 +140,18 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
     ]
 
 
+def slower_when_explored(explored: Explored) -> list[Diagnostic]:
+    """Return a ``plan-slower`` if the plan was measured to be slower than eager."""
+    if explored.verdict is not Verdict.SLOWER or explored.speedup is None:
+        return []
+    return [
+        DiagnosticCode.PLAN_SLOWER.found(
+            f"The plan was slower than eager when it was explored: {explored.speedup:.2f}×.",
+            remedy="Explore it again, and disable the regions that are slower.",
+        )
+    ]
+
+
 def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Diagnostic]:
     """Return a ``plan-differs`` for each way in which calls compute with something that was not explored.
 

@@ -127,9 +127,7 @@ def test_a_slow_eager_piece_shows_up_as_a_gain():
     eager_us = ex.regions.set_index("region").eager_us
     assert eager_us["second"] == pytest.approx(DELAY_S * 1e6 + 1000)
     assert eager_us["first"] == pytest.approx(1000)
-    (worth,) = [item for item in ex.diagnostics if item.code == "region-worth"]
-    assert "'second' saves" in worth.message
-    assert "cold compile" in worth.message or "warm compile" in worth.message
+    assert not [item for item in ex.diagnostics if item.code == "region-worth"], "the whole call is not faster"
 
 
 def test_what_is_disabled_is_measured_eagerly():

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from regional_explorer.diagnostics.measured import region_diagnostics
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.exploration.results import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, from_json
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
@@ -173,10 +174,46 @@ def slower() -> Session:
     return measured_alone(speedup=0.8, speedup_low=0.75, speedup_high=0.85, verdict=Verdict.SLOWER)
 
 
+def of_a_call(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:
+    """Return a session whose step takes 1 ms eagerly."""
+    eager = timing("eager", 1e-3, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
+    regional = timing("regional", 1e-3 / speedup, speedup, phase=Phase.STEP, verdict=verdict)
+    return replace(measured_alone(), timings=(eager, regional))
+
+
 def test_a_region_that_gains_is_told_with_its_price() -> None:
-    (found,) = region_diagnostics(measured_alone())
+    (found,) = region_diagnostics(of_a_call(1 / 0.7))
     assert found.code == "region-worth"
     assert "'mlp' saves 300 µs in each call, its cold compile of 3.00 s pays off after 10,000 calls" in found.message
+    assert "they save the step 300 µs (1.43×)" in found.message
+
+
+def test_wrappers_and_borders_take_their_part_of_what_a_region_gains() -> None:
+    (found,) = region_diagnostics(of_a_call(1 / 0.9))
+    assert "'mlp' saves 100 µs in each call, its cold compile of 3.00 s pays off after 30,000 calls" in found.message
+    assert "they save the step 100 µs (1.11×); measured alone, 300 µs" in found.message
+
+
+@pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.UNKNOWN])
+def test_nothing_is_worth_it_where_the_call_is_not_faster(verdict: Verdict) -> None:
+    """As "pays off after 68,580 calls" in a step that the same table called slower (0.62×)."""
+    assert region_diagnostics(of_a_call(0.62, verdict)) == []
+    assert region_diagnostics(measured_alone()) == [], "the call was not measured"
+
+
+def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
+    (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
+    assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
+    assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
+    faster = of_a_call(1.25)
+    assert plan_diagnostics(faster) == []
+    full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
+    upstream = timing("upstream", 1.03e-3, 0.97, phase=Phase.STEP, verdict=Verdict.SLOWER)
+    (found,) = plan_diagnostics(replace(faster, timings=(*faster.timings, full, upstream)))
+    assert (found.code, found.severity) == ("plan-slower", Severity.INFO)
+    assert found.message == (
+        "The plan is slower than torch.compile: 0.50× (0.50–0.50). upstream runs its marks at 0.97× of eager."
+    )
 
 
 def test_a_region_that_loses_is_told_with_the_way_out() -> None:

@@ -19,10 +19,13 @@ import pytest
 import torch
 
 import regional_explorer as rx
+from regional_explorer.diagnostics.measured import plan_diagnostics
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
+from regional_explorer.exploration import exploration
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.plan_file import Explored
+from regional_explorer.record.plan_file import Explored, slower_when_explored
+from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import Verdict
 from tests.shared import sessions
 
@@ -172,15 +175,28 @@ def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
     assert (row["speedup"], row["samples"]) == ("", "40")
 
 
-def test_a_saved_plan_that_is_slower_than_eager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verdict", [Verdict.FASTER, Verdict.SLOWER, Verdict.SAME])
+def test_a_plan_that_is_slower_is_told_when_saved_and_in_the_source(
+    verdict: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ex = rx.explore(torch.sin, (torch.ones(3),))
-    recorded = Explored.of(ex.session, "default")
-    for verdict, speedup, told in ((Verdict.FASTER, 1.2, False), (Verdict.SLOWER, 0.8, True), (None, None, False)):
-        explored = replace(recorded, verdict=verdict, speedup=speedup, speedup_low=speedup, speedup_high=speedup)
-        monkeypatch.setattr(Explored, "of", lambda *_, explored=explored: explored)
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            ex.save_plan(tmp_path / "plan.json")
-        assert ["slower than eager: 0.80× (0.80–0.80)." in str(one.message) for one in found] == [True] * told
-        assert all(one.filename == __file__ for one in found)
-        assert (tmp_path / "plan.json").exists()
+    slower = verdict is Verdict.SLOWER
+    eager, regional = sessions.timing("eager", 1.0, 1.0), sessions.timing("regional", 1.25, 0.8, verdict=verdict)
+    measured = replace(sessions.measured(), grad=False, timings=(eager, regional))
+    monkeypatch.setattr(exploration, "plan_diagnostics", lambda _session: plan_diagnostics(measured))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        ex.save_plan(tmp_path / "plan.json")
+    said = "The plan is slower than eager: 0.80× (0.77–0.83)."
+    assert [said in str(one.message) for one in found] == [True] * slower
+    assert all(one.filename == __file__ for one in found)
+    assert (tmp_path / "plan.json").exists()
+    assert ex.to_source().startswith(f"# {said}\n") is slower
+
+
+def test_a_plan_that_was_slower_when_explored_is_told_where_it_runs() -> None:
+    explored = Explored("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
+    (found,) = slower_when_explored(explored)
+    assert found.message == "The plan was slower than eager when it was explored: 0.80×."
+    assert "ex." not in str(found)
+    assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
