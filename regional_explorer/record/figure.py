@@ -25,20 +25,6 @@ class Figure:
         """The ends of the interval, None without one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def __add__(self, other: Figure) -> Figure:
-        """Return the sum; both are at the same bound at once, so its interval is wider than a CI of the sum."""
-        value, why = self.value + other.value, self.why or other.why
-        if self.bounds is None or other.bounds is None:
-            return Figure(value, why=why)
-        return Figure(value, self.bounds[0] + other.bounds[0], self.bounds[1] + other.bounds[1], why)
-
-    def scaled(self, by: float) -> Figure:
-        """Return the product with a number; a negative one exchanges the bounds."""
-        if self.bounds is None:
-            return Figure(self.value * by, why=self.why)
-        low, high = sorted(end * by for end in self.bounds)
-        return Figure(self.value * by, low, high, self.why)
-
     def over(self, other: Figure) -> Figure:
         """Return the quotient of two positive figures that were measured independently of each other.
 

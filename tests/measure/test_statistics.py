@@ -92,11 +92,8 @@ def test_a_quotient_covers_as_often_as_what_it_is_made_of(rounds: int) -> None:
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
 
 
-def test_figures_are_added_scaled_and_divided_with_their_bounds() -> None:
-    one, other, bare = Figure(2.0, 1.0, 4.0), Figure(4.0, 3.0, 5.0), Figure(1.0, why="measured once")
-    assert one + other == Figure(6.0, 4.0, 9.0)
-    assert one + bare == bare + one == Figure(3.0, why="measured once")
-    assert one.scaled(-2.0) == Figure(-4.0, -8.0, -2.0)
+def test_figures_are_divided_with_their_bounds() -> None:
+    one, bare = Figure(2.0, 1.0, 4.0), Figure(1.0, why="measured once")
     even = Figure(1.0, 0.5, 2.0)
     quotient = even.over(even)
     assert (quotient.value, quotient.low, quotient.high) == pytest.approx((1.0, 2.0 ** -(2**0.5), 2.0 ** (2**0.5)))
