@@ -400,13 +400,6 @@ class Program(CutProgram):
         self.record_layouts()
         return super().stale(everything=everything)
 
-    def drawing_as_eager(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which compiled pieces draw the random numbers that eager draws, so that results can be compared.
-
-        Inductor has its own generator; each piece that draws is replaced by a twin compiled under ``fallback_random``.
-        """
-        return self.using_twins([switch for switch in self.switches if switch.draws], {"fallback_random": True})
-
     @contextlib.contextmanager
     def using_twins(self, switches: Sequence[Switch], config: Mapping[str, Any]) -> Iterator[None]:
         """A block in which artifacts of ``switches`` are replaced by twins, compiled with ``config`` on top of theirs.

@@ -79,11 +79,6 @@ def changed_config() -> dict[str, Any]:
     return _non_default_values(inductor_config)
 
 
-def changed_functorch_config() -> dict[str, Any]:
-    """Return the functorch configs, which AOTAutograd reads, that differ from their default in this context."""
-    return _non_default_values(functorch_config)
-
-
 def _non_default_values(module: Any) -> dict[str, Any]:
     copies = sorted(module.get_config_copy().items())
     return _config_values(module, [key for key, value in copies if value != module._config[key].default])
@@ -93,13 +88,6 @@ def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
     """Return a block in which these Inductor configs are set."""
     patched: AbstractContextManager[Any] = inductor_config.patch(dict(config))
     return patched
-
-
-def set_config(inductor: Mapping[str, Any], functorch: Mapping[str, Any]) -> None:
-    """Set configs of both kinds for the rest of this context."""
-    for module, values in ((inductor_config, inductor), (functorch_config, functorch)):
-        for key, value in values.items():
-            setattr(module, key, value)
 
 
 _CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
@@ -203,7 +191,7 @@ class Settings:
         """Return the current settings of this process and context. Torch 2.11 lets compiles of other threads end."""
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
         with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
-            return cls(torch.__version__, knobs, changed_config(), underneath, changed_functorch_config())
+            return cls(torch.__version__, knobs, changed_config(), underneath, _non_default_values(functorch_config))
 
     def facts(self) -> dict[str, str]:
         """Return the settings that affect the generated code, by name, as texts to compare."""
@@ -218,4 +206,6 @@ class Settings:
             for name, knob in group.items():
                 if knob.read() != values[name]:
                     knob.write(values[name])
-        set_config(self.inductor, self.functorch)
+        for module, values in ((inductor_config, self.inductor), (functorch_config, self.functorch)):
+            for key, value in values.items():
+                setattr(module, key, value)

@@ -29,7 +29,7 @@ from regional_explorer.measure.numerics import Reference, compare, run_once, ver
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
-from tests.shared.checks import needs_region_ids
+from tests.shared.checks import drawing_as_eager, needs_region_ids
 
 pytestmark = pytest.mark.compiles
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.compiles
 def assert_right(ex):
     call, program = ex.live.call, ex.live.program
     reference = Reference(run_once(call), arithmetic=arithmetic_of(live.gm for live in program.capture.live))
-    with program.drawing_as_eager():
+    with drawing_as_eager(program):
         rows = compare("regional", run_once(call, program.capture.run), reference)
     assert verdict(rows) == "ok", rows
 

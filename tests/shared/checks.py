@@ -11,7 +11,7 @@ from torch.fx.passes import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once, same, verdict
-from regional_explorer.measure.reference import find_reference
+from regional_explorer.measure.reference import DRAWING_AS_EAGER, find_reference
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 BEFORE_2_13, BEFORE_2_15 = TORCH < (2, 13), TORCH < (2, 15)
@@ -47,6 +47,11 @@ def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     assert same(whole, run_once(call, program.capture.run))
 
 
+def drawing_as_eager(program):
+    """Return a block in which pieces that draw are replaced by twins that draw what eager draws."""
+    return program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER)
+
+
 def assert_compiled_is_right(ex):
     """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's.
 
@@ -58,7 +63,7 @@ def assert_compiled_is_right(ex):
     assert not found.diagnostics
     assert found.exact is not None
     ex.compile()
-    with program.drawing_as_eager():
+    with drawing_as_eager(program):
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
             rows = compare("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
