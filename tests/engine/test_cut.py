@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import fx, nn
+from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import run_once, same
@@ -34,15 +35,57 @@ def test_one_block_one_partition():
     assert_bitwise(ex)
 
 
-def test_blocks_of_one_name_that_feed_each_other_are_joined():
-    def joined(x):
-        with rx.region("r"):
-            x = x.sin()
-        with rx.region("r"):
-            x = x.cos()
-        return x
+def joined(x, _):
+    with rx.region("r"):
+        x = x.sin()
+    with rx.region("r"):
+        return x.cos()
 
-    assert cut_by_region(rx.explore(joined, (torch.ones(3),)), "0/inference") == {"r": [["sin", "cos"]]}
+
+def apart(x, y):
+    with rx.region("r"):
+        a = x.sin()
+    with rx.region("r"):
+        b = y.cos()
+    return a, b
+
+
+def on_path(x, _):
+    with rx.region("r"):
+        a = x.sin()
+    b = a.exp()
+    with rx.region("r"):
+        return b.cos() + a
+
+
+def beside(x, y):
+    with rx.region("r"):
+        a = x.sin()
+    b = y.exp()
+    with rx.region("r"):
+        return a.cos(), b
+
+
+def carved(x, _):
+    with rx.region("r"):
+        a = x.sin()
+        with annotate({"fallback_to_eager": True}):
+            a = a.exp()
+        return a.cos()
+
+
+@pytest.mark.parametrize(
+    ("fn", "parts"),
+    [
+        (joined, [["sin", "cos"]]),
+        (apart, [["sin"], ["cos"]]),
+        (on_path, [["sin"], ["cos", "add"]]),
+        (beside, [["sin", "cos"]]),
+        (carved, [["sin"], ["cos"]]),
+    ],
+)
+def test_blocks_of_one_name_are_joined_where_they_feed_each_other_directly(fn, parts):
+    assert cut_by_region(rx.explore(fn, (torch.ones(3), torch.ones(3))), "0/inference") == {"r": parts}
 
 
 def test_pieces_that_an_edit_does_not_change_are_used_again():
@@ -62,38 +105,6 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
     assert after["first"] is before["a"]
     assert after["b"] is before["b"]
     assert_bitwise(ex)
-
-
-def test_what_is_not_connected_is_never_merged_sideways():
-    def apart(x, y):
-        with rx.region("r"):
-            a = x.sin()
-        with rx.region("r"):
-            b = y.cos()
-        return a, b
-
-    ex = rx.explore(apart, (torch.ones(3), torch.ones(3)))
-    assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
-
-
-def test_an_op_on_the_path_splits_and_one_beside_it_does_not():
-    def on_path(x):
-        with rx.region("r"):
-            a = x.sin()
-        b = a.exp()
-        with rx.region("r"):
-            return b.cos() + a
-
-    def beside(x, y):
-        with rx.region("r"):
-            a = x.sin()
-        b = y.exp()
-        with rx.region("r"):
-            return a.cos(), b
-
-    x = torch.ones(3)
-    assert cut_by_region(rx.explore(on_path, (x,)), "0/inference") == {"r": [["sin"], ["cos", "add"]]}
-    assert cut_by_region(rx.explore(beside, (x, x)), "0/inference") == {"r": [["sin", "cos"]]}
 
 
 def test_regions_that_feed_each_other_both_ways_leave_the_first_whole():
@@ -185,19 +196,6 @@ def test_what_an_op_writes_comes_before_and_after_it(target, arguments, expected
     assert {node.name for node in written_inputs(write)} == expected
     assert {name for name, node in before.items() if node in found[write]} == expected
     assert {name for name, node in after.items() if write in found[node]} == expected
-
-
-def test_carved_ops_stay_out():
-    from torch.fx.traceback import annotate
-
-    def carved(x):
-        with rx.region("r"):
-            a = x.sin()
-            with annotate({"fallback_to_eager": True}):
-                a = a.exp()
-            return a.cos()
-
-    assert cut_by_region(rx.explore(carved, (torch.ones(3),)), "0/inference") == {"r": [["sin"], ["cos"]]}
 
 
 def test_bodies_of_cond_are_cut_inside():
