@@ -1,5 +1,6 @@
 """Artifacts on disk: another process starts from them without compiling, and what does not fit is told."""
 
+import contextlib
 import copy
 import json
 import os
@@ -88,34 +89,44 @@ def caches(compiled):
     return {part.cache for part in rx.status(compiled).partitions if part.cache is not None}
 
 
+def assert_loads(net, x, plan=PLAN, **options):
+    """Nothing is compiled, and nothing said."""
+    compiled = rx.compile(net, plan, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    assert caches(compiled) == {"shipped"}
+    assert told(compiled) == []
+    return compiled
+
+
+def assert_compiles(net, x, plan=PLAN, match=None, **options):
+    """All is compiled here, which is said if ``match`` is given."""
+    compiled = rx.compile(net, plan, **options)
+    with contextlib.nullcontext() if match is None else pytest.warns(UserWarning, match=match):
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    assert caches(compiled) <= {"cold", "warm"}
+    return compiled
+
+
 def told(compiled):
     return [(str(found.code), found.region) for found in rx.status(compiled).diagnostics]
 
 
 def test_what_one_compile_saved_the_next_one_loads(net, x, folder):
-    first = rx.compile(net, PLAN, artifacts=folder)
-    expected = trained(first, net, x)
-    assert caches(first) <= {"cold", "warm"}
+    first = assert_compiles(net, x, artifacts=folder)
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
-    again = rx.compile(net, PLAN, artifacts=str(folder))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        for _ in range(3):
-            torch.testing.assert_close(trained(again, net, x), trained(net, net, x))
-    torch.testing.assert_close(trained(again, net, x), trained(first, net, x), rtol=0, atol=0)
-    assert caches(again) == {"shipped"}
-    assert told(again) == []
+    again = assert_loads(net, x, artifacts=str(folder))
+    for _ in range(2):
+        torch.testing.assert_close(trained(again, net, x), trained(first, net, x), rtol=0, atol=0)
     known = {part.id: (part.artifact, part.config_applied) for part in rx.status(first).partitions}
     assert {part.id: (part.artifact, part.config_applied) for part in rx.status(again).partitions} == known
-    torch.testing.assert_close(expected, trained(net, net, x))
 
 
 def test_an_exploration_saves_what_rx_compile_loads(net, x, folder, tmp_path):
     ex = rx.explore(net, (x,), plan=PLAN)
     assert ex.save_artifacts(folder) == folder
-    compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"), artifacts=folder)
-    trained(compiled, net, x)
-    assert caches(compiled) == {"shipped"}
+    compiled = assert_loads(net, x, ex.save_plan(tmp_path / "plan.json"), artifacts=folder)
     assert {part.artifact for part in rx.status(compiled).partitions} == set(ex.partitions["artifact"])
 
 
@@ -242,14 +253,10 @@ def test_a_killed_writer_leaves_nothing_that_is_loaded(net, x, folder, place, le
     _, error = run.communicate()
     assert run.returncode == -signal.SIGKILL, error
     assert {path.suffix for path in folder.iterdir()} == {left}
-    compiled = rx.compile(net, PLAN, artifacts=folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-    assert caches(compiled) <= {"cold", "warm"}
-    again = rx.compile(net, PLAN, artifacts=folder)
-    trained(again, net, x)
-    assert caches(again) == {"shipped"}
+        assert_compiles(net, x, artifacts=folder)
+    assert_loads(net, x, artifacts=folder)
 
 
 def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder):
@@ -384,11 +391,8 @@ DAMAGES = {
 def test_a_damaged_artifact_is_told_and_compiled_anew(net, x, folder, damage):
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
     DAMAGES[damage](folder)
-    compiled = rx.compile(net, PLAN, artifacts=folder)
-    with pytest.warns(UserWarning, match=r"\[artifact-damaged\] .*cannot be used"):
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=folder)
     assert {code for code, _ in told(compiled)} == {"artifact-damaged"}
-    assert caches(compiled) <= {"cold", "warm"}
     again = rx.compile(net, PLAN, artifacts=folder)
     trained(again, net, x)
     assert caches(again) == {"shipped"}, "what was damaged is written anew"
@@ -515,21 +519,15 @@ def test_files_of_the_older_format_are_made_again_and_told_in_one_line(net, x, f
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert len(found) == 1
     assert told(compiled) == [("artifact-differs", None)]
-    again = rx.compile(net, PLAN, artifacts=folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        trained(again, net, x)
-    assert caches(again) == {"shipped"}
+    assert_loads(net, x, artifacts=folder)
 
 
 def test_artifacts_of_another_torch_are_told_and_kept(net, x, folder):
     trained(rx.compile(net, PLAN, artifacts=folder), net, x)
     rewrite(folder, lambda label: replace(label, machine=replace(label.machine, torch="1.0 (abc)")))
-    compiled = rx.compile(net, PLAN, artifacts=folder)
     why = r"they were made with torch 1\.0 \(abc\), here is"
-    with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"):
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-    assert caches(compiled) <= {"cold", "warm"}
+    match = rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"
+    assert_compiles(net, x, match=match, artifacts=folder)
     by_torch = [entry.label.machine.torch for entry in listed(folder)]
     assert by_torch.count("1.0 (abc)") == 4
     assert len(by_torch) == 8, "each machine has its own"
@@ -620,9 +618,7 @@ def test_what_is_no_directory_is_refused(net, x, tmp_path):
 def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, folder, monkeypatch):
     rx.explore(net, (x,), plan=PLAN).save_artifacts(folder)
     monkeypatch.chdir(folder)
-    compiled = rx.compile(net, PLAN)
-    trained(compiled, net, x)
-    assert caches(compiled) <= {"cold", "warm"}
+    assert_compiles(net, x)
 
 
 # ------------------------------------------------------------------------------------------------- whose code is loaded
@@ -638,25 +634,16 @@ def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder
     ex.save_artifacts(folder)
     plan = ex.save_plan(tmp_path / "plan.json")
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
-    compiled = rx.compile(net, plan, artifacts=folder)
-    trained(compiled, net, x)
-    assert caches(compiled) == {"shipped"}
+    assert_loads(net, x, plan, artifacts=folder)
     foreign_artifacts(folder)
     files = sorted(folder.iterdir())
-    compiled = rx.compile(net, plan, artifacts=folder)
-    with pytest.warns(
-        UserWarning, match=r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
-    ):
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-    assert caches(compiled) <= {"cold", "warm"}
+    match = r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
+    compiled = assert_compiles(net, x, plan, match=match, artifacts=folder)
     assert set(told(compiled)) == {("artifact-differs", "act"), ("artifact-differs", "norm")}
     assert sorted(folder.iterdir()) == files, "they are intact and fit, so nothing is written beside them"
     with pytest.raises(PlanError, match=r"the plan does not list.*Save the plan after its artifacts.*trust_artifacts="):
         rx.compile(net, plan, artifacts=folder, strict=True)(x)
-    trusting = rx.compile(net, plan, artifacts=folder, trust_artifacts=True)
-    trained(trusting, net, x)
-    assert caches(trusting) == {"shipped"}
-    assert told(trusting) == []
+    assert_loads(net, x, plan, artifacts=folder, trust_artifacts=True)
 
 
 def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder, tmp_path):
@@ -679,9 +666,7 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder,
     assert artifacts(ex.save_plan(tmp_path / "plan.json")) == listed_first
     older = tmp_path / "older.json"
     older.write_text(json.dumps({**json.loads(earlier.read_text()), "format": 2}))
-    compiled = rx.compile(net, older, artifacts=folder)
-    trained(compiled, net, x)
-    assert caches(compiled) == {"shipped"}, "a plan that lists none loads all that fit"
+    assert_loads(net, x, older, artifacts=folder)  # a plan that lists none loads all that fit
 
 
 def test_saving_again_writes_nothing_new(net, x, folder):
@@ -702,9 +687,7 @@ class TestPermissions:
         for use in (lambda: rx.compile(net, PLAN, artifacts=folder), lambda: ex.save_artifacts(folder)):
             with pytest.raises(ArtifactError, match=r"may be written by others .*chmod go-w.*trust_artifacts=True"):
                 use()
-        compiled = rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
-        trained(compiled, net, x)
-        assert caches(compiled) == {"shipped"}
+        assert_loads(net, x, artifacts=folder, trust_artifacts=True)
 
     def test_a_directory_of_another_user_is_refused(self, net, folder, monkeypatch):
         folder.mkdir()
@@ -724,9 +707,7 @@ class TestPermissions:
         compiled = rx.compile(net, PLAN, artifacts=folder)
         with pytest.warns(UserWarning, match=r"\[artifact-damaged\] .*may be written by others"):
             torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-        again = rx.compile(net, PLAN, artifacts=folder)
-        trained(again, net, x)
-        assert caches(again) == {"shipped"}, "they were written again"
+        assert_loads(net, x, artifacts=folder)  # they were written again
 
 
 # ------------------------------------------------------------------------------------------------------------ whose GPU

@@ -124,9 +124,9 @@ def ticked(ex, variants):
         return ex.benchmark(variants, 0.1).set_index("variant")
 
 
-@pytest.mark.compiles
-@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
-def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
+@pytest.fixture
+def traced_anew():
+    """Return an exploration of a function that Dynamo traces anew in each call."""
     turns = itertools.count()
 
     @torch.compiler.disable
@@ -137,7 +137,13 @@ def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict():
         y = x.sin() + 1
         return y.cos() * (2 if label() != "" else 3)
 
-    ex = rx.explore(f, (torch.randn(8),))
+    return rx.explore(f, (torch.randn(8),))
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
+def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict(traced_anew):
+    ex = traced_anew
     timings = ticked(ex, ("full",))
     assert timings.verdict["full"] == "no verdict"
     assert "traced the call again" in timings.warnings["full"]
@@ -155,18 +161,8 @@ def test_full_that_is_not_traced_anew_keeps_its_verdict():
     assert timings.verdict["full"] == "no difference"
 
 
-def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict():
-    turns = itertools.count()
-
-    @torch.compiler.disable
-    def label():
-        return f"call {next(turns)}"
-
-    def f(x):
-        y = x.sin() + 1
-        return y.cos() * (2 if label() != "" else 3)
-
-    ex = rx.explore(f, (torch.randn(8),))
+def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict(traced_anew):
+    ex = traced_anew
     timings = ticked(ex, ("aot_eager",))
     assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
     assert timings.verdict["aot_eager"] == "no verdict"

@@ -1,8 +1,9 @@
-"""Captured graphs that fail when they run: repaired and told, or refused with op and line."""
+"""Graphs that fail when they run: repaired and told, or refused; graph breaks in marked blocks lose them alone."""
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.errors import CaptureError
@@ -148,3 +149,59 @@ def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
     assert targets[1:3] == ["aten.clone.default", "rx_tests.contiguous_alone.default"]
     later = torch.randn(5, 4)
     torch.testing.assert_close(ex.live.capture.run(later), step(later), msg="a later trace gets the copy at once")
+
+
+# ------------------------------------------------------------------------------------- graph breaks in marked blocks
+
+
+def helper(x):
+    return x.sin() * 2
+
+
+def stops(x):
+    with rx.region("lost"):
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def by_item(x):
+    y = helper(x)
+    with rx.region("lost"):
+        y = y * float(y.sum().item())
+    return helper(y)
+
+
+def by_branch(x):
+    y = helper(x)
+    with rx.region("lost"):
+        y = y + 1 if y.sum() > 0 else y - 1
+    return helper(y)
+
+
+def in_a_loop(x):
+    for _ in range(2):
+        with rx.region("lost"):
+            x = helper(x)
+            torch._dynamo.graph_break()
+    return x
+
+
+def in_a_checkpoint(x):
+    return helper(checkpoint(stops, helper(x), use_reentrant=False))
+
+
+@pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
+def test_what_else_the_function_calls_is_explored(fn):
+    x = torch.randn(3, requires_grad=True)
+    ex = rx.explore(fn, (x,))
+    assert [item.region for item in ex.diagnostics if item.code == "region-lost"] == ["lost"]
+    functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}
+    assert "helper" in functions
+    ex.mark("kept", ops="aten.sin*")
+    assert set(ex.partitions.region) == {"kept"}
+
+
+def test_nothing_captured_is_an_error_that_names_region_and_line():
+    with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'lost' \(region-lost\)") as caught:
+        rx.explore(stops, (torch.randn(3),))
+    assert "in stops" in str(caught.value)
