@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import re
 import signal
 import subprocess
 import sys
@@ -39,12 +40,20 @@ def parts(ex):
     return {(part.region, part.graph, part.nodes, repr(part.config_requested)) for part in ex.session.partitions}
 
 
+def as_bytes(text):
+    """Return the file of a text, which imports torch if it begins with a definition on a line of its own."""
+    if isinstance(text, bytes):
+        return text
+    imports = "import torch\n" if re.match(r"\n *(def|class|async) ", text) else ""
+    return (imports + dedent(text)).encode()
+
+
 class Program:
     """A file under git with a ``call`` in it, explored and marked."""
 
     def __init__(self, folder, text, mark):
         self.path = folder / "program.py"
-        self.path.write_bytes(text if isinstance(text, bytes) else dedent(text).encode())
+        self.path.write_bytes(as_bytes(text))
         git(folder, "init", "-q")
         git(folder, "add", "program.py")
         git(folder, "commit", "-qm", "first")
@@ -108,8 +117,6 @@ def lines(*ranges, name="r"):
 STACKS = "self.stacks = nn.ModuleList(Stack(nn.Linear(4, 4) for _ in range(2)) for _ in range(2))"
 
 PAUSED = """
-    import torch
-
     def steps(x):
         y = x.sin()
         yield y * 2
@@ -125,8 +132,6 @@ PAUSED = """
 CASES = {
     "statements, comments at odd places": (
         """
-        import torch
-
         def call(x):
             # first
 
@@ -145,8 +150,6 @@ CASES = {
     ),
     "a whole function": (
         """
-        import torch
-
         def gate(x):
             '''Doc.'''
             return x.sin() * 2
@@ -158,8 +161,6 @@ CASES = {
     ),
     "a nested function": (
         """
-        import torch
-
         def call(x):
             def inner(y):
                 y = y.exp()
@@ -201,8 +202,6 @@ CASES = {
     ),
     "a one-line suite": (
         """
-        import torch
-
         def call(x):
             if x.shape[0] > 1: x = x.sin() * 2
             return x + 1
@@ -211,8 +210,6 @@ CASES = {
     ),
     "a one-line function": (
         """
-        import torch
-
         def gate(x): return x.sin() * 2
 
         def call(x):
@@ -222,8 +219,6 @@ CASES = {
     ),
     "bodies of if and for": (
         """
-        import torch
-
         def call(x):
             for step in range(2):
                 if step:
@@ -303,8 +298,6 @@ CASES = {
     "all of a generator": (PAUSED, lambda ex: ex.mark("r", lines="steps:2-6"), "with torch.fx"),
     "lambdas and f-strings": (
         '''
-        import torch
-
         def call(x):
             twice = lambda y: y.sin() * 2
             name = f"""{x.shape[0]}
@@ -317,8 +310,6 @@ CASES = {
     ),
     "a text of several lines inside": (
         '''
-        import torch
-
         def call(x):
             y = x.sin()
             name = """first
@@ -330,8 +321,6 @@ CASES = {
     ),
     "the same line twice, one region in another": (
         """
-        import torch
-
         def call(x):
             y = x.sin()
             y = y * 2
@@ -342,8 +331,6 @@ CASES = {
     ),
     "ops left out of a region": (
         """
-        import torch
-
         def call(x):
             y = x.sin()
             y = y.exp()
@@ -354,8 +341,6 @@ CASES = {
     ),
     "async code, match and try around it": (
         """
-        import torch
-
         async def fetch(path):
             async with path as file:
                 return [line async for line in file]
@@ -377,8 +362,6 @@ CASES = {
     ),
     "two statements on one line": (
         """
-        import torch
-
         def call(x):
             y = x.sin(); y = y * 2
             if y.dim() == 2: y = y.exp(); y = y + 1
@@ -405,8 +388,6 @@ CASES = {
     ),
     "two spaces in a file of four": (
         """
-        import torch
-
         def other():
             pass
 
@@ -537,8 +518,6 @@ CASES = {
     ),
     "elif, and loops over tuples": (
         """
-        import torch
-
         def call(x):
             for a, b in (2, 3), (4, 5):
                 x = x * a
@@ -599,8 +578,6 @@ def test_the_diff_is_one_that_git_applies(program, tmp_path):
 def test_a_region_in_the_source_may_hold_one_that_is_not(program):
     """The text has the calls that mark the other one in the changed source."""
     text = """
-        import torch
-
         def call(x):
             y = x.sin()
             y = y.exp() + 1
@@ -726,8 +703,6 @@ def test_a_computed_mark_that_the_plan_has_no_longer_is_named(program):
 
 
 SHARED = """
-    import torch
-
     def gate(x):
         y = x.sin()
         return y * 2
@@ -766,8 +741,6 @@ REFUSED = {
     ),
     "turns of a loop that torch runs": (
         """
-        import torch
-
         class Block(torch.nn.Module):
             def forward(self, x):
                 return x.sin() * 2

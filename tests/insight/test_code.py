@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,14 +33,26 @@ def two_lines(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def explored() -> rx.Exploration:
-    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+@pytest.fixture(scope="module")
+def read() -> rx.Exploration:
+    """Return an exploration whose code was looked at, for tests that only read it."""
+    ex = explored()
+    ex.code("r")
+    return ex
+
+
+def compiled(function: Callable[..., Any], *args: torch.Tensor, dynamic: bool | None = None) -> rx.Exploration:
+    ex = rx.explore(function, args, dynamic=dynamic)
     ex.compile()
     return ex
 
 
-def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines() -> None:
-    (part,) = explored().code("r")
+def explored() -> rx.Exploration:
+    return compiled(two_lines, torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS))
+
+
+def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read: rx.Exploration) -> None:
+    (part,) = read.code("r")
     first, product, last = part.kernels
     assert [linked.kernel.kind for linked in part.kernels] == ["pointwise", "extern call", "reduction"]
     assert first.kernel.ops == ("sin", "mul")
@@ -58,8 +71,8 @@ def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines() -> None:
     assert (part.coverage.share, part.unlinked) == (1.0, ())
 
 
-def test_kernels_are_found_in_the_text() -> None:
-    (part,) = explored().code("r")
+def test_kernels_are_found_in_the_text(read: rx.Exploration) -> None:
+    (part,) = read.code("r")
     lines = part.text.splitlines()
     for linked in part.kernels:
         assert linked.kernel.called is not None
@@ -82,8 +95,8 @@ def test_the_code_looked_at_is_that_compiled_and_nothing_is_compiled_for_it() ->
     assert ex.compile().empty
 
 
-def test_kernels_of_an_artifact_out_of_the_cache_are_the_same() -> None:
-    (cold,) = explored().code("r")
+def test_kernels_of_an_artifact_out_of_the_cache_are_the_same(read: rx.Exploration) -> None:
+    (cold,) = read.code("r")
     ex = explored()
     (warm,) = ex.code("r")
     assert list(ex.partitions.cache) == ["warm"]
@@ -158,8 +171,7 @@ def test_equal_partitions_share_the_code_but_not_the_nodes() -> None:
                 x = torch.sin(x) * 2
             return x
 
-    ex = rx.explore(Twice(), (torch.randn(4, 64),))
-    ex.compile()
+    ex = compiled(Twice(), torch.randn(4, 64))
     one, other = ex.code("r")
     assert one.code is other.code
     assert [node.name for node in one.kernels[0].nodes] == list(one.partition.nodes)
@@ -176,8 +188,7 @@ def test_a_training_step_is_linked_whole_forward_and_backward() -> None:
             y: torch.Tensor = net(x)
         return y.square().mean()
 
-    ex = rx.explore(step, (torch.randn(8, 64),))
-    ex.compile()
+    ex = compiled(step, torch.randn(8, 64))
     code = ex.code("r")
     assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
     assert code.coverage.share == 1.0
@@ -192,8 +203,7 @@ def test_what_a_pattern_replaces_is_inferred_and_said_to_be() -> None:
         with rx.region("r"):
             return x @ w + b
 
-    ex = rx.explore(product, (torch.randn(64, 64), torch.randn(64, 64), torch.randn(64)))
-    ex.compile()
+    ex = compiled(product, torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
     (part,) = ex.code("r")
     assert [linked.kernel.name for linked in part.kernels] == ["extern_kernels.addmm"]
     assert [node.op for node in part.kernels[0].nodes] == ["mm", "add"]
@@ -208,8 +218,7 @@ def test_what_inductor_makes_itself_is_inferred_from_what_it_is_for() -> None:
         with rx.region("r"):
             return torch.nn.functional.dropout(torch.sin(x), 0.5)
 
-    ex = rx.explore(dropped, (torch.randn(64, 64),))
-    ex.compile()
+    ex = compiled(dropped, torch.randn(64, 64))
     code = ex.code("r")
     seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
     assert seeds
@@ -222,8 +231,7 @@ def test_dynamic_sizes() -> None:
         with rx.region("r"):
             return torch.sin(x) * 2
 
-    ex = rx.explore(scaled, (torch.randn(40, 64),), dynamic=True)
-    ex.compile()
+    ex = compiled(scaled, torch.randn(40, 64), dynamic=True)
     (part,) = ex.code("r")
     assert part.coverage.share == 1.0
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
@@ -282,8 +290,7 @@ def test_refused_fusions_name_the_reason_and_what_is_shared() -> None:
             y = torch.sin(x)
             return (y @ w) * y
 
-    ex = rx.explore(around_a_product, (torch.randn(64, 64), torch.randn(64, 64)))
-    ex.compile()
+    ex = compiled(around_a_product, torch.randn(64, 64), torch.randn(64, 64))
     (part,) = ex.code("r")
     assert len(part.kernels) == 3
     (refused,) = part.code.refused

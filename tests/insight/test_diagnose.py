@@ -98,6 +98,12 @@ def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None
     assert not wins([faster, None])
 
 
+def compiled(function: Callable[..., Any], *args: torch.Tensor) -> rx.Exploration:
+    ex = rx.explore(function, args)
+    ex.compile()
+    return ex
+
+
 def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
     """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
 
@@ -132,8 +138,7 @@ def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
         with rx.region("r"):
             return F.layer_norm(F.gelu(x), (x.shape[-1],))
 
-    ex = rx.explore(gelu_norm, (torch.randn(512, 768),))
-    ex.compile()
+    ex = compiled(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
     assert [line.text for line in item.where] == ["return F.layer_norm(F.gelu(x), (x.shape[-1],))"]
@@ -152,8 +157,7 @@ def test_a_tiny_region_waits_for_its_launches(monkeypatch: pytest.MonkeyPatch) -
         with rx.region("r"):
             return x * 2
 
-    ex = rx.explore(tiny, (torch.randn(8),))
-    ex.compile()
+    ex = compiled(tiny, torch.randn(8))
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = ex.diagnose("r", 0.4)
     assert item.code == "launch-bound"
@@ -197,8 +201,7 @@ def timed(verdict: Verdict) -> Any:
 
 @pytest.mark.compiles
 def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     (part,) = ex.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
@@ -227,8 +230,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
             y = x + 1
             return [(y * scale).abs().amax(0) for scale in range(2, 10)]
 
-    ex = rx.explore(statistics, (torch.randn(1 << 10, 1 << 10),))
-    ex.compile()
+    ex = compiled(statistics, torch.randn(1 << 10, 1 << 10))
     (item,) = [one for one in ex.diagnose("r", 8.0) if one.code == "fusion-refused"]
     assert "exceeds max fusion" in item.message
     assert "27 more pairs" in item.message
@@ -242,8 +244,7 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
 
 @pytest.mark.compiles
 def test_a_limit_is_not_named_where_a_config_was_measured_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
         monkeypatch.setattr(diagnose, "remedy_timing", timed(verdict))
@@ -259,8 +260,7 @@ def faster(*_args: Any, numerics: Any, **_options: Any) -> Any:
 @pytest.mark.compiles
 @pytest.mark.parametrize("kind", ["right", "wrong"])
 def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     twin = Program.twin
 
     def wrong_twin(program: Program, switch: Any, config: Any) -> Any:
@@ -278,8 +278,7 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, mon
 
 @pytest.mark.compiles
 def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     shares = []
 
     def timing(_program: Any, _environment: Any, _part: Any, config: Any, share_s: float, _run: Any) -> None:
@@ -299,16 +298,14 @@ def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.Monkey
         return CpuClock()
 
     monkeypatch.setattr(summary, "clock_for", clock_for)
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     ex.diagnose("r", 0.2)
     assert devices == [ex.session.environment.device]
 
 
 @pytest.mark.compiles
 def test_an_interrupt_while_a_remedy_is_timed_ends_it_all() -> None:
-    ex = rx.explore(four_loops, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(four_loops, torch.randn(1 << 12))
     seen: list[str] = []
 
     class Interrupted(SameThread):
@@ -332,8 +329,7 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
             y = x + 1
             return [y * (number + 1.5) for number in range(20)]
 
-    ex = rx.explore(many, (torch.randn(1 << 12),))
-    ex.compile()
+    ex = compiled(many, torch.randn(1 << 12))
     (part,) = ex.code("r")
     assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
     _, (config, find) = remedies([part])

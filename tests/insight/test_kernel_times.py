@@ -41,14 +41,23 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(512, 512, requires_grad=True), torch.randn(512, 512)
 
 
-def explored() -> rx.Exploration:
-    return rx.explore(block, inputs())
-
-
-def test_each_kernel_is_timed_beside_its_bound_most_wasted_first() -> None:
-    ex = explored()
+def compiled() -> rx.Exploration:
+    ex = rx.explore(block, inputs())
     ex.compile()
-    found = ex.kernel_times("r", 0.2)
+    return ex
+
+
+@pytest.fixture(scope="module")
+def timed() -> rx.Exploration:
+    """Return an exploration with kernel times, for tests that only read them."""
+    ex = compiled()
+    ex.kernel_times("r", 0.2)
+    return ex
+
+
+def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed: rx.Exploration) -> None:
+    ex = timed
+    found = ex.results.kernel_times("r")
     forward = found[found.partition.str.contains("forward")]
     kernels = forward[forward.number.notna()]
     assert sorted(kernels.number) == [1, 2, 3]
@@ -67,8 +76,7 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first() -> None:
 
 @pytest.mark.parametrize("with_clocks", [0.5, 1.0, 1.5])
 def test_shares_add_up_however_long_the_call_without_clocks_took(with_clocks: float) -> None:
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     ex.kernel_times("r", 0.1)
     for key, times in ex.live.insights.kernel_times.items():
         changed = dataclasses.replace(times, whole_s=times.parts_s / with_clocks, with_clocks=with_clocks)
@@ -105,8 +113,7 @@ def test_each_of_the_three_calls_comes_first_as_often() -> None:
 
 
 def test_code_with_clocks_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     monkeypatch.setattr(kernel_times, "timed_code", lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
     found = ex.kernel_times("r", 0.1)
     forward = found[found.partition.str.contains("forward")]
@@ -114,7 +121,7 @@ def test_code_with_clocks_that_computes_something_else_is_not_timed(monkeypatch:
 
 
 def test_timings_never_come_from_the_build_with_clocks() -> None:
-    ex = explored()
+    ex = compiled()
     ex.benchmark(("eager", "regional"), 0.1)
     before = ex.session
     artifacts = dict(ex.live.program.store.artifacts)
@@ -133,11 +140,9 @@ def test_timings_never_come_from_the_build_with_clocks() -> None:
     assert "_regional_explorer_clock" not in "".join(code.text for code in after.codes)
 
 
-def test_the_build_with_clocks_says_what_it_cost() -> None:
-    ex = explored()
-    ex.compile()
-    ex.kernel_times("r", 0.1)
-    assert all(found.build_s > 0 and found.rounds >= 5 for found in ex.session.kernel_times)
+def test_the_build_with_clocks_says_what_it_cost(timed: rx.Exploration) -> None:
+    assert timed.session.kernel_times
+    assert all(found.build_s > 0 and found.rounds >= 5 for found in timed.session.kernel_times)
 
 
 def test_results_of_the_call_are_as_before() -> None:
@@ -151,23 +156,19 @@ def test_results_of_the_call_are_as_before() -> None:
 
 
 def test_cancelled_nothing_is_kept_half_done() -> None:
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     assert ex.kernel_times("r", 5.0, run=rx.Run(cancelled=lambda: True)).empty
     assert ex.session.kernel_times == ()
 
 
-def test_saved_and_loaded_the_times_are_there(tmp_path: Any) -> None:
-    ex = explored()
-    ex.compile()
-    found = ex.kernel_times("r", 0.1)
-    loaded = rx.load(ex.save(tmp_path / "x.json")).kernel_times("r")
-    assert loaded.to_string() == found.to_string()
+def test_saved_and_loaded_the_times_are_there(timed: rx.Exploration, tmp_path: Any) -> None:
+    loaded = rx.load(timed.save(tmp_path / "x.json")).kernel_times("r")
+    assert not loaded.empty
+    assert loaded.to_string() == timed.results.kernel_times("r").to_string()
 
 
 def test_code_that_cannot_be_timed_says_why() -> None:
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     ex.code("r")
     for key, code in ex.live.insights.codes.items():
         ex.live.insights.codes[key] = ArtifactCode(key, "raise RuntimeError('planted')\n" + code.text, code.kernels)
@@ -176,8 +177,7 @@ def test_code_that_cannot_be_timed_says_why() -> None:
 
 
 def test_kernels_on_another_device_are_refused_and_not_timed_by_the_clock_of_the_host() -> None:
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     ex.code("r")
     for switch in ex.live.program.switches:
         switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)

@@ -25,6 +25,14 @@ def explored(*, grad: bool = False) -> rx.Exploration:
     return rx.explore(mlp, (torch.randn(8, 16, requires_grad=grad), torch.randn(32, 16), torch.randn(32)))
 
 
+@pytest.fixture(scope="module")
+def compiled() -> rx.Exploration:
+    """Return an exploration for tests that only read its stages."""
+    ex = explored()
+    ex.compile()
+    return ex
+
+
 def op(name: str, target: str) -> Node:
     return Node(name, Role.OP, target)
 
@@ -59,9 +67,8 @@ def test_before_a_compile_it_is_told_what_to_do() -> None:
 
 
 @pytest.mark.compiles
-def test_each_stage_of_a_forward() -> None:
-    ex = explored()
-    ex.compile()
+def test_each_stage_of_a_forward(compiled: rx.Exploration) -> None:
+    ex = compiled
     stages = ex.stages("mlp")
     (part,) = stages
     assert [stage.kind for stage in part.stages] == list(StageKind)
@@ -81,9 +88,8 @@ def test_each_stage_of_a_forward() -> None:
 
 
 @pytest.mark.compiles
-def test_a_node_is_followed_both_ways() -> None:
-    ex = explored()
-    ex.compile()
+def test_a_node_is_followed_both_ways(compiled: rx.Exploration) -> None:
+    ex = compiled
     followed = ex.stages("mlp").follow("gelu")
     (part,) = followed
     found = part.followed(followed.nodes)
@@ -119,18 +125,16 @@ def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path
 
 
 @pytest.mark.compiles
-def test_out_of_the_cache_they_are_the_same() -> None:
-    first, second = explored(), explored()
-    first.compile()
+def test_out_of_the_cache_they_are_the_same(compiled: rx.Exploration) -> None:
+    second = explored()
     second.compile()
     assert set(second.partitions.cache) == {"warm"}
-    assert str(first.stages("mlp")) == str(second.stages("mlp"))
+    assert str(compiled.stages("mlp")) == str(second.stages("mlp"))
 
 
 @pytest.mark.compiles
-def test_it_shows_itself() -> None:
-    ex = explored()
-    ex.compile()
+def test_it_shows_itself(compiled: rx.Exploration) -> None:
+    ex = compiled
     shown = ex.stages("mlp").follow("gelu")._repr_mimebundle_()
     assert "Stages of mlp" in shown["text/plain"]
     html = shown["text/html"]
