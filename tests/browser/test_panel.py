@@ -107,7 +107,7 @@ def expect_plan_is_copied(lab: Lab, output: Locator) -> None:
     assert printed(lab, "[(r.name, r.enabled) for r in ex.plan.regions]") == "[('mlp', True), ('softmax', False)]"
 
 
-def wait_for_file(lab: Lab, name: str, says: str = "", timeout_s: float = 60) -> None:
+def wait_for_file(lab: Lab, name: str, says: str = "", timeout_s: float = MEASURED_S) -> None:
     """Wait until the kernel has written a file that says so."""
     path, ends_s = lab.server.folder / name, time.monotonic() + timeout_s
     while not (path.exists() and says in path.read_text(encoding="utf-8")):
