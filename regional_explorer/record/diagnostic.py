@@ -128,8 +128,8 @@ class DiagnosticCode(StrEnum):
     )
     CALL_NONDETERMINISTIC = "call-nondeterministic", Severity.WARNING, "the same, without a warning."
     REGION_NUMERICS = "region-numerics", Severity.WARNING, "runs it anyway."
-    PLAN_SLOWER = "plan-slower", Severity.WARNING, ""
     REGION_SLOWER = "region-slower", Severity.INFO, "compiles it anyway."
+    PLAN_SLOWER = "plan-slower", Severity.WARNING, ""
     REGION_WORTH = "region-worth", Severity.INFO
     OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
     FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."
