@@ -251,7 +251,8 @@ def test_what_the_plan_names_in_vain_is_told_once(net, x):
     compiled = rx.compile(net, plan)
     with pytest.warns(UserWarning, match=r"\[region-empty\] Region 'gone'") as caught:
         compiled(x)
-    assert [Path(one.filename).name for one in caught] == ["test_backend.py"]
+    ours = [one for one in caught if str(one.message).startswith("[")]  # torch's first compile has warnings of its own
+    assert [Path(one.filename).name for one in ours] == ["test_backend.py"]
     silently(compiled, x)
     assert "gone  not in any graph" in repr(rx.status(compiled))
     with pytest.raises(PlanError, match=r"\[region-empty\] Region 'gone'"):
