@@ -128,7 +128,9 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
     whole = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
     eager = session.whole_timings.get(VariantName.EAGER)
     found = [_slower_diagnostic(timing) for timing in slower]
-    if whole is not None and eager is not None and whole.speedup is not None and whole.verdict is Verdict.FASTER:
+    if whole is None or eager is None or whole.speedup is None:
+        return found
+    if whole.verdict is Verdict.FASTER and whole.speedup > 1.0:
         gain_s = eager.median_s - eager.median_s / whole.speedup
         whole_gain = f"the {session.whole_phase} {duration(gain_s)} ({whole.speedup:.2f}×)"
         found += _worth_diagnostic(timings, gain_s, whole_gain)
