@@ -6,11 +6,11 @@ Sums of gradients inside regions belong to them by default; ``cut="marked"`` lea
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch._inductor.config as inductor_config
+from msgspec.structs import replace
 from torch import fx
 from torch._functorch.partitioners import default_partition
 from torch._inductor.custom_graph_pass import CustomPartitionerFn, get_hash_for_files

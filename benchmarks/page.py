@@ -16,12 +16,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from playwright.sync_api import Page, sync_playwright
 from torch import fx, nn
 from torch.fx.passes.graph_drawer import FxGraphDrawer

@@ -41,7 +41,7 @@ class RegionalExplorerError(Exception):
     """Base of every error this package raises on purpose."""
 
 
-class InvalidArgumentError(RegionalExplorerError):
+class InvalidArgumentError(RegionalExplorerError, ValueError):
     """An argument has a wrong type or an invalid value; the text says what to pass."""
 
 
@@ -79,7 +79,7 @@ class UnknownRegionError(RegionalExplorerError):
     """No region of this name; near matches are listed."""
 
 
-class SelectorError(RegionalExplorerError):
+class SelectorError(RegionalExplorerError, ValueError):
     """A selector is malformed or matches nothing; near matches are listed."""
 
 
@@ -123,7 +123,7 @@ class MeasureError(RegionalExplorerError):
     """A measurement cannot be made."""
 
 
-class PlanError(RegionalExplorerError):
+class PlanError(RegionalExplorerError, ValueError):
     """A plan is malformed, or its file cannot be read."""
 
 

@@ -10,12 +10,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
+from msgspec.structs import replace
 
 from regional_explorer.capture.call import check_partitioner
 from regional_explorer.capture.live_graph import Frame

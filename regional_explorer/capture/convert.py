@@ -6,11 +6,12 @@ import functools
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.capture.source_lines import (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, library_path
@@ -180,10 +182,12 @@ class ArtifactStore:
             compiled = started.compiled.finished()
 
             def pack() -> Packed:
-                return replace(compiled.pack(), sizes=sizes.packed())
+                return dataclasses.replace(compiled.pack(), sizes=sizes.packed())
 
             artifact = _assembled_artifact(wanted, compiled, sizes)
-            artifact = replace(artifact, made=KNOWN_COMPILES.compared(artifact.made, started.facts), pack=pack)
+            artifact = dataclasses.replace(
+                artifact, made=KNOWN_COMPILES.compared(artifact.made, started.facts), pack=pack
+            )
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
         self.artifacts[wanted.key] = artifact

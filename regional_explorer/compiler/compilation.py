@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact import Started, Wanted
@@ -109,7 +111,9 @@ class _Building:
         wanted, program = (started := self.queue.popleft()).wanted, self._program
         with _failures_are_kept():
             artifact = program.store.finish(started)
-            program.store.artifacts[wanted.key] = replace(artifact, made=replace(artifact.made, cold=self._cold))
+            program.store.artifacts[wanted.key] = dataclasses.replace(
+                artifact, made=replace(artifact.made, cold=self._cold)
+            )
             program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
 
 

@@ -7,11 +7,12 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, KeyChange

@@ -103,7 +103,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         where=input_nodes,
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
-        else "ex.plan = dataclasses.replace(ex.plan, cut='instances'): sums of gradients that one instance computes "
+        else "ex.plan = rx.Plan(ex.plan.regions, cut='instances'): sums of gradients that one instance computes "
         "then belong to it.",
     )
 

@@ -6,8 +6,9 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture

@@ -6,10 +6,11 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.compilation import Compiling

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from regional_explorer.compiler.child import answer_question
 from regional_explorer.record.artifact import ArtifactCode

@@ -6,8 +6,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.compiler.artifact import Artifact, Wanted

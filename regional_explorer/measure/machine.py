@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Executor
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall

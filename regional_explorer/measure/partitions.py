@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from regional_explorer.capture.undo import RandomState, UndoLog
 from regional_explorer.compiler.program import Program, record_inputs
@@ -222,7 +223,7 @@ def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureConte
     """Measure the cut graph with every region eager against the graph as captured."""
     for switch in variants.program.switches:
         switch.use_eager()
-    calls = [variants.get(AOT_EAGER), replace(variants.get(REGIONAL), name=CUT_GRAPH)]
+    calls = [variants.get(AOT_EAGER), dataclasses.replace(variants.get(REGIONAL), name=CUT_GRAPH)]
     try:
         with variants.call.restoring():
             results.cut = run_rounds(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.capture.call import Call
@@ -193,7 +195,7 @@ def reference_of(runs: Runs, cancelled: Callable[[], bool]) -> Reference:
     reference = unless_repeating(Reference(runs.eager(), arithmetic=arithmetic_of(runs.graphs)), runs.eager)
     if reference.nondeterministic:
         return reference
-    return replace(reference, exact=_unless_refused(runs.float64), moves=Moves(runs.rounded, cancelled))
+    return dataclasses.replace(reference, exact=_unless_refused(runs.float64), moves=Moves(runs.rounded, cancelled))
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
@@ -217,7 +219,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     reference = reference_of(runs, cancelled)
     if reference.nondeterministic:
         return reference
-    by_eager = replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
+    by_eager = dataclasses.replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
     traced = _unless_refused(lambda: run_trace(lambda live: live.eager))
     rows = compare("captured", traced, by_eager) if traced is not None else ()
@@ -227,7 +229,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     by_eager = unless_repeating(by_eager, runs.eager)
     if by_eager.nondeterministic:
         return by_eager
-    return replace(by_eager, diagnostics=(trace_differs(capture, by_eager, wrong_rows),))
+    return dataclasses.replace(by_eager, diagnostics=(trace_differs(capture, by_eager, wrong_rows),))
 
 
 def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
@@ -236,7 +238,7 @@ def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> R
     rows = compare("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
         return reference
-    return replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
+    return dataclasses.replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
 
 
 def _unless_refused(run: Callable[[], Values]) -> Values | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
@@ -181,7 +183,7 @@ class MeasureContext:
 
     def part(self, start: float, end: float, title: str = "") -> MeasureContext:
         """Return the context of a part of the run; see ``Run.part``."""
-        return replace(self, run=self.run.part(start, end, title))
+        return dataclasses.replace(self, run=self.run.part(start, end, title))
 
 
 def measure_rounds(
@@ -207,7 +209,7 @@ def measure_rounds(
         launches = launch_warnings(measured_calls, context.clock, run.executor)
     throttling = throttled(state_before, state_after)
     return summarize(
-        replace(result, noise=replace(result.noise, throttled=throttling)),
+        dataclasses.replace(result, noise=replace(result.noise, throttled=throttling)),
         context.environment,
         numerics=numerics,
         warnings=launches,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import count
 from regional_explorer.picture.compose import SectionBuilder, scene_of, shown
@@ -48,8 +50,8 @@ def stage_svg(
     builder = SectionBuilder(stage_session, graph, pieces(stage_session, graph))
     folds = shown(outline(graph, builder.pieces), everything=len(stage.ops) <= MOST_OPEN_OPS)
     section = builder.section("s0", folds)
-    section = replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
-    scene = replace(
+    section = dataclasses.replace(section, title=f"{clean(stage.title, SHORT)} · {count(len(stage.ops), 'node')}")
+    scene = dataclasses.replace(
         scene_of(stage_session, [section]),
         title=clean(stage.title, SHORT),
         entries=(Entry(0, clean(title or FOLLOWED_REGION, SHORT), "", None),) if followed else (),

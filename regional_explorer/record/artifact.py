@@ -7,11 +7,12 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from regional_explorer.record.graph import Node
+from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class KernelKind(StrEnum):
@@ -23,25 +24,23 @@ class KernelKind(StrEnum):
     EXTERN = "extern call"
 
 
-@dataclass(frozen=True, slots=True)
-class GpuResources:
+class GpuResources(Record, frozen=True):
     """The GPU resources of a Triton kernel under ``launch``, the first of its ``configs`` launch configs.
 
     ``registers`` are per thread; so are ``spilled_bytes``, which are in slow memory because registers ran out.
     ``occupancy`` is the share of a multiprocessor's threads that can be resident at once. ``assembly`` is PTX or AMD's.
     """
 
-    registers: int | None
-    spilled_bytes: int | None
-    shared_bytes: int
-    occupancy: float | None
+    registers: Count | None
+    spilled_bytes: Count | None
+    shared_bytes: Count
+    occupancy: Quantity | None
     launch: str
-    configs: int
+    configs: Count
     assembly: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Record, frozen=True):
     """One launch of a kernel, in the order they run.
 
     ``ops`` are the aten ops fused into it, after Inductor's own passes. ``nodes`` are the positions in
@@ -58,18 +57,18 @@ class Kernel:
     name: str
     kind: KernelKind
     ops: tuple[str, ...] = ()
-    nodes: tuple[int, ...] = ()
-    inferred: tuple[int, ...] = ()
-    bytes_read: int | None = None
-    bytes_written: int | None = None
-    operations: int | None = None
-    loop_ops: Mapping[str, int] = field(default_factory=dict)
+    nodes: tuple[Count, ...] = ()
+    inferred: tuple[Count, ...] = ()
+    bytes_read: Count | None = None
+    bytes_written: Count | None = None
+    operations: Count | None = None
+    loop_ops: Mapping[str, Count] = {}
     defined: tuple[int, int] | None = None
-    called: int | None = None
+    called: Count | None = None
     dtype: str | None = None
     gpu: GpuResources | None = None
     origins: tuple[str, ...] = ()
-    reads_from: tuple[int, ...] = ()
+    reads_from: tuple[Count, ...] = ()
 
     @property
     def bytes_moved(self) -> int | None:
@@ -79,22 +78,20 @@ class Kernel:
         return self.bytes_read + self.bytes_written
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFusion:
+class RefusedFusion(Record, frozen=True):
     """Two loops that Inductor did not fuse although they share data: its reason, and how many bytes they share.
 
     ``first`` and ``second`` are the positions of their kernels in ``ArtifactCode.kernels``: the same one where a C++
     function holds both loops.
     """
 
-    first: int
-    second: int
+    first: Count
+    second: Count
     reason: str
-    shared_bytes: int
+    shared_bytes: Count
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredGraph:
+class LoweredGraph(Record, frozen=True):
     """A graph into which Inductor transforms a partition before it generates code.
 
     ``sources`` are the positions of what each node comes from, by its name; ``inferred`` those of what must be part of
@@ -102,12 +99,11 @@ class LoweredGraph:
     """
 
     nodes: tuple[Node, ...]
-    sources: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    inferred: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[Count, ...]] = {}
+    inferred: Mapping[str, tuple[Count, ...]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactCode:
+class ArtifactCode(Record, frozen=True):
     """The generated code of one artifact.
 
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
@@ -123,11 +119,11 @@ class ArtifactCode:
     artifact: str
     text: str
     kernels: tuple[Kernel, ...] = ()
-    views: tuple[int, ...] = ()
+    views: tuple[Count, ...] = ()
     refused: tuple[RefusedFusion, ...] = ()
     same_code: bool = True
     problem: str | None = None
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     target: str = ""
     after_passes: LoweredGraph | None = None
     output: LoweredGraph | None = None
@@ -151,16 +147,15 @@ class BoundBy(StrEnum):
     MATRIX = "matrix product"
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTime:
+class KernelTime(Record, frozen=True):
     """One launch of a kernel: the median and the interquartile range of its times, and its bound.
 
     ``bound_s`` is None where no bound is known; then no time counts as wasted. ``least_s`` is what is shown of it.
     """
 
-    median_s: float
-    iqr_s: float
-    bound_s: float | None = None
+    median_s: Seconds
+    iqr_s: Seconds
+    bound_s: Seconds | None = None
     bound_by: BoundBy | None = None
 
     @property
@@ -174,8 +169,7 @@ class KernelTime:
         return None if self.least_s is None else self.median_s - self.least_s
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactKernelTimes:
+class ArtifactKernelTimes(Record, frozen=True):
     """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
 
     ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
@@ -187,12 +181,12 @@ class ArtifactKernelTimes:
 
     artifact: str
     kernels: tuple[KernelTime | None, ...] = ()
-    whole_s: float = 0.0
-    between_s: float = 0.0
-    around_s: float = 0.0
-    with_clocks: float = 1.0
-    rounds: int = 0
-    build_s: float = 0.0
+    whole_s: Seconds = 0.0
+    between_s: Seconds = 0.0
+    around_s: Seconds = 0.0
+    with_clocks: Quantity = 1.0
+    rounds: Count = 0
+    build_s: Seconds = 0.0
     problem: str | None = None
 
     @property
@@ -232,8 +226,7 @@ class CompilePhase(StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyChange:
+class KeyChange(Record, frozen=True):
     """A part of what a compile depends on that differs from that of another one; what one of them lacks is empty."""
 
     part: str
@@ -245,8 +238,7 @@ class KeyChange:
         return f"{self.part}: {self.before or 'nothing'} → {self.after or 'nothing'}"
 
 
-@dataclass(frozen=True, slots=True)
-class ArtifactCompile:
+class ArtifactCompile(Record, frozen=True):
     """The one compile that made an artifact, in whichever process.
 
     ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
@@ -255,14 +247,14 @@ class ArtifactCompile:
     here. ``cold`` says that the compile was requested with empty caches.
     """
 
-    seconds: float
+    seconds: Seconds
     answer: CacheAnswer
     reason: str = ""
     nearest: str | None = None
     changes: tuple[KeyChange, ...] = ()
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, Seconds] = {}
     pre_grad_passes: str = ""
-    pre_grad_s: float = 0.0
+    pre_grad_s: Seconds = 0.0
     cold: bool = False
     artifact: str = ""
 
@@ -301,8 +293,7 @@ def code_hash(code: str) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPair:
+class KernelPair(Record, frozen=True):
     """A kernel before and after; None where it has no counterpart. ``same`` says that its code is equal."""
 
     before: Kernel | None

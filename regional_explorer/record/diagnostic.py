@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
 from regional_explorer.record.graph import Node, SourceLine
+from regional_explorer.record.record import Record
 
 
 class Severity(StrEnum):
@@ -176,8 +176,7 @@ class DiagnosticCode(StrEnum):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Record, frozen=True):
     """One finding with a stable ``code``, such as ``region-split``.
 
     ``where`` holds the lines of the user's program, ``nodes`` node names of ``graph``; any may be empty.

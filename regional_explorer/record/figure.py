@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp, hypot, log
 
 from regional_explorer.errors import count
+from regional_explorer.record.record import Count, Difference, Quantity, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Record, frozen=True, array_like=True):
     """A measured number, in the unit of its field, with the bounds of its CI.
 
     Without an interval ``low`` and ``high`` are None and ``why`` says why: ``too few rounds (5)``, ``measured once``.
     """
 
-    value: float
-    low: float | None = None
-    high: float | None = None
+    value: Difference
+    low: Difference | None = None
+    high: Difference | None = None
     why: str = ""
 
     @property
@@ -46,8 +45,7 @@ LEAST_QUIET = 1 / 3
 """With a smaller part of the rounds undisturbed, nothing is left out and there is no verdict."""
 
 
-@dataclass(frozen=True, slots=True)
-class Noise:
+class Noise(Record, frozen=True):
     """What else the machine did during a measurement.
 
     In ``disturbed`` of the ``rounds`` a fixed piece of work took much longer than it can; ``left_out`` of them are in
@@ -55,11 +53,11 @@ class Noise:
     ``throttled`` says that a GPU's clock fell.
     """
 
-    rounds: int = 0
-    disturbed: int = 0
-    left_out: int = 0
-    others: float | None = None
-    cores: int = 0
+    rounds: Count = 0
+    disturbed: Count = 0
+    left_out: Count = 0
+    others: Quantity | None = None
+    cores: Count = 0
     throttled: str = ""
 
     @property

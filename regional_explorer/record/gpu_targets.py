@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from regional_explorer.errors import InvalidArgumentError, did_you_mean, shown_value
+from regional_explorer.record.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class GpuTarget:
+class GpuTarget(Record, frozen=True):
     """The properties of a GPU, from its data sheet; the defaults are what most of NVIDIA's have.
 
     ``memory_gb_s`` is the memory bandwidth in 10⁹ bytes per second; ``dense_tflops`` the dense peak of matrix products

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from regional_explorer.record.record import Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
 
@@ -46,8 +47,7 @@ class Role(StrEnum):
     OUTPUT = "output"
 
 
-@dataclass(frozen=True, slots=True)
-class SourceLine:
+class SourceLine(Record, frozen=True):
     """One line of the user's program, as the trace saw it.
 
     ``def_line`` is the line of the function's ``def``, 0 where it is not known, and ``scope`` the function's name with
@@ -55,7 +55,7 @@ class SourceLine:
     """
 
     file: str
-    line: int
+    line: Integer
     function: str
     text: str = ""
     def_line: int = 0
@@ -87,13 +87,12 @@ class SourceLine:
         return self.in_function if self.def_line and self.in_cell else self.numbered
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Record, frozen=True):
     """Static facts of one tensor. Sizes and strides are ints, or text where they are symbolic."""
 
     dtype: str
-    shape: tuple[int | str, ...]
-    stride: tuple[int | str, ...]
+    shape: tuple[Integer | str, ...]
+    stride: tuple[Integer | str, ...]
     device: str
 
     def __str__(self) -> str:
@@ -101,8 +100,7 @@ class TensorSpec:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleCall:
+class ModuleCall(Record, frozen=True):
     """One module call on the way to a node: the ``call``-th call of the module at ``path``.
 
     ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself; ``aliases``
@@ -111,7 +109,7 @@ class ModuleCall:
 
     path: str
     class_name: str
-    call: int = 0
+    call: Integer = 0
     aliases: tuple[str, ...] = ()
 
 
@@ -131,8 +129,7 @@ def traced_from(chain: Chain, callers: Sequence[Chain]) -> Chain:
     return max(leading, key=len, default=())
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Record, frozen=True):
     """One node of one graph.
 
     ``origin`` is the id stamped on the Dynamo node this one descends from; nodes that AOTAutograd adds on its own
@@ -151,7 +148,7 @@ class Node:
     annotated: bool = False
     annotation: Any = None
     carved: bool = False
-    origin: int | None = None
+    origin: Integer | None = None
     recompute: bool = False
     random: bool = False
     label: str = ""
@@ -181,22 +178,20 @@ class Node:
         return self.target, self.target.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class SubgraphOptions:
+class SubgraphOptions(Record, frozen=True):
     """The options that ``nested_compile_region(options=…)`` gives to the body it marks.
 
     ``backward_config`` is None if one config is for both directions. ``followed`` describes options that a plan cannot
     hold and that shaped the graphs traced here, ``ignored`` those that have no effect here.
     """
 
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = {}
     backward_config: Mapping[str, Any] | None = None
     followed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Record, frozen=True):
     """One graph of one Dynamo frame.
 
     ``parent`` is ``(graph id, node name)`` for the body of a higher-order op. Dynamo's body of a
@@ -205,7 +200,7 @@ class Graph:
 
     id: str
     kind: GraphKind
-    frame: int
+    frame: Integer
     nodes: tuple[Node, ...]
     parent: tuple[str, str] | None = None
     name: str = ""
@@ -244,11 +239,10 @@ def marked_region(annotation: Any) -> tuple[Any, str] | None:
     return region_id, ""
 
 
-@dataclass(frozen=True, slots=True)
-class MarkedBlock:
+class MarkedBlock(Record, frozen=True):
     """One run through a marked block: its number, the value it gave to ``compile_with_inductor``, and its line."""
 
-    number: int
+    number: Integer
     annotation: Any = None
     source: SourceLine | None = None
 
@@ -259,8 +253,7 @@ class MarkedBlock:
         return str(marked[0]) if marked is not None else "default"
 
 
-@dataclass(frozen=True, slots=True)
-class FailedOp:
+class FailedOp(Record, frozen=True):
     """An op of a captured graph that raised when the graph ran, with its operator and the error."""
 
     graph: str
@@ -269,8 +262,7 @@ class FailedOp:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class GraphBreak:
+class GraphBreak(Record, frozen=True):
     """A place where Dynamo ended one graph; the code there runs in plain Python.
 
     ``blocks`` are the marked blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the

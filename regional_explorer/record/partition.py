@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.record import Integer, Record, Seconds
 
 
 class State(StrEnum):
@@ -26,8 +26,7 @@ class State(StrEnum):
     EMPTY = "empty"
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Record, frozen=True):
     """A piece cut out of one graph for a region, and its state.
 
     ``nodes`` are the names of its ops in the graph ``graph``. ``config_applied`` was read inside the compile and is
@@ -39,22 +38,21 @@ class Partition:
 
     id: str
     region: str
-    instance: int
+    instance: Integer
     graph: str
     nodes: tuple[str, ...]
     state: State
-    config_requested: Mapping[str, Any] = field(default_factory=dict)
+    config_requested: Mapping[str, Any] = {}
     config_applied: Mapping[str, Any] | None = None
     artifact: str | None = None
     shared_with: str | None = None
-    compile_s: float | None = None
+    compile_s: Seconds | None = None
     cache: str | None = None
     error: str | None = None
     code_hash: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Record, frozen=True):
     """The partitions that a plan would give, none of them compiled, and the diagnostics about them.
 
     Diagnostics that need a compile or a later call are not included.

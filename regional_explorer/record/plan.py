@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import Any
+
+from msgspec.structs import force_setattr, replace
 
 from regional_explorer.errors import (
     InvalidConfigValueError,
@@ -18,6 +19,7 @@ from regional_explorer.errors import (
     did_you_mean,
     shown_value,
 )
+from regional_explorer.record.record import Record
 
 LONGEST_PATTERN = 1_000
 """Longer patterns are rejected: nobody writes them, and they would take minutes to match."""
@@ -38,8 +40,7 @@ class SelectorKind(StrEnum):
     SUBGRAPHS = "subgraphs"
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
+class Selector(Record, frozen=True):
     """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
 
     ``innermost`` narrows a line selector to ops of these lines themselves, leaving out those of functions called there.
@@ -64,9 +65,9 @@ class Selector:
                 f"No selector is of the kind {shown_value(self.kind)}.{did_you_mean(self.kind, kinds)} "
                 f"Kinds: {', '.join(kinds)}."
             )
-        object.__setattr__(self, "kind", SelectorKind(self.kind))
+        force_setattr(self, "kind", SelectorKind(self.kind))
         for name in ("patterns", "only"):
-            object.__setattr__(self, name, _checked_texts(name, getattr(self, name)))
+            force_setattr(self, name, _checked_texts(name, getattr(self, name)))
         check_flag("innermost", self.innermost)
         longest = max(self.patterns, key=len, default="")
         if len(longest) > LONGEST_PATTERN and self.kind is not SelectorKind.ANNOTATION:
@@ -120,19 +121,18 @@ class Direction(StrEnum):
         return cls.BACKWARD if graph_id.split("/")[1:2] == [cls.BACKWARD] else cls.FORWARD
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Record, frozen=True):
     """What the user marked: a name, the selectors that pick its nodes, and the requested config.
 
     ``config`` maps dotted Inductor config keys to values, for both directions; if there is a ``backward_config``, only
-    for the forward. A disabled region stays in the plan and runs eagerly. A ``joined`` region was merged from several:
-    ops that different selectors pick are one instance if they feed each other directly. ``carved`` picks its ops that
-    run eagerly.
+    for the forward; keys set to ``DEFAULT`` are left out. A disabled region stays in the plan and runs eagerly. A
+    ``joined`` region was merged from several: ops that different selectors pick are one instance if they feed each
+    other directly. ``carved`` picks its ops that run eagerly.
     """
 
     name: str
     selectors: tuple[Selector, ...]
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = {}
     enabled: bool = True
     joined: bool = False
     carved: tuple[Selector, ...] = ()
@@ -153,9 +153,7 @@ class Region:
         """
         require_name(self.name)
         for name in ("selectors", "carved"):
-            object.__setattr__(
-                self, name, checked_items(f"{name} of region {self.name!r}", getattr(self, name), Selector)
-            )
+            force_setattr(self, name, checked_items(f"{name} of region {self.name!r}", getattr(self, name), Selector))
         check_flag("enabled", self.enabled)
         check_flag("joined", self.joined)
         for _, config in self.configs:
@@ -164,6 +162,10 @@ class Region:
                     f"The config of region {self.name!r} is a dict, such as {{'max_fusion_size': 8}}; "
                     f"got {shown_value(config)}."
                 )
+        for direction, config in self.configs:
+            if any(value is DEFAULT for value in config.values()):
+                name = "backward_config" if direction is Direction.BACKWARD else "config"
+                force_setattr(self, name, {key: value for key, value in config.items() if value is not DEFAULT})
 
     @property
     def selection(self) -> str:
@@ -181,12 +183,9 @@ class Region:
 
 
 def config_of(region: Region, direction: Direction) -> dict[str, Any]:
-    """Return the config that a region's partitions in graphs of one direction are compiled under.
-
-    Keys set to ``DEFAULT`` are left to Inductor.
-    """
+    """Return the config that a region's partitions in graphs of one direction are compiled under."""
     config = region.backward_config if direction is Direction.BACKWARD else None
-    return {key: value for key, value in (region.config if config is None else config).items() if value is not DEFAULT}
+    return dict(region.config if config is None else config)
 
 
 def config_texts(config: Mapping[str, Any]) -> list[str]:
@@ -272,8 +271,7 @@ class Cut(StrEnum):
     UPSTREAM = "upstream"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record, frozen=True):
     """The ordered regions. If two regions select a node, the later one gets it. Every edit returns a new plan."""
 
     regions: tuple[Region, ...] = ()
@@ -285,14 +283,14 @@ class Plan:
         Raises:
             PlanError: an item is not a region, two regions have the same name, or the cut does not exist.
         """
-        object.__setattr__(self, "regions", checked_items("regions of a plan", self.regions, Region))
+        force_setattr(self, "regions", checked_items("regions of a plan", self.regions, Region))
         duplicates = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
         if duplicates:
             raise PlanError(f"Two regions are called {duplicates[0]!r}: give each a name of its own.")
         cuts = [str(cut) for cut in Cut]
         if not isinstance(self.cut, str) or self.cut not in cuts:
             raise PlanError(f"cut={shown_value(self.cut)}: give {' or '.join(map(repr, cuts))}.")
-        object.__setattr__(self, "cut", Cut(self.cut))
+        force_setattr(self, "cut", Cut(self.cut))
 
     def __getitem__(self, name: str) -> Region:
         """Return the region called ``name``.
@@ -348,8 +346,8 @@ class Plan:
     def changed(self, name: str, /, **fields: Any) -> Plan:
         """Return the plan with ``fields`` of the region called ``name`` replaced."""
         old = self[name]
-        if unknown := sorted(fields.keys() - old.__dataclass_fields__.keys()):
-            raise PlanError(f"A region has no {unknown[0]!r}.{did_you_mean(unknown[0], old.__dataclass_fields__)}")
+        if unknown := sorted(fields.keys() - set(Region.__struct_fields__)):
+            raise PlanError(f"A region has no {unknown[0]!r}.{did_you_mean(unknown[0], Region.__struct_fields__)}")
         new_name = fields.get("name", name)
         if new_name != name:
             require_name(new_name)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
+from regional_explorer.record.record import Count, Ratio, Record
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.timing import VariantName, Verdict
 
@@ -19,8 +21,7 @@ PLAN_FORMAT = 3
 DIRECTION_NAMES = tuple(map(str, Direction))
 
 
-@dataclass(frozen=True, slots=True)
-class CallModes:
+class CallModes(Record, frozen=True):
     """What a call computes with: the dtypes of its inputs and parameters, autocast, and whether it has a backward.
 
     ``autocast`` is ``"cpu: bfloat16"``, say, and empty without it.
@@ -31,8 +32,7 @@ class CallModes:
     grad: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Explored:
+class Explored(Record, frozen=True):
     """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
 
     ``modes`` is None in files that earlier versions wrote.
@@ -43,10 +43,10 @@ class Explored:
     environment: Environment
     grad: bool
     partitioner: str = "default"
-    partitions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
+    partitions: Mapping[str, Mapping[str, Count]] = {}
+    speedup: Ratio | None = None
+    speedup_low: Ratio | None = None
+    speedup_high: Ratio | None = None
     verdict: Verdict | None = None
     numerics: str | None = None
     modes: CallModes | None = None
@@ -77,8 +77,7 @@ class Explored:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFile:
+class PlanFile(Record, frozen=True):
     """The contents of a plan's file; ``artifacts`` are the SHA-256 of the artifacts that were saved before it."""
 
     regions: tuple[Region, ...] = ()

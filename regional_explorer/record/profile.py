@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.record import Count, Difference, Quantity, Record, Seconds
 
 LEAST_ROUNDS = 20
 """With fewer rounds there are no CIs: those of sums over the middle half of the rounds would be too narrow."""
@@ -26,18 +26,16 @@ class ProfileKind(StrEnum):
     AROUND = "around"
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(Record, frozen=True):
     """Bytes per second that a plain copy moves, reads and writes counted; ``how`` says how it was measured."""
 
-    bytes_per_s: float
-    low: float
-    high: float
+    bytes_per_s: Quantity
+    low: Quantity
+    high: Quantity
     how: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpTime:
+class OpTime(Record, frozen=True):
     """Eager time of one op, in seconds per call of the whole, with the ends of its CI.
 
     ``moved_bytes`` is the least that it reads and writes. ``too_short`` says that most of the measured time is overhead
@@ -46,15 +44,14 @@ class OpTime:
 
     graph: str
     node: str
-    seconds: float
-    low_s: float
-    high_s: float
-    moved_bytes: int = 0
+    seconds: Difference
+    low_s: Difference
+    high_s: Difference
+    moved_bytes: Count = 0
     too_short: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
+class ProfileRow(Record, frozen=True):
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
     A row for the time around the graphs has no ops. ``low_s`` and ``high_s`` are the ends of the CI of the sum.
@@ -64,15 +61,15 @@ class ProfileRow:
 
     kind: ProfileKind
     name: str
-    seconds: float
-    low_s: float
-    high_s: float
-    forward_s: float
-    backward_s: float
-    share: float
-    ops: int
-    moved_bytes: int
-    copy_s: float
+    seconds: Difference
+    low_s: Difference
+    high_s: Difference
+    forward_s: Seconds
+    backward_s: Seconds
+    share: Quantity
+    ops: Count
+    moved_bytes: Count
+    copy_s: Seconds
 
     @property
     def least_s(self) -> float | None:
@@ -80,8 +77,7 @@ class ProfileRow:
         return self.copy_s if self.copy_s <= self.seconds else None
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Record, frozen=True):
     """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
 
     An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs:
@@ -93,15 +89,15 @@ class Profile:
 
     ops: tuple[OpTime, ...]
     rows: tuple[ProfileRow, ...]
-    seconds: float
-    low_s: float
-    high_s: float
-    step_s: float
-    overhead_s: float
-    rounds: int
-    budget_s: float
+    seconds: Difference
+    low_s: Difference
+    high_s: Difference
+    step_s: Seconds
+    overhead_s: Seconds
+    rounds: Count
+    budget_s: Seconds
     stopped: str
-    confidence: float
+    confidence: Quantity
     bandwidth: Bandwidth
     noise: Noise = QUIET
 

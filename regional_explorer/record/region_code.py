@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import fields
 
 from regional_explorer.record.artifact import ArtifactCode, Kernel
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Record, frozen=True):
     """How many of the nodes that compute something are linked to a kernel, and how many kernels to a node.
 
     ``recorded`` of the ``linked`` nodes are named by Inductor itself; the others are inferred from what reads them.
@@ -47,8 +49,7 @@ def total_coverage(coverages: Sequence[Coverage]) -> Coverage:
     return Coverage(*(sum(getattr(coverage, field.name) for coverage in coverages) for field in fields(Coverage)))
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedKernel:
+class LinkedKernel(Record, frozen=True):
     """A kernel of one partition with the nodes and source lines it computes; ``number`` counts the launches from 1."""
 
     number: int

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
+from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class RegionTiming:
+class RegionTiming(Record, frozen=True):
     """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
 
     ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
@@ -155,8 +156,7 @@ def _region_verdict(compiled: Sequence[PartitionTiming], low: float | None, high
     return Verdict.without_winner(low, high)
 
 
-@dataclass(frozen=True, slots=True)
-class RegionSummary:
+class RegionSummary(Record, frozen=True):
     """One region: what was requested (``region``), its partitions and state, and its figures.
 
     ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
+from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Phase
 
@@ -19,8 +19,7 @@ EAGER_OPS = "eager ops"
 LOW_PRECISION = frozenset({"bfloat16", "float16"})
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(Record, frozen=True):
     """The tensors computed on one side and read on another; a side is a partition, or an op that runs eagerly.
 
     ``source`` and ``reader`` are the name of the region, or ``EAGER_OPS``. A tensor moves once when it is written,
@@ -36,8 +35,7 @@ class Border:
     fused_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Record, frozen=True):
     """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager."""
 
     phase: Phase
@@ -57,8 +55,7 @@ class Reach:
         return None if self.gain_s is None else (self.eager_s - self.regional_s) / self.gain_s
 
 
-@dataclass(frozen=True, slots=True)
-class RegionReach:
+class RegionReach(Record, frozen=True):
     """What one region, measured alone, gains over eager; ``share`` is its part of full's total gain."""
 
     region: str
@@ -66,8 +63,7 @@ class RegionReach:
     share: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class OpDifference:
+class OpDifference(Record, frozen=True):
     """How Inductor's decomposition of an op changes its results, over all its ``nodes``, on the values of the call.
 
     ``eager_error`` and ``decomposed_error`` are against the op in float64, None if it does not run in float64.
@@ -81,8 +77,7 @@ class OpDifference:
     decomposed_error: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class BitwiseTrial:
+class BitwiseTrial(Record, frozen=True):
     """Full Inductor under a config, against eager: how many of ``tensors`` were bitwise equal; ``problem`` if none."""
 
     config: Mapping[str, object]
@@ -97,16 +92,14 @@ class BitwiseTrial:
         return not self.problem and self.bitwise == self.tensors
 
 
-@dataclass(frozen=True, slots=True)
-class Roundings:
+class Roundings(Record, frozen=True):
     """How many results have a two-byte dtype, and how many of them full Inductor never rounds to it."""
 
     results: int
     elided: int
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Record, frozen=True):
     """The number of kernels that one call launches: in eager ops and regions under the plan, and in full Inductor."""
 
     eager_ops: int
@@ -114,8 +107,7 @@ class Launches:
     full_kernels: int
 
 
-@dataclass(frozen=True)
-class FullGraph:
+class FullGraph(Record, frozen=True):
     """The code that Inductor generates for a whole captured graph; its positions refer to the nodes in ``names``."""
 
     graph: str
@@ -168,8 +160,7 @@ Side = tuple[str, str]
 """The name of the region, or ``EAGER_OPS``, and the partition or op."""
 
 
-@dataclass(frozen=True)
-class _Result:
+class _Result(Record, frozen=True):
     """A result: where it is computed, which nodes read it on which other side, and the kernels in full Inductor."""
 
     node: Node

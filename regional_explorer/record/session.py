@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value
 from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactKernelTimes
@@ -12,6 +11,7 @@ from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile
+from regional_explorer.record.record import Count, Record
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -23,21 +23,20 @@ from regional_explorer.record.timing import (
     Timing,
 )
 
-FORMAT = 2
-"""Version of the JSON layout; files of a newer version are rejected with an error."""
+FORMAT = 3
+"""Version of the JSON layout; files of another version are rejected with an error."""
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}
 """The values of ``dynamic``, as ``torch.compile`` takes it, by the word that is shown for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Record, frozen=True):
     """The torch, Python and machine that a session was made with."""
 
     torch: str
     python: str
     device: str
-    threads: int
+    threads: Count
 
     @property
     def device_type(self) -> str:
@@ -45,8 +44,7 @@ class Environment:
         return self.device.partition(" ")[0].partition(":")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Record, frozen=True):
     """All results of one exploration, without live objects.
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
@@ -61,8 +59,8 @@ class Session:
     grad: bool
     graphs: tuple[Graph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
-    plan: Plan = field(default_factory=Plan)
-    members: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    plan: Plan = Plan()
+    members: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
     partitions: tuple[Partition, ...] = ()
     timings: tuple[Timing, ...] = ()
     conditions: Conditions | None = None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import InvalidArgumentError, count, did_you_mean, listing, shown_value
 from regional_explorer.record.artifact import LoweredGraph
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.record import Record
 from regional_explorer.record.region_code import PartitionCode, by_artifact
 from regional_explorer.record.session import Session
 
@@ -25,8 +27,7 @@ NONCOMPUTING_OPS = frozenset(
 MOST_EXAMPLES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record, frozen=True):
     """How many ops and views there were before and are after, and what became of the ops.
 
     ``decomposed`` ops became several; ``fused`` ops were combined into ``into`` others. ``replaced`` ops became another
@@ -138,8 +139,7 @@ class StageKind(StrEnum):
     OUTPUT = "output"
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Record, frozen=True):
     """One stage of a partition: its nodes and their inputs, what each comes from, and what this stage changed.
 
     For Dynamo's and AOTAutograd's graphs it has the part that belongs to the region. ``note`` says what is missing.
@@ -163,8 +163,7 @@ class Stage:
         return sum(map(computes, self.ops))
 
 
-@dataclass(frozen=True)
-class PartitionStages:
+class PartitionStages(Record, frozen=True):
     """The stages of one partition; ``equal`` are the ids of equal ones, ``problem`` says why stages are missing."""
 
     partition: Partition

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec.structs import fields
 
 from regional_explorer.record.graph import Node, over_layers
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, Profile, ProfileKind, ProfileRow
+from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class TimeShare:
+class TimeShare(Record, frozen=True):
     """A row of a profile with the selector that marks it, if any; ``modules`` are the paths that the row sums."""
 
     row: ProfileRow

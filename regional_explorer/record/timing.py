@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
 from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.record import Count, Difference, Quantity, Ratio, Record, Seconds
 
 
 class VariantName(StrEnum):
@@ -120,8 +120,7 @@ class Verdict(StrEnum):
         return cls.SAME if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN else cls.INCONCLUSIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Record, frozen=True):
     """Run time of one variant in one phase; compile time is never part of it.
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
@@ -132,20 +131,19 @@ class Timing:
 
     variant: str
     phase: Phase
-    samples_s: tuple[float, ...]
-    median_s: float
-    iqr_s: float | None
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
+    samples_s: tuple[Seconds, ...]
+    median_s: Seconds
+    iqr_s: Seconds | None
+    speedup: Ratio | None
+    speedup_low: Ratio | None
+    speedup_high: Ratio | None
     verdict: Verdict
-    calls_per_sample: int = 1
+    calls_per_sample: Count = 1
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(Record, frozen=True):
     """The conditions of a benchmark, which are shown with every figure.
 
     ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
@@ -155,19 +153,18 @@ class Conditions:
 
     device: str
     torch: str
-    threads: int
-    confidence: float
-    rounds: int
+    threads: Count
+    confidence: Quantity
+    rounds: Count
     stopped: str
-    budget_s: float
-    smallest_difference: float | None = None
+    budget_s: Seconds
+    smallest_difference: Quantity | None = None
     outdated: bool = False
     gpu: str = ""
     noise: Noise = QUIET
 
 
-@dataclass(frozen=True, slots=True)
-class Numerics:
+class Numerics(Record, frozen=True):
     """One output or gradient of one variant, or one tensor that it wrote, against eager and against a float64 run.
 
     Differences are root-mean-square over the tensor, in its own unit; ``max_error`` is the largest single
@@ -200,17 +197,15 @@ class Numerics:
         return math.inf if math.isnan(share) else max(share, self.element_share)
 
 
-@dataclass(frozen=True, slots=True)
-class CompileCost:
+class CompileCost(Record, frozen=True):
     """The compile time of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``."""
 
     what: str
-    seconds: float
+    seconds: Seconds
     cache: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionTiming:
+class PartitionTiming(Record, frozen=True):
     """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
 
     ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
@@ -225,16 +220,16 @@ class PartitionTiming:
     partition: str
     region: str
     phase: Phase
-    eager_s: float
-    eager_iqr_s: float | None
-    compiled_s: float | None = None
-    compiled_iqr_s: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
+    eager_s: Seconds
+    eager_iqr_s: Seconds | None
+    compiled_s: Seconds | None = None
+    compiled_iqr_s: Seconds | None = None
+    speedup: Ratio | None = None
+    speedup_low: Ratio | None = None
+    speedup_high: Ratio | None = None
     verdict: Verdict = Verdict.UNKNOWN
-    samples: int = 0
-    runs: int = 1
+    samples: Count = 0
+    runs: Count = 1
     artifact: str | None = None
     measured_as: str | None = None
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
@@ -243,8 +238,7 @@ class PartitionTiming:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciled(Record, frozen=True):
     """One row of how the parts add up to the whole, in seconds per call.
 
     ``total`` rows are times of a variant; the rows between them are the differences from one to the next, positive if
@@ -253,16 +247,15 @@ class Reconciled:
 
     phase: Phase
     part: str
-    seconds: float
-    low_s: float | None = None
-    high_s: float | None = None
+    seconds: Difference
+    low_s: Difference | None = None
+    high_s: Difference | None = None
     total: bool = False
     region: str | None = None
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPeak:
+class MemoryPeak(Record, frozen=True):
     """The peak memory of one call of a variant, above what was allocated before it.
 
     ``how`` is ``allocator`` (of the device: exact) or ``resident set`` (of the process: in pages of the system, so that
@@ -270,6 +263,6 @@ class MemoryPeak:
     """
 
     variant: str
-    peak_bytes: int
+    peak_bytes: Count
     how: str
-    least_bytes: int = 0
+    least_bytes: Count = 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean, listing, shown_value
 from regional_explorer.record.graph import (

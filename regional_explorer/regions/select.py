@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import SelectorError
 from regional_explorer.record.graph import (
@@ -399,7 +402,11 @@ def assign(
         frozenset(calls),
         whole_bodies(graphs, owners, body_regions(plan), calls),
     )
-    return replace(assigned, sums=claims_of_sums(graphs, assigned.claim)) if plan.cut is Cut.INSTANCES else assigned
+    return (
+        dataclasses.replace(assigned, sums=claims_of_sums(graphs, assigned.claim))
+        if plan.cut is Cut.INSTANCES
+        else assigned
+    )
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:

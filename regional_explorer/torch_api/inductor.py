@@ -17,7 +17,9 @@ import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+import dataclasses
+from msgspec.structs import replace
 from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
@@ -299,7 +301,7 @@ class Compiled:
             except Exception as error:
                 raise _compile_error(error) from error
         phases = {**self.made.phases, str(CompilePhase.BUILD): self.made.phases.get(CompilePhase.BUILD, 0.0) + build_s}
-        return replace(self, made=replace(self.made, seconds=self.made.seconds + build_s, phases=phases))
+        return dataclasses.replace(self, made=replace(self.made, seconds=self.made.seconds + build_s, phases=phases))
 
 
 def start_compile(
@@ -320,7 +322,7 @@ def start_compile(
             return run_inductor(gm, inputs, mode, config, at_code)
 
     with compile_lock():
-        return replace(_noted_compile(lower, config), builds=builds)
+        return dataclasses.replace(_noted_compile(lower, config), builds=builds)
 
 
 def compile_piece(
@@ -348,7 +350,7 @@ def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[st
 
     with compile_lock():
         loaded = _noted_compile(load, config)
-    return replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""))
+    return dataclasses.replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""))
 
 
 def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:

@@ -9,7 +9,8 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from msgspec.structs import replace
 from regional_explorer.record.artifact import Kernel, KernelKind, RefusedFusion
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.environment import compile_lock

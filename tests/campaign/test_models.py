@@ -5,10 +5,10 @@ import importlib.util
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import fields, replace
 
 import pytest
 import torch
+from msgspec.structs import fields, replace
 
 import regional_explorer as rx
 from regional_explorer.exploration.exploration import source_patch

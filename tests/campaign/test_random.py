@@ -1,12 +1,12 @@
 """Random programs with random regions: whatever is marked is cut, whatever is cut computes the same."""
 
 import operator
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import inspect
 import io
 import json
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch.utils.flop_counter import FlopCounterMode
 
 import regional_explorer
@@ -237,7 +237,7 @@ def test_no_public_method_is_left_out():
         (lambda ex: ex.configure("act", None), r"A config is a dict, such as .* got None"),
         (lambda ex: ex.configure("act", config=None, max_fusion_size=3), r"A config is a dict, .* got None"),
         (
-            lambda ex: dataclasses.replace(ex.session, graphs=()).graph("0"),
+            lambda ex: replace(ex.session, graphs=()).graph("0"),
             r"No graph is called '0'. There is no graph\.$",
         ),
         (

@@ -378,7 +378,8 @@ DAMAGES = {
     "code of another kind": with_other(code=pickle.dumps({"a": 1})),
     "no libraries": with_other(libraries={}),
     "libraries that are none": lambda folder: rewrite(
-        folder, packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
+        folder,
+        packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library")),
     ),
     "another layout of classes": with_other(sizes=pickle.dumps(7)),
     "a class that is gone": with_other(sizes=b"cregional_explorer.gone\nSizes\n."),

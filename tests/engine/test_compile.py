@@ -1,12 +1,12 @@
 """Compiling: each region under its own config, only what is stale, equal pieces once."""
 
 import copy
-import dataclasses
 import gc
 import random
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -195,7 +195,7 @@ def with_artifact(monkeypatch, **changes):
     (switch,) = ex.live.program.switches
     monkeypatch.setattr(switch, "implementation", switch.implementation)
     artifact = switch.artifact
-    switch.use(dataclasses.replace(artifact, dynamic=True, **changes))
+    switch.use(replace(artifact, dynamic=True, **changes))
     return ex, switch, lambda x: switch.implementation([x])[0]
 
 

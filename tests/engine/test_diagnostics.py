@@ -4,12 +4,12 @@ import importlib
 import itertools
 import pickle
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import fx
 
 import regional_explorer as rx

@@ -2,10 +2,10 @@
 
 import gc
 import weakref
-from dataclasses import replace
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint

@@ -1,9 +1,9 @@
 """Against upstream: with ``cut="upstream"`` our partitions are node for node those of torch's regional_inductor."""
 
 import copy
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from torch import fx
 from torch.fx.passes import regional_inductor
 

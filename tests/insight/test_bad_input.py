@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.page.code import CODE_LIMIT, code_rows
@@ -34,7 +34,7 @@ def ex() -> rx.Exploration:
 def plant(ex: rx.Exploration, **changes: object) -> ArtifactCode:
     """Change what is known of the region's code."""
     ((key, code),) = ex.live.insights.codes.items()
-    ex.live.insights.codes[key] = dataclasses.replace(code, **changes)  # type: ignore[arg-type]
+    ex.live.insights.codes[key] = replace(code, **changes)
     ex.live.insights.revision += 1  # the session is made anew
     return ex.live.insights.codes[key]
 
@@ -60,7 +60,7 @@ def test_two_megabytes_of_code_are_shown_in_part_and_folded(ex: rx.Exploration, 
 def test_a_kernel_of_no_known_node_is_counted_and_shown_without(ex: rx.Exploration) -> None:
     (part,) = ex.code("r")
     first, *others = part.code.kernels
-    plant(ex, kernels=(dataclasses.replace(first, nodes=(), inferred=(), bytes_read=None), *others))
+    plant(ex, kernels=(replace(first, nodes=(), inferred=(), bytes_read=None), *others))
     code = ex.code("r")
     (part,) = code
     assert part.kernels[0].lines == ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,7 +261,7 @@ def test_other_code_when_lowered_again_is_told_not_shown_as_kernels(monkeypatch:
     ex = explored()
     store = ex.live.program.store
     for key, artifact in store.artifacts.items():
-        store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")
+        store.artifacts[key] = replace(artifact, code=artifact.code + "\nother = 1\n")
     (part,) = ex.code("r")
     assert not part.code.same_code
     assert part.kernels == ()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
@@ -265,7 +266,7 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, mon
 
     def wrong_twin(program: Program, switch: Any, config: Any) -> Any:
         artifact = twin(program, switch, config)
-        return replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
+        return dataclasses.replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
 
     if kind == "wrong":
         monkeypatch.setattr(Program, "twin", wrong_twin)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import Run
@@ -79,7 +80,7 @@ def test_shares_add_up_however_long_the_call_without_clocks_took(with_clocks: fl
     ex = compiled()
     ex.kernel_times("r", 0.1)
     for key, times in ex.live.insights.kernel_times.items():
-        changed = dataclasses.replace(times, whole_s=times.parts_s / with_clocks, with_clocks=with_clocks)
+        changed = replace(times, whole_s=times.parts_s / with_clocks, with_clocks=with_clocks)
         ex.live.insights.kernel_times[key] = changed
     ex.live.insights.revision += 1
     found = ex.results.kernel_times("r")

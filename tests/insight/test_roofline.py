@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, Run
@@ -86,12 +85,12 @@ def test_what_was_measured_is_what_is_told() -> None:
         return Timing(variant, Phase.FORWARD, (), seconds, 0.0, None, None, None, verdict)
 
     eager, full = timing("eager", 3.0, Verdict.BASELINE), timing("full", 1.0, Verdict.FASTER)
-    session = dataclasses.replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))
+    session = replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))
     (reach,) = reached(session)
     assert (reach.share, reach.gain_s) == (0.5, 2.0)
     assert region_reaches(session, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
-        reached(dataclasses.replace(session, timings=(eager, timing("regional", 2.0, Verdict.FASTER))))
+        reached(replace(session, timings=(eager, timing("regional", 2.0, Verdict.FASTER))))
 
 
 @pytest.mark.compiles

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count, cycle, pairwise, repeat
 from pathlib import Path
@@ -18,6 +18,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError

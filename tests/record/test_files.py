@@ -7,19 +7,18 @@ import copy
 import io
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_source import plan_source
-from regional_explorer.record.graph import SubgraphOptions
-from regional_explorer.record.json_file import dump_plan, dump_session, from_json, json_safe, load_plan
+from regional_explorer.record.json_file import dump_plan, dump_session, json_safe, load_plan
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
@@ -93,22 +92,6 @@ PLAN = Plan(
 
 SESSION_JSON = json.loads(dump_session(rich()))
 PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut"), ("0" * 64, "1" * 64)))
-
-
-def test_a_state_of_earlier_files_is_read_as_what_it_is_called_now(tmp_path: Path) -> None:
-    older = copy.deepcopy(SESSION_JSON)
-    for part in older["partitions"]:
-        part["state"] = "fresh"
-    path = tmp_path / "older.json"
-    path.write_text(json.dumps(older))
-    assert {str(part.state) for part in load(path).session.partitions} == {"measured"}
-    del older["partition_timings"]
-    path.write_text(json.dumps(older))
-    assert {str(part.state) for part in load(path).session.partitions} == {"compiled"}
-
-
-def test_fields_of_earlier_files_are_read_under_their_new_names() -> None:
-    assert from_json(SubgraphOptions, {"kept": ["partitioner=mine"]}).followed == ("partitioner=mine",)
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -201,21 +184,17 @@ ENOUGH = {"name": "a", "selectors": [MODULES]}
 BAD_SESSIONS = {
     "config null": (
         changed(SESSION_JSON, ("plan", "regions", 0, "config"), None),
-        "plan.regions[0].config: expected an object, found None",
+        "plan.regions[0].config: Expected 'object', got 'null'",
     ),
-    "members list": (changed(SESSION_JSON, ("members",), []), "members: expected an object, found a list"),
+    "members list": (changed(SESSION_JSON, ("members",), []), "members: Expected 'object', got 'array'"),
     "100,000 levels": (DEEP % "session", "nested too deeply"),
-    "deep annotation": (
-        changed(SESSION_JSON, ("graphs", 0, "nodes", 0, "annotation"), json.loads(40 * "[" + 40 * "]")),
-        "graphs[0].nodes[0].annotation: more than 32 levels deep",
-    ),
     "10**400 as an int": (
         changed(SESSION_JSON, ("environment", "threads"), 10**400),
-        "environment.threads: a number beyond 64 bits",
+        "environment.threads: Expected 'int' <= 9223372036854775807",
     ),
     "10**400 as a float": (
         changed(SESSION_JSON, ("timings", 0, "median_s"), 10**400),
-        "timings[0].median_s: a number beyond 64 bits",
+        "timings[0].median_s: Number out of range",
     ),
     "10**5000": ('{"kind": "session", "grad": 1' + 5000 * "0" + "}", "is not JSON"),
     "no such graph": (
@@ -248,14 +227,18 @@ BAD_SESSIONS = {
     ),
     "a negative time": (
         changed(SESSION_JSON, ("timings", 0, "median_s"), -1.5),
-        "timings[0].median_s: -1.5 is impossible",
+        "timings[0].median_s: Expected 'float' >= 0.0",
     ),
     "a speedup that is no number": (
         changed(SESSION_JSON, ("timings", 0, "speedup"), {"float": "nan"}),
-        "timings[0].speedup: nan is impossible",
+        "timings[0].speedup: Expected 'float' > 0.0",
     ),
-    "format true": (changed(SESSION_JSON, ("format",), True), "format: expected 2, found True"),
-    "a newer format": (changed(SESSION_JSON, ("format",), 3), "newer version (format 3, this one reads 2)"),
+    "format true": (changed(SESSION_JSON, ("format",), True), "format: expected 3, found True"),
+    "a newer format": (changed(SESSION_JSON, ("format",), 4), "a newer version (format 4, this one reads 3)"),
+    "an older format": (
+        changed(SESSION_JSON, ("format",), 2),
+        "an older version (format 2, this one reads 3). Explore the call again, and save it.",
+    ),
     "a word JSON has not": ('{"kind": "session", "grad": NaN}', "is not JSON"),
     "a plan": (json.dumps(PLAN_JSON), "is not a saved session"),
     "nothing": ("", "is not JSON"),
@@ -265,29 +248,25 @@ BAD_SESSIONS = {
 BAD_PLANS = {
     "patterns text": (
         changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), "aten"),
-        "regions[0].selectors[0].patterns: expected a list, found 'aten'",
+        "regions[0].selectors[0].patterns: Expected 'array', got 'str'",
     ),
     "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs at least one pattern"),
     "no such kind": (
         changed(PLAN_JSON, ("regions", 0, "selectors", 0, "kind"), "module"),
-        "expected one of 'annotation', 'subgraph', 'modules', ",
+        "regions[0].selectors[0].kind: Invalid enum value 'module'",
     ),
-    "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: expected an object"),
+    "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: Expected 'object'"),
     "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
     "a name of two lines": (
         changed(PLAN_JSON, ("regions", 0, "name"), "a\nb"),
         r"regions[0]: A region's name must be a non-blank string without line breaks",
     ),
     "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name must be"),
-    "10**400": (
-        changed(PLAN_JSON, ("regions", 0, "config"), {"max_fusion_size": 10**400}),
-        "regions[0].config.max_fusion_size: a number beyond 64 bits",
-    ),
     "100,000 levels": (DEEP % "plan", "nested too deeply"),
     "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 3, found True"),
     "a newer format": (changed(PLAN_JSON, ("format",), 4), "newer version (format 4, this one reads 3)"),
-    "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "a Region has no field 'colour'"),
-    "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "the Region lacks 'selectors'"),
+    "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "contains unknown field 'colour'"),
+    "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "required field 'selectors'"),
     "a session": (json.dumps(SESSION_JSON), "is not a saved plan"),
 }  # fmt: skip
 

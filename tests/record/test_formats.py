@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, SessionError
@@ -21,8 +21,10 @@ from regional_explorer.record.json_file import (
     load_session,
     plan_line,
 )
+from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
-from regional_explorer.record.session import FORMAT
+from regional_explorer.record.session import FORMAT, Environment
+from regional_explorer.record.timing import Verdict
 from tests.shared import sessions
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
@@ -42,8 +44,42 @@ def older(text: str, kind: str, *gone: str) -> str:
     return json.dumps({**values, "format": 1})
 
 
-def test_a_session_of_the_first_format_is_read() -> None:
-    assert load_session(older(dump_session(SESSION), "session", "profile")) == SESSION
+def test_a_saved_plan_of_an_earlier_version_is_read() -> None:
+    found = load_plan_file(Path(__file__).with_name("plan_of_format_2.json"))
+    assert found.plan == Plan(
+        (
+            Region(
+                "a",
+                (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),),
+                {"max_fusion_size": 8, "cpp.simdlen": None},
+                backward_config={"max_fusion_size": 4},
+            ),
+            Region(
+                "b",
+                (
+                    Selector(SelectorKind.LINES, ("f:3-4",), innermost=True),
+                    Selector(SelectorKind.NODES, ("mul",), only=("0/dynamo:mul",)),
+                ),
+                enabled=False,
+                joined=True,
+                carved=(Selector(SelectorKind.OPS, ("aten.gelu*",)),),
+            ),
+        ),
+        Cut.UPSTREAM,
+    )
+    assert found.explored == Explored(
+        "model(x)",
+        Environment("2.13.0", "3.11.9", "cpu", 2),
+        grad=True,
+        partitioner="min_cut",
+        partitions={"mlp": {"backward": 2, "forward": 2}},
+        speedup=1.24,
+        speedup_low=1.21,
+        speedup_high=1.27,
+        verdict=Verdict.FASTER,
+        numerics="ok",
+    )
+    assert found.artifacts == ()
 
 
 def test_a_plan_of_the_first_format_is_read() -> None:

@@ -12,11 +12,11 @@ import stat
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.diagnostics.measured import plan_diagnostics

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from dataclasses import replace
 from html import unescape
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.page.code import code_html, code_rows, code_text, sections, tokens_by_line
 from regional_explorer.record.artifact import ArtifactCode, GpuResources, Kernel, KernelKind

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html

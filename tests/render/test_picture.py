@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.compose import compose, shown_graphs
@@ -145,10 +145,7 @@ def test_bodies_and_the_dynamo_graph_are_drawn_on_request_only() -> None:
 
 def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
     base = sessions.trained(1)
-    nodes = tuple(
-        replace(node, values=None) if node.name == "gelu0" else node  # type: ignore[arg-type]
-        for node in base.graphs[0].nodes
-    )
+    nodes = tuple(replace(node, values=None) if node.name == "gelu0" else node for node in base.graphs[0].nodes)
     scene = compose(replace(base, graphs=(replace(base.graphs[0], nodes=nodes),)))
     assert box_of(scene, "gelu0").look is Look.BAD
     assert "cannot be drawn" in box_of(scene, "gelu0").tooltip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html

@@ -7,10 +7,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.export.save import save
 from regional_explorer.page.saved import page_html

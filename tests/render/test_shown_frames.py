@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results, compare

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from regional_explorer.exploration.results import compare
 from regional_explorer.record.changes import differences

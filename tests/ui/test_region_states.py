@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from regional_explorer.page.view import overlays, view_state
 from regional_explorer.picture.records import Records
@@ -170,7 +172,7 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
     panel = in_panel(session)
     assert panel == shown
     # The reports give the cost of a compile beside the run times alone.
-    report = shown if measured and states else replace(shown, compile_s=None)
+    report = shown if measured and states else dataclasses.replace(shown, compile_s=None)
     assert in_report(session) == report
     _, legend = view_state(session, Records())["look"]["legend"][0]
     assert legend[-1][-1] == shown.state

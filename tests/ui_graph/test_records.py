@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.picture.compose import compose
 from regional_explorer.picture.records import PARTITIONS, Payload, Records, first_tab, tabs
@@ -282,7 +282,7 @@ def test_a_bad_node_is_drawn_as_a_bad_node() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    bad = replace(sessions.op("bad", "aten.mul.Tensor", "a"), values=(Unspeakable(),))  # type: ignore[arg-type]
+    bad = replace(sessions.op("bad", "aten.mul.Tensor", "a"), values=(Unspeakable(),))
     nodes = (sessions.op("a", "aten.add.Tensor"), bad, sessions.op("c", "aten.sub.Tensor", "bad"))
     found = read(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)), "0/forward")
     assert found.looks[found.box_of("bad")] == "bad"
