@@ -1,11 +1,11 @@
 """Partitions measured alone: recorded inputs, equal ones once, what adds up, and what is withheld."""
 
+from dataclasses import replace
 from enum import Enum
 
 import pytest
 import torch
 import torch.nn.functional as F
-from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.program import copied, record_inputs

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from msgspec.structs import replace
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
