@@ -359,6 +359,14 @@ def test_what_a_variant_does_is_told_on_the_variant(timing_of: TimingOf) -> None
     assert tiny.warnings == ("under a microsecond per call: the clock's own overhead matters in this figure",)
 
 
+def test_medians_that_say_another_ratio_than_the_rounds_are_told(timing_of: TimingOf) -> None:
+    slow_rounds = {"eager": [1.0] * 29 + [2.0] * 31, "full": [1.0] * 31 + [2.0] * 29}
+    full = timing_of(slow_rounds)
+    assert full.speedup == 1.0
+    assert full.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×: the machine was not the same")
+    assert timing_of({"eager": [2.0] * 60, "full": [1.0] * 60}).warnings == ()
+
+
 def test_a_variant_that_raised_is_told_and_keeps_its_rounds(summary: Summary) -> None:
     text = "'full' raised RuntimeError in round 21: out of luck"
     result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
