@@ -25,7 +25,7 @@ from regional_explorer.errors import (
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, config_of, with_config
-from regional_explorer.record.record import LARGEST
+from regional_explorer.record.record import LARGEST_INTEGER
 from regional_explorer.regions.select import source_regions
 from regional_explorer.torch_api.config import ConfigEntry, config_comments, config_entries
 
@@ -84,7 +84,7 @@ def problem_of(key: str, value: Any) -> str | None:
         return None
     if isinstance(value, float) and not math.isfinite(value):
         return "it takes no infinity or NaN"
-    if not -LARGEST <= value <= LARGEST:
+    if not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         return "that number has more than 64 bits"
     if key in _NUMBERS and not _NUMBERS[key][0](value):
         return _NUMBERS[key][1]

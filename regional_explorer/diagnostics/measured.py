@@ -15,7 +15,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR, interval, median_and_iqr, paired_ratios, verdict_of
-from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.style.formats import bounds, duration
 
 MOST_ADVISED = 6
@@ -102,7 +102,7 @@ def plan_diagnostics(session: Session) -> list[Diagnostic]:
         return []
     marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
     others = "".join(
-        f" {name} runs its marks at {timing.speedup:.2f}× of eager."
+        f" {name} runs its marks at {_with_bounds(timing)} of eager."
         for name, timing in marks
         if timing is not None and timing.speedup is not None
     )
@@ -132,9 +132,14 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
         return found
     if whole.verdict is Verdict.FASTER and whole.speedup > 1.0:
         gain_s = eager.median_s - eager.median_s / whole.speedup
-        whole_gain = f"the {session.whole_phase} {duration(gain_s)} ({whole.speedup:.2f}×)"
+        whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {_with_bounds(whole)}"
         found += _worth_diagnostic(timings, gain_s, whole_gain)
     return found
+
+
+def _with_bounds(timing: Timing) -> str:
+    ends = bounds(timing.speedup_low, timing.speedup_high)
+    return f"{timing.speedup:.2f}× ({ends})" if ends else f"{timing.speedup:.2f}×"
 
 
 def _slower_diagnostic(row: RegionTiming) -> Diagnostic:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     Floats,
+    disagreement,
     interval,
     median_and_iqr,
     median_figure,
@@ -50,26 +50,14 @@ def _warnings(result: RoundsResult, variant: str, phase: Phase, ratios: Floats |
     if ratios is not None:
         if interval(ratios, VERDICT_CONFIDENCE) is None:
             yield f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps"
-        elif disagree := _disagreement(result, variant, phase, ratios):
-            yield disagree
+        eager_s, own_s = (np.median(result.samples[name][phase]) for name in (result.baseline, variant))
+        if disagrees := disagreement(float(eager_s / own_s), median_figure(ratios, CONFIDENCE)):
+            yield disagrees
         drift = trend(ratios)
         if abs(drift) > _MAX_DRIFT:
             yield f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm"
     if np.median(result.samples[variant][phase]) < _MIN_CALL_S:
         yield "under a microsecond per call: the clock's own overhead matters in this figure"
-
-
-def _disagreement(result: RoundsResult, variant: str, phase: Phase, ratios: Floats) -> str:
-    """Return in words that the medians of both say another ratio than the rounds they share, or an empty text."""
-    of_rounds = median_figure(ratios, CONFIDENCE)
-    low, high = of_rounds.bounds or (0.0, math.inf)
-    eager, own = (float(np.median(result.samples[name][phase])) for name in (result.baseline, variant))
-    if low * (1.0 - MIN_FLOOR) <= eager / own <= high * (1.0 + MIN_FLOOR):
-        return ""
-    return (
-        f"the medians say {eager / own:.2f}×, the rounds {of_rounds.value:.2f}×: "
-        "the machine was not the same in all rounds, and the speedup compares within each"
-    )
 
 
 @dataclass(frozen=True)

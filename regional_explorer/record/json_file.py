@@ -17,7 +17,7 @@ from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
-from regional_explorer.record.record import LARGEST, Record
+from regional_explorer.record.record import LARGEST_INTEGER, Record
 from regional_explorer.record.session import FORMAT, Session
 
 T = TypeVar("T")
@@ -321,6 +321,10 @@ def json_safe(value: Any, depth: int = 0) -> Any:
         if isinstance(value, Mapping):
             return {str(key): json_safe(item, depth + 1) for key, item in value.items()}
         return [json_safe(item, depth + 1) for item in value]
-    if value is None or isinstance(value, (bool, float, str)) or (isinstance(value, int) and abs(value) <= LARGEST):
+    if (
+        value is None
+        or isinstance(value, (bool, float, str))
+        or (isinstance(value, int) and abs(value) <= LARGEST_INTEGER)
+    ):
         return value
     return repr(value)

@@ -6,17 +6,18 @@ from typing import Annotated
 
 import msgspec
 
-LARGEST = 2**63 - 1
-GREATEST = 1e18
-"""The greatest float in a record: sums of such stay finite."""
+LARGEST_INTEGER = 2**63 - 1
+"""The largest integer in a record: one of 64 bits."""
+LARGEST_FLOAT = 1e18
+"""The largest float in a record: sums of such stay finite."""
 
-Integer = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
-Quantity = Annotated[float, msgspec.Meta(ge=0, le=GREATEST)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=GREATEST)]
-Difference = Annotated[float, msgspec.Meta(ge=-GREATEST, le=GREATEST)]
+Integer = Annotated[int, msgspec.Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_INTEGER)]
+Quantity = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FLOAT)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FLOAT)]
+Difference = Annotated[float, msgspec.Meta(ge=-LARGEST_FLOAT, le=LARGEST_FLOAT)]
 """A number of either sign: a difference between two times, say, in seconds."""
-Ratio = Annotated[float, msgspec.Meta(gt=0, le=GREATEST)]
+Ratio = Annotated[float, msgspec.Meta(gt=0, le=LARGEST_FLOAT)]
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Self
@@ -79,6 +80,17 @@ def median_figure(values: ArrayLike, confidence: float) -> Figure:
     samples = np.asarray(values, dtype=np.float64)
     median, bounds = float(np.median(samples)), interval(samples, confidence)
     return Figure(median, *bounds) if bounds else Figure(median, why=f"too few rounds ({len(samples)})")
+
+
+def disagreement(of_medians: float, of_rounds: Figure) -> str:
+    """Return in words that two medians say another ratio than the rounds they share, or an empty text."""
+    low, high = of_rounds.bounds or (0.0, math.inf)
+    if low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
+        return ""
+    return (
+        f"the medians say {of_medians:.2f}×, the rounds {of_rounds.value:.2f}×: "
+        "the machine was not the same in all rounds, and the speedup compares within each"
+    )
 
 
 def floor_of(control: Floats | None, confidence: float) -> float:

@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 from regional_explorer.compiler.config import catalogue
 from regional_explorer.errors import count
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Selector, config_texts
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.regions import RegionSummary
 from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import disagreement
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
@@ -179,7 +181,12 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     figure = toned(speedup(timing), tone, TRENDS)
     interval = node("small", bounds(timing.speedup_low, timing.speedup_high))
     bounds_text = "its CI" if timing.partitions == 1 else "all its partitions at their bounds at once"
-    return node("td", figure, interval, title=f"eager ÷ compiled, with {bounds_text}: {timing.verdict}")
+    about = f"eager ÷ compiled, with {bounds_text}: {timing.verdict}"
+    # What stands in the columns beside it is the sum of medians.
+    of_rounds = Figure(timing.speedup, timing.speedup_low, timing.speedup_high)
+    if disagrees := disagreement(timing.eager_s / (timing.compiled_s or timing.eager_s), of_rounds):
+        return node("td", figure, interval, toned("noisy", "warn"), title=f"{about}; {disagrees}")
+    return node("td", figure, interval, title=about)
 
 
 def _diagnostics_cell(summary: RegionSummary) -> Node:

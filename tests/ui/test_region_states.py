@@ -19,7 +19,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
-from regional_explorer.style.element import words
+from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
 from regional_explorer.tables.results import region_timings_table, regions_table
 from regional_explorer.tables.table import Table
@@ -265,3 +265,15 @@ def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> Non
     stale = replace(measured, partitions=changed)
     assert {piece["speedup"] for piece in pieces_of(stale)} == {""}
     assert overlays(stale) == []
+
+
+def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measured: Session) -> None:
+    thrice = tuple(replace(one, eager_s=3 * one.eager_s) for one in measured.partition_timings)
+    rows = [
+        to_html(*region_table(region_summaries(one), None, picked=(), opened=None, busy=False))
+        for one in (measured, replace(measured, partition_timings=thrice))
+    ]
+    assert [("noisy" in row, "the medians say 9.00×, the rounds 3.00×" in row) for row in rows] == [
+        (False, False),
+        (True, True),
+    ]
