@@ -143,9 +143,11 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
     """Return a ``plan-slower`` if the plan was measured to be slower than eager."""
     if explored.verdict is not Verdict.SLOWER or explored.speedup is None:
         return []
+    low, high = explored.speedup_low, explored.speedup_high
+    interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
     return [
         DiagnosticCode.PLAN_SLOWER.found(
-            f"The plan was slower than eager when it was explored: {explored.speedup:.2f}×.",
+            f"The plan was slower than eager when it was explored: {explored.speedup:.2f}×{interval}.",
             remedy="Explore it again, and disable the regions that are slower.",
         )
     ]

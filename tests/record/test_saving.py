@@ -198,5 +198,7 @@ def test_a_plan_that_was_slower_when_explored_is_told_where_it_runs() -> None:
     explored = Explored("f", Environment("2.13.0", "3.11", "cpu", 2), grad=False, verdict=Verdict.SLOWER, speedup=0.8)
     (found,) = slower_when_explored(explored)
     assert found.message == "The plan was slower than eager when it was explored: 0.80×."
+    (found,) = slower_when_explored(replace(explored, speedup_low=0.75, speedup_high=0.85))
+    assert found.message == "The plan was slower than eager when it was explored: 0.80× (0.75–0.85)."
     assert "ex." not in str(found)
     assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
