@@ -186,4 +186,5 @@ def _pay_off_text(row: RegionTiming, part: float) -> str:
         return ""
     if calls == 0:
         return ", its compile is shared"
-    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls / part:,.0f} calls"
+    alone = f" ({calls:,.0f} by what it gains alone)" if part < 1.0 else ""
+    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls / part:,.0f} calls{alone}"
