@@ -192,6 +192,18 @@ def test_every_package_stands_in_the_table_of_packages() -> None:
     assert packages <= named
 
 
+@pytest.mark.parametrize("page", ["upstream.md", "architecture.md"])
+def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `(\w+)`)?\)", text)
+    strays = [(file, name) for file, name in given if name not in (PACKAGE / file).read_text(encoding="utf-8")]
+    assert strays == []
+    rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+    modules = re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)
+    assert [name for name in modules if not (PACKAGE / f"{name.replace('.', '/')}.py").exists()] == []
+    assert given or modules
+
+
 def test_code_and_statements_are_counted() -> None:
     text = '"""Doc."""\n\n# comment\nx = (\n    1,\n)\n\n\ndef f():\n    """Doc."""\n    return x\n'
     assert (count.lines_of_code(text), count.statements(text)) == (5, 5)
