@@ -18,7 +18,6 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.reachable import Reach, reach, tensor_names
-from regional_explorer.capture.source_lines import at_line, innermost_user_line, user_line
 from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
@@ -28,6 +27,7 @@ from regional_explorer.capture.tensors import (
     tensors_in,
 )
 from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
+from regional_explorer.capture.user_lines import at_line, innermost_user_line, user_line
 from regional_explorer.errors import (
     CaptureError,
     ClosedError,

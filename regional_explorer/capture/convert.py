@@ -14,7 +14,7 @@ import torch
 from msgspec.structs import replace
 from torch import fx
 
-from regional_explorer.capture.source_lines import (
+from regional_explorer.capture.user_lines import (
     Outdated,
     is_internal,
     loaded_line,

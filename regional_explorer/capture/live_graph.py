@@ -11,7 +11,7 @@ from torch import fx
 
 from regional_explorer.capture.call import closed
 from regional_explorer.capture.convert import GraphRecorder, ModuleNames
-from regional_explorer.capture.source_lines import Outdated, at_line
+from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import Folded

@@ -15,7 +15,7 @@ from regional_explorer.capture.call import Call, Modes, closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
-from regional_explorer.capture.source_lines import outdated_lines
+from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.plan_file import CallModes

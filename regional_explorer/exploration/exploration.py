@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 from regional_explorer.capture.call import Call, check_call, check_options
-from regional_explorer.capture.changed_source import under_changed_source
+from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
@@ -64,7 +64,7 @@ from regional_explorer.tables.plan import DiagnosticList, runs_table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from regional_explorer.export.source_patch import Contents, SourcePatch
+    from regional_explorer.export.regions_into_source import Contents, SourcePatch
 
 
 class Exploration(Edits, Results):
@@ -652,7 +652,7 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
 
 def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.source_patch import contents, source_patch
+    from regional_explorer.export.regions_into_source import contents, source_patch
 
     plan, capture = live.program.plan, live.capture
 

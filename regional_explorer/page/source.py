@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import linecache
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import count, listing, sendable
+from regional_explorer.record.function_spans import function_spans
 from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import page_css
@@ -62,7 +62,11 @@ class _SourceFile:
             number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
             for number, text in self.traced_texts.items()
         )
-        self.blocks = [] if self.changed else [_DefBlock(path, *span) for span in _def_spans("\n".join(self.lines))]
+        self.blocks = [
+            _DefBlock(path, span.name, span.first, span.last)
+            for span in (() if self.changed else function_spans("\n".join(self.lines)))
+            if not span.name.endswith("<lambda>")
+        ]
 
     def block(self, line: SourceLine) -> _DefBlock:
         """Return the innermost function around a line; without the file, the range of its traced lines."""
@@ -84,28 +88,6 @@ def _file_lines(path: str) -> list[str]:
         return [line.rstrip("\n") for line in linecache.getlines(path)]
     except ValueError:  # not a valid file name
         return []
-
-
-@functools.lru_cache(maxsize=64)
-def _def_spans(text: str) -> tuple[tuple[str, int, int], ...]:
-    """Return name, first and last line of every function."""
-    # Magics and shell commands in notebook cells are not Python: they are not parsed.
-    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
-    try:
-        return tuple(_nested_spans(ast.parse("\n".join(lines)), ""))
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
-
-
-def _nested_spans(tree: ast.AST, name: str) -> Iterator[tuple[str, int, int]]:
-    for child in ast.iter_child_nodes(tree):
-        qualified_name = name
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            qualified_name = f"{name}.{child.name}" if name else child.name
-            if not isinstance(child, ast.ClassDef):
-                first = min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
-                yield qualified_name, first, child.end_lineno or child.lineno
-        yield from _nested_spans(child, qualified_name)
 
 
 def source_listing(session: Session) -> tuple[Function, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from regional_explorer.compiler.config import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError, count
-from regional_explorer.export.plan_source import configure_calls
+from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.record.plan import PRESETS, Direction, Region, config_of
 from regional_explorer.style.css import toned
 from regional_explorer.style.element import SHORT, Node, clean, clean_page, node, verbatim

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regional_explorer.errors import listing
-from regional_explorer.export.plan_source import plan_source
+from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import session_facts
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GPU_TARGETS

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
-from regional_explorer.capture.source_lines import is_internal, source_line
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
+from regional_explorer.capture.user_lines import is_internal, source_line
 from regional_explorer.errors import CaptureError
 from regional_explorer.measure.reference import Float64
 from regional_explorer.page.source import source_listing

@@ -10,7 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import InvalidConfigValueError, PlanError, UnknownConfigKeyError
-from regional_explorer.export.plan_source import plan_source
+from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config

@@ -9,7 +9,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import SelectorError
-from regional_explorer.export.plan_source import plan_source
+from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
 from tests.shared.checks import BEFORE_2_13

@@ -8,7 +8,7 @@ import pytest
 
 from regional_explorer.compiler.config import catalogue
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.export.plan_source import configure_calls
+from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words
 from regional_explorer.ui.config_editor import MAX_KEYS, key_list
 from regional_explorer.ui.panel import Panel

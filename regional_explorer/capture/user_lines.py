@@ -1,8 +1,7 @@
-"""Lines of the user's program: found in tracebacks and stack traces, each with its text and the function around it."""
+"""The lines of the user's program that tracebacks and stack traces name, each with its text and its function."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import linecache
 import os
@@ -16,6 +15,7 @@ from types import CodeType
 
 import torch
 
+from regional_explorer.record.function_spans import function_spans
 from regional_explorer.record.graph import SourceLine, is_library
 
 Outdated = Mapping[tuple[str, str, int], SourceLine]
@@ -30,31 +30,10 @@ def source_line(file: str, line: int, function: str, text: str | None = None) ->
     linecache.checkcache(file)  # edited since, under autoreload
     line_text = linecache.getline(file, line) if text is None else text
     # linecache also has the cells of a notebook, whose temporary file names exist nowhere.
-    enclosing = [span for span in _function_spans("".join(linecache.getlines(file))) if span[0] <= line <= span[1]]
-    start, _, scope = max(enclosing, default=(0, 0, ""))
-    return SourceLine(file, line, function, line_text.strip(), start, scope)
-
-
-@functools.lru_cache(maxsize=256)
-def _function_spans(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Return first line, last line and name of every function in the source text of a module."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(_function_spans_below(tree, ""))
-
-
-def _function_spans_below(tree: ast.AST, scope: str) -> Iterator[tuple[int, int, str]]:
-    for node in ast.iter_child_nodes(tree):
-        name = scope
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            name = f"{scope}.{node.name}".lstrip(".")
-        elif isinstance(node, ast.Lambda):
-            name = f"{scope}.<lambda>".lstrip(".")
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield node.lineno, node.end_lineno or node.lineno, name
-        yield from _function_spans_below(node, name)
+    spans = function_spans("".join(linecache.getlines(file)))
+    around = [span for span in spans if span.def_line <= line <= span.last]
+    _, def_line, _, scope = max(around, default=(0, 0, 0, ""), key=lambda span: span[1:])
+    return SourceLine(file, line, function, line_text.strip(), def_line, scope)
 
 
 @functools.lru_cache(maxsize=4096)

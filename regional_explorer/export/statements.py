@@ -1,4 +1,4 @@
-"""A source file: its functions and statements with their marks, and edits of its lines."""
+"""The functions and statements of a source file with the marks around them, and edits of its lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.capture.changed_source import REGION_NAMES
+from regional_explorer.capture.swapped_functions import REGION_NAMES
 from regional_explorer.errors import fresh_names
 from regional_explorer.record.graph import SourceLine, is_library
 from regional_explorer.torch_api.graphs import ANNOTATION

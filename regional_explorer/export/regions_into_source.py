@@ -1,4 +1,4 @@
-"""A plan written into the user's source: the diff, cells, and files that git has committed."""
+"""Writes the regions of a plan into the user's source as marks: the diff, cells, and files that git has committed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from regional_explorer.errors import CaptureError, SourcePatchError
-from regional_explorer.export.placement import NewMark, Placement, Places
-from regional_explorer.export.plan_source import plan_source, region_arguments
-from regional_explorer.export.source_file import (
+from regional_explorer.export.mark_places import NewMark, Placement, Places
+from regional_explorer.export.plan_as_python import plan_source, region_arguments
+from regional_explorer.export.statements import (
     Edits,
     Mark,
     SourceFile,

@@ -1,4 +1,4 @@
-"""A plan as Python code to paste."""
+"""A plan as Python calls and blocks to paste."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which statements or function hold exactly the ops of a region, and why none does."""
+"""Finds the statements or function that hold exactly the ops of a region, for a mark around them, or why none does."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from regional_explorer.capture.source_lines import is_internal
-from regional_explorer.export.source_file import Mark, Site, SourceFile
+from regional_explorer.capture.user_lines import is_internal
+from regional_explorer.export.statements import Mark, Site, SourceFile
 from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe

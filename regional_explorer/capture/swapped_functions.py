@@ -1,4 +1,4 @@
-"""Runs work while the live functions of the user's files have the code of a changed source."""
+"""Runs work while live functions of the user have the code of an edited text, to trace what that text would do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch.fx.traceback import annotate
 
-from regional_explorer.capture.source_lines import codes_below
+from regional_explorer.capture.user_lines import codes_below
 
 REGION_NAMES = ("rx.region", "regional_explorer.region", "region")
 """How ``rx.region`` is called in the source."""

@@ -1,0 +1,38 @@
+"""The functions in a Python text: their lines and qualified names."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class FunctionSpan(NamedTuple):
+    """A function or lambda: its first line, decorators included, that of its ``def``, its last, and its full name."""
+
+    first: int
+    def_line: int
+    last: int
+    name: str
+
+
+@functools.lru_cache(maxsize=256)
+def function_spans(text: str) -> tuple[FunctionSpan, ...]:
+    """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
+    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
+    try:
+        return tuple(_spans_below(ast.parse("\n".join(lines)), ""))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+
+
+def _spans_below(tree: ast.AST, scope: str) -> Iterator[FunctionSpan]:
+    for node in ast.iter_child_nodes(tree):
+        name = scope
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            name = f"{scope}.{getattr(node, 'name', '<lambda>')}".lstrip(".")
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+            yield FunctionSpan(first, node.lineno, node.end_lineno or node.lineno, name)
+        yield from _spans_below(node, name)
