@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -13,34 +10,9 @@ from regional_explorer.exploration.results import compare
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.changes import changes, speed_change
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase
+from regional_explorer.record.timing import NumericsVerdict
 from tests.shared import sessions
-
-ROUNDS = 100
-LAYOUT = 0.0025
-"""How far the layout of memory, fixed for the life of a process, moves the ratio of two variants, as a deviation."""
-
-
-def measured(speedup: float, seed: int, *, machine: float = 1.0, spread: float = 0.04) -> Session:
-    """Return a session as one process would measure it.
-
-    The rounds share the ups and downs of the machine, which drift; a round in twenty is disturbed; the layout of the
-    process moves the speedup. ``machine`` is how slow all of it was.
-    """
-    chance = np.random.default_rng(seed)
-    shared = machine * 1e-3 * (1.0 + 0.05 * np.sin(np.linspace(0.0, chance.uniform(1.0, 9.0), ROUNDS)))
-    own = chance.normal(1.0, spread, (2, ROUNDS)) * np.where(chance.random((2, ROUNDS)) < 0.05, 1.8, 1.0)
-    here = speedup * chance.normal(1.0, LAYOUT)
-    samples = {"eager": shared * own[0], "regional": shared * own[1] / here}
-    timings = tuple(
-        replace(
-            sessions.timing(variant, float(np.median(found)), None if variant == "eager" else speedup),
-            phase=Phase.FORWARD,
-            samples_s=tuple(map(float, found)),
-        )
-        for variant, found in samples.items()
-    )
-    return replace(sessions.trained(2), timings=timings)
+from tests.shared.sessions import measured_apart as measured
 
 
 def test_equal_pairs_measured_apart_hardly_ever_fail_and_planted_slow_downs_do() -> None:
@@ -82,23 +54,16 @@ def test_graphs_and_generated_code_are_compared() -> None:
     assert changes(coded("call()", 1), first) == []
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"timings": ()}, "not comparable"),
-        ({"timings": measured(1.3, 1).timings[:1]}, "not comparable"),
-    ],
-)
-def test_what_cannot_be_compared_says_so(fields: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_compared_says_so() -> None:
     first = measured(1.3, 1)
-    assert list(compare(first, replace(first, **fields))["difference"]) == ["first", told]
+    for timings in ((), first.timings[:1]):
+        assert list(compare(first, replace(first, timings=timings))["difference"]) == ["first", "not comparable"]
 
 
 def test_the_times_of_another_plan_are_not_shown_as_those_of_this_one() -> None:
     first = measured(1.3, 1)
-    conditions = sessions.measured().conditions
-    assert conditions is not None
-    changed = replace(first, conditions=replace(conditions, outdated=True))
+    assert first.conditions is not None
+    changed = replace(first, conditions=replace(first.conditions, outdated=True))
     with pytest.raises(SessionError, match=r"B was measured for another plan: .* Call ex\.benchmark\(\)"):
         speed_change(first, changed)
     frame = compare(first, changed)

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -231,6 +232,29 @@ def measured_alone(**changes: Any) -> Session:
             )
         )
     return replace(base, partition_timings=tuple(replace(timing, **changes) for timing in found))
+
+
+def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Session:
+    """Return a session as one process would measure it, on a machine that was ``machine`` times as slow.
+
+    A hundred rounds share the ups and downs of the machine, which drift; a round in twenty is disturbed; the layout of
+    memory, fixed for the life of a process, moves the speedup.
+    """
+    chance = np.random.default_rng(seed)
+    shared = machine * 1e-3 * (1.0 + 0.05 * np.sin(np.linspace(0.0, chance.uniform(1.0, 9.0), 100)))
+    own = chance.normal(1.0, 0.04, (2, 100)) * np.where(chance.random((2, 100)) < 0.05, 1.8, 1.0)
+    here = speedup * chance.normal(1.0, 0.0025)
+    samples = {"eager": shared * own[0], "regional": shared * own[1] / here}
+    timings = tuple(
+        timing(
+            variant,
+            float(np.median(found)),
+            None if variant == "eager" else speedup,
+            samples_s=tuple(map(float, found)),
+        )
+        for variant, found in samples.items()
+    )
+    return replace(measured(trained(2)), grad=False, timings=timings)
 
 
 def profiled(base: Session) -> Session:
