@@ -206,10 +206,7 @@ def check_callable(name: str, value: object, what_to_give: str) -> None:
         raise InvalidArgumentError(f"{name}={shown_value(value)} is not callable: give {what_to_give}.")
 
 
-NOTEBOOK_PACKAGES = ("IPython", "ipywidgets", "anywidget")
-
-
-def require_notebook(what: str, packages: Sequence[str] = NOTEBOOK_PACKAGES) -> None:
+def require_notebook(what: str, packages: Sequence[str] = ("IPython", "ipywidgets", "anywidget")) -> None:
     """Raise MissingPackageError, naming the pip command, if a package that ``what`` needs is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
@@ -229,17 +226,6 @@ def listing(texts: Iterable[str], most: int = 4, *, joint: str = ", ") -> str:
     items = list(texts)
     more = f"{joint}… ({len(items) - most} more)" if len(items) > most else ""
     return joint.join(items[:most]) + more
-
-
-def number_ranges(numbers: Iterable[int]) -> str:
-    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return listing([f"{low}–{high}" if high > low else str(low) for low, high in ranges])
 
 
 def fresh_names(base: str, used: Container[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from regional_explorer.errors import RegionalExplorerError, did_you_mean
 
@@ -200,21 +200,20 @@ def add_options(
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
 
 
-class _OptionParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of ending the process."""
-        raise CommandError(message.split(": ", 1)[-1] if message.startswith("argument ") else message)
-
-
 def read_options(words: Sequence[str]) -> dict[str, Any]:
-    """Parse the options before the call; return those that are given.
+    """Parse the options before the call, as ``split_line`` gives them; return those that are given.
 
     Raises:
-        CommandError: an option is unknown, or its value is invalid.
+        CommandError: the value of an option is invalid.
     """
-    parser = _OptionParser(prog="", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS, exit_on_error=False
+    )
     add_options(parser)
-    return vars(parser.parse_args(list(words)))
+    try:
+        return vars(parser.parse_args(list(words)))
+    except argparse.ArgumentError as error:
+        raise CommandError(error.message) from error
 
 
 _OPTION_WORD = re.compile(r"""\s*((?:'[^']*'|"[^"]*"|[^\s'"])+)""")

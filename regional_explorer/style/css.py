@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -76,17 +75,6 @@ def mix(colour: str, other: str, share: float) -> str:
     """Return ``colour`` with ``share`` of ``other`` in it; both are written ``#rrggbb``."""
     channels = ((int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(first * (1 - share) + second * share):02x}" for first, second in channels)
-
-
-def contrast(colour: str, other: str) -> float:
-    """Return roughly the contrast ratio of WCAG 2, from 1 to 21; text needs 4.5."""
-    dark, light = sorted(map(_luminance, (colour, other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    red, green, blue = (math.pow(int(colour[i : i + 2], 16) / 255, 2.2) for i in (1, 3, 5))
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 _DARK_PAGE = ':is([data-jp-theme-light="false"],[data-theme="dark"],.vscode-dark)'

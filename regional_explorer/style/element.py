@@ -43,14 +43,12 @@ def markup(text: object, limit: int = LONG) -> str:
 
 def _without_invisible(text: str) -> str:
     # Nearly all texts are plain ASCII, and need not be checked character by character.
-    return text if text.isascii() and text.isprintable() else "".join(filter(_visible, text))
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(one for one in text if one.isspace() or unicodedata.category(one) not in _INVISIBLE)
 
 
-def _visible(character: str) -> bool:
-    if character.isspace():
-        return True
-    return unicodedata.category(character) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
-
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 Node = list[Any]
 """An element: its tag, its attributes, then its children (elements or texts). It is sent to the page as JSON."""
@@ -58,26 +56,9 @@ Node = list[Any]
 VOID = frozenset({"input", "path", "circle"})
 """Elements without children."""
 TAGS = VOID | {
-    *(
-        "b",
-        "button",
-        "canvas",
-        "code",
-        "datalist",
-        "dd",
-        "details",
-        "div",
-        "dl",
-        "dt",
-        "h1",
-        "h3",
-        "h4",
-        "i",
-        "label",
-        "li",
-    ),
-    *("option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td", "th"),
-    *("thead", "tr", "ul"),
+    *("b", "button", "canvas", "code", "datalist", "dd", "details", "div", "dl", "dt", "h1", "h3", "h4", "i", "label"),
+    *("li", "option", "p", "progress", "select", "small", "span", "style", "summary", "svg", "table", "tbody", "td"),
+    *("th", "thead", "tr", "ul"),
 }
 _ALLOWED_ATTRIBUTES = re.compile(
     r"(aria|data)-[a-z-]+|autocomplete|checked|class|cx|cy|d|disabled|draggable|fill|for|height|hidden|id|inputmode|label"

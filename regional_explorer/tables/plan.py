@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from regional_explorer.errors import SessionError, count, listing, number_ranges
+from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphBreak
@@ -66,7 +66,7 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("partition", lambda parts: parts[0].id),
             Column("region", lambda parts: parts[0].region, region=lambda parts: region_numbers.get(parts[0].region)),
             Column("graph", lambda parts: parts[0].graph),
-            Column("", lambda parts: number_ranges([part.instance for part in parts]), "instances"),
+            Column("", lambda parts: _number_ranges([part.instance for part in parts]), "instances"),
             Number("ops", lambda parts: len(parts[0].nodes), text=_ops_text),
             Column("state", lambda parts: parts[0].state, tone=lambda parts: TONES.get(parts[0].state, "")),
             Column(
@@ -320,3 +320,14 @@ class DiagnosticList(list[Diagnostic]):
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
         return diagnostics_table(self).frame()._repr_html_() if self else "<p>No diagnostics.</p>"
+
+
+def _number_ranges(numbers: Iterable[int]) -> str:
+    """Return ``0–3, 5`` for 0, 1, 2, 3, 5."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return listing([f"{low}–{high}" if high > low else str(low) for low, high in ranges])

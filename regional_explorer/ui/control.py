@@ -72,9 +72,13 @@ class Control:
         """Replace fields of the state, and call the listeners."""
         self.update(lambda state: replace(state, **fields))
 
+    def nodes_of_rows(self, state: PanelState) -> tuple[str, ...]:
+        """Return the nodes of the regions whose rows are selected."""
+        return tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
+
     def _with_row_nodes_selected(self, state: PanelState) -> PanelState:
         """Return the state with the nodes of the selected rows selected in the graph, if these nodes have changed."""
-        nodes = tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
+        nodes = self.nodes_of_rows(state)
         if nodes == self._nodes_of_rows:
             return state
         self._nodes_of_rows = nodes

@@ -289,7 +289,9 @@ def _pick_row(control: Control, event: Event) -> None:
         names = [first, *order[low : high + 1]]
     elif event.ctrl:
         names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
-    control.update(lambda state: state.with_rows_selected(names))
+    rows = state.with_rows_selected(names)
+    # Also where the same rows were selected already: nodes may have been selected in the graph since.
+    control.update(lambda _: replace(rows, selection=control.nodes_of_rows(rows)))
     if state.pane == CODE:
         control.read_code()
 

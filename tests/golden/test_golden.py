@@ -17,7 +17,9 @@ from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import session_text
 from regional_explorer.page.saved import page_html
-from regional_explorer.picture.svg import session_svg
+from regional_explorer.picture.compose import compose
+from regional_explorer.picture.layout import layers
+from regional_explorer.picture.svg import draw
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.frame import table_csv
@@ -60,6 +62,12 @@ def panel_tables(results: SavedSession) -> str:
     return readable(to_html(*regions, *time_table(results.session, busy=False)))
 
 
+def picture(results: SavedSession) -> str:
+    """Return the picture, laid out by ourselves: where Graphviz puts things depends on the fonts of the machine."""
+    scene = compose(results.session)
+    return re.sub(r"(?=<(?!/))", "\n", draw(scene, layers(scene)))
+
+
 def readable(html: str) -> str:
     """Return a page with a tag a line, without its scripts, style sheets and the picture that stands for the graph."""
     for invisible in (r"<style>.*?</style>", r"<script.*?</script>", r"<svg.*?</svg>"):
@@ -80,7 +88,7 @@ VIEWS: dict[str, Callable[[SavedSession], str]] = {
     "notebook.html": lambda results: readable(results._repr_mimebundle_()["text/html"]),
     "page.html": lambda results: readable(page_html(results.session)),
     "panel.html": panel_tables,
-    "picture.svg": lambda results: re.sub(r"(?=<(?!/))", "\n", session_svg(results.session)),
+    "picture.svg": picture,
     "graph.dot": lambda results: results.graph().source,
     "plan.txt": lambda results: plan_source(results.session.plan),
     "compare.csv": lambda results: table_csv(compare(results.session, results.session)),

@@ -1,4 +1,4 @@
-"""Files that were damaged, cut short or written by hand: each is loaded or refused with one clear line."""
+"""Files that were damaged, cut short, written by hand or by earlier versions: each is read, or refused in one line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,14 +16,25 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
+from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.record.json_file import dump_plan, dump_session, json_safe, load_plan
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.saved import page_html
+from regional_explorer.record.json_file import (
+    dump_plan,
+    dump_session,
+    json_safe,
+    load_plan,
+    load_plan_file,
+    load_session,
+    plan_line,
+)
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
-from regional_explorer.record.plan_file import Explored
-from regional_explorer.record.profile import Bandwidth, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.session import Session
+from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
+from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
+from regional_explorer.record.session import FORMAT, Environment, Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
 from tests.record.mutations import at, mutated
 from tests.shared import sessions
@@ -37,7 +49,8 @@ LONGEST = 400
 def rich() -> Session:
     """Return a session in which every field holds something."""
     base = sessions.measured(sessions.trained(2))
-    troubled = sessions.troubled()
+    troubled, profile = sessions.troubled(), sessions.profiled(base).profile
+    assert profile is not None
     alone = tuple(
         PartitionTiming(
             part.id, part.region, Phase.FORWARD, 2e-4, 1e-6, 1e-4, 1e-6, 2.0, 1.9, 2.1, Verdict.FASTER,
@@ -53,29 +66,22 @@ def rich() -> Session:
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
         reconciliation=(Reconciled(Phase.STEP, "mlp", -1e-4, -2e-4, 1e-5, region="mlp", note="measured alone"),),
         memory=(MemoryPeak("eager", 1 << 21, "resident set", 4096),),
-        profile=Profile(
-            ops=(
-                OpTime("0/forward", "mm0", 2e-4, 1e-4, 3e-4, 4096),
-                OpTime("0/forward", "t0", 1e-6, 1e-6, 1e-6, 0, True),
-            ),
+        profile=replace(
+            profile,
+            ops=(*profile.ops, OpTime("0/forward", "t0", 1e-6, 1e-6, 1e-6, 0, True)),
             rows=(ProfileRow(ProfileKind.MODULE, "layers.0", 2e-4, 1e-4, 3e-4, 2e-4, 0.0, 0.9, 2, 4096, 1e-6),),
-            seconds=2e-4,
-            low_s=1e-4,
-            high_s=3e-4,
-            step_s=3e-4,
-            overhead_s=1e-7,
-            rounds=9,
-            budget_s=5.0,
-            stopped="budget",
-            confidence=0.99,
-            bandwidth=Bandwidth(1e10, 9e9, 1.1e10, "median of 15 copies"),
         ),
     )
 
 
 PLAN = Plan(
     (
-        Region("a", (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),), {"max_fusion_size": 8, "cpp.simdlen": None}),
+        Region(
+            "a",
+            (Selector(SelectorKind.MODULES, ("layers.*.mlp",)),),
+            {"max_fusion_size": 8, "cpp.simdlen": None},
+            backward_config={"max_fusion_size": 4},
+        ),
         Region(
             "b",
             (
@@ -169,132 +175,92 @@ def test_a_mutated_plan_is_loaded_or_refused(tmp_path: Path, count: int) -> None
     run_mutations(PLAN_JSON, check_plan_file, tmp_path / "x.json", count)
 
 
-def changed(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> str:
-    """Return the text of ``document`` with another value at ``path``."""
+def changed(document: dict[str, Any], path: str, value: Any) -> str:
+    """Return the text of ``document`` with another value at ``path``, such as ``plan.regions.0.config``."""
     found = copy.deepcopy(document)
-    holder: Any = at(found, path[:-1])
-    holder[path[-1]] = value
+    *above, key = (int(step) if step.isdigit() else step for step in path.split("."))
+    holder: Any = at(found, tuple(above))
+    holder[key] = value
     return json.dumps(found)
 
 
 DEEP = '{"kind": "%s", "title": ' + 100_000 * "[" + 100_000 * "]" + "}"
-MODULES = {"kind": "modules", "patterns": ["*"]}
-ENOUGH = {"name": "a", "selectors": [MODULES]}
+ENOUGH = {"name": "a", "selectors": [{"kind": "modules", "patterns": ["*"]}]}
+NODE, CUT = (SESSION_JSON["graphs"][0]["nodes"][5]["name"], SESSION_JSON["partitions"][0]["id"])
+UNKNOWN_NODE = "graphs[0].nodes[5].inputs: there is no node before it called "
 
-BAD_SESSIONS = {
-    "config null": (
-        changed(SESSION_JSON, ("plan", "regions", 0, "config"), None),
-        "plan.regions[0].config: Expected 'object', got 'null'",
+CHANGED_SESSIONS: tuple[tuple[str, Any, str], ...] = (
+    ("plan.regions.0.config", None, "plan.regions[0].config: Expected 'object', got 'null'"),
+    ("members", [], "members: Expected 'object', got 'array'"),
+    ("environment.threads", 10**400, "environment.threads: Expected 'int' <= 9223372036854775807"),
+    ("timings.0.median_s", 10**400, "timings[0].median_s: Number out of range"),
+    ("timings.0.median_s", -1.5, "timings[0].median_s: Expected 'float' >= 0.0"),
+    ("timings.0.speedup", {"float": "nan"}, "timings[0].speedup: Expected 'float' > 0.0"),
+    ("partitions.0.graph", "7/forward", "partitions[0]: there is no graph called '7/forward'"),
+    ("members.mlp", {"7/forward": []}, "members['mlp']: there is no graph called '7/forward'"),
+    ("graphs.0.nodes.5.inputs", ["nobody"], f"{UNKNOWN_NODE}'nobody'"),
+    ("graphs.0.nodes.5.inputs", [NODE], f"{UNKNOWN_NODE}'{NODE}'"),
+    ("partitions.0.region", "nobody", "partitions[0].region: there is no region called 'nobody'"),
+    ("graphs.1.id", "0/forward", "graphs[1]: a second graph is called '0/forward'"),
+    ("partitions.1.id", CUT, "partitions[1]: a second one is called"),
+    ("format", True, f"format: expected {FORMAT}, found True"),
+    ("format", FORMAT + 1, f"a newer version (format {FORMAT + 1}, this one reads {FORMAT})"),
+    (
+        "format",
+        FORMAT - 1,
+        f"an older version (format {FORMAT - 1}, this one reads {FORMAT}). Explore the call again, and save it.",
     ),
-    "members list": (changed(SESSION_JSON, ("members",), []), "members: Expected 'object', got 'array'"),
-    "100,000 levels": (DEEP % "session", "nested too deeply"),
-    "10**400 as an int": (
-        changed(SESSION_JSON, ("environment", "threads"), 10**400),
-        "environment.threads: Expected 'int' <= 9223372036854775807",
-    ),
-    "10**400 as a float": (
-        changed(SESSION_JSON, ("timings", 0, "median_s"), 10**400),
-        "timings[0].median_s: Number out of range",
-    ),
-    "10**5000": ('{"kind": "session", "grad": 1' + 5000 * "0" + "}", "is not JSON"),
-    "no such graph": (
-        changed(SESSION_JSON, ("partitions", 0, "graph"), "7/forward"),
-        "partitions[0]: there is no graph called '7/forward'",
-    ),
-    "no such graph in members": (
-        changed(SESSION_JSON, ("members", "mlp"), {"7/forward": []}),
-        "members['mlp']: there is no graph called '7/forward'",
-    ),
-    "no such node": (
-        changed(SESSION_JSON, ("graphs", 0, "nodes", 5, "inputs"), ["nobody"]),
-        "graphs[0].nodes[5].inputs: there is no node before it called 'nobody'",
-    ),
-    "a node that is its own input": (
-        changed(SESSION_JSON, ("graphs", 0, "nodes", 5, "inputs"), [SESSION_JSON["graphs"][0]["nodes"][5]["name"]]),
-        "there is no node before it called",
-    ),
-    "no such region": (
-        changed(SESSION_JSON, ("partitions", 0, "region"), "nobody"),
-        "partitions[0].region: there is no region called 'nobody'",
-    ),
-    "two graphs of one id": (
-        changed(SESSION_JSON, ("graphs", 1, "id"), "0/forward"),
-        "graphs[1]: a second graph is called '0/forward'",
-    ),
-    "two partitions of one id": (
-        changed(SESSION_JSON, ("partitions", 1, "id"), SESSION_JSON["partitions"][0]["id"]),
-        "partitions[1]: a second one is called",
-    ),
-    "a negative time": (
-        changed(SESSION_JSON, ("timings", 0, "median_s"), -1.5),
-        "timings[0].median_s: Expected 'float' >= 0.0",
-    ),
-    "a speedup that is no number": (
-        changed(SESSION_JSON, ("timings", 0, "speedup"), {"float": "nan"}),
-        "timings[0].speedup: Expected 'float' > 0.0",
-    ),
-    "format true": (changed(SESSION_JSON, ("format",), True), "format: expected 3, found True"),
-    "a newer format": (changed(SESSION_JSON, ("format",), 4), "a newer version (format 4, this one reads 3)"),
-    "an older format": (
-        changed(SESSION_JSON, ("format",), 2),
-        "an older version (format 2, this one reads 3). Explore the call again, and save it.",
-    ),
-    "a word JSON has not": ('{"kind": "session", "grad": NaN}', "is not JSON"),
-    "a plan": (json.dumps(PLAN_JSON), "is not a saved session"),
-    "nothing": ("", "is not JSON"),
-    "a list": ("[]", "is not a saved session"),
-}  # fmt: skip
-
-BAD_PLANS = {
-    "patterns text": (
-        changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), "aten"),
-        "regions[0].selectors[0].patterns: Expected 'array', got 'str'",
-    ),
-    "no pattern": (changed(PLAN_JSON, ("regions", 0, "selectors", 0, "patterns"), []), "needs at least one pattern"),
-    "no such kind": (
-        changed(PLAN_JSON, ("regions", 0, "selectors", 0, "kind"), "module"),
-        "regions[0].selectors[0].kind: Invalid enum value 'module'",
-    ),
-    "config null": (changed(PLAN_JSON, ("regions", 0, "config"), None), "regions[0].config: Expected 'object'"),
-    "two regions of one name": (changed(PLAN_JSON, ("regions",), [ENOUGH, ENOUGH]), "Two regions are called 'a'"),
-    "a name of two lines": (
-        changed(PLAN_JSON, ("regions", 0, "name"), "a\nb"),
-        r"regions[0]: A region's name must be a non-blank string without line breaks",
-    ),
-    "an empty name": (changed(PLAN_JSON, ("regions", 0, "name"), " "), "regions[0]: A region's name must be"),
-    "100,000 levels": (DEEP % "plan", "nested too deeply"),
-    "format true": (changed(PLAN_JSON, ("format",), True), "format: expected 3, found True"),
-    "a newer format": (changed(PLAN_JSON, ("format",), 4), "newer version (format 4, this one reads 3)"),
-    "an unknown field": (changed(PLAN_JSON, ("regions", 0, "colour"), "red"), "contains unknown field 'colour'"),
-    "a field that is missing": (changed(PLAN_JSON, ("regions", 0), {"name": "a"}), "required field 'selectors'"),
-    "a session": (json.dumps(SESSION_JSON), "is not a saved plan"),
-}  # fmt: skip
+)
+CHANGED_PLANS: tuple[tuple[str, Any, str], ...] = (
+    ("regions.0.selectors.0.patterns", "aten", "regions[0].selectors[0].patterns: Expected 'array', got 'str'"),
+    ("regions.0.selectors.0.patterns", [], "needs at least one pattern"),
+    ("regions.0.selectors.0.kind", "module", "regions[0].selectors[0].kind: Invalid enum value 'module'"),
+    ("regions.0.config", None, "regions[0].config: Expected 'object'"),
+    ("regions", [ENOUGH, ENOUGH], "Two regions are called 'a'"),
+    ("regions.0.name", "a\nb", "regions[0]: A region's name must be a non-blank string without line breaks"),
+    ("regions.0.name", " ", "regions[0]: A region's name must be"),
+    ("format", True, f"format: expected {PLAN_FORMAT}, found True"),
+    ("format", PLAN_FORMAT + 1, f"newer version (format {PLAN_FORMAT + 1}, this one reads {PLAN_FORMAT})"),
+    ("regions.0.colour", "red", "contains unknown field 'colour'"),
+    ("regions.0", {"name": "a"}, "required field 'selectors'"),
+)
+BAD_SESSIONS = (
+    *((changed(SESSION_JSON, path, value), message) for path, value, message in CHANGED_SESSIONS),
+    (DEEP % "session", "nested too deeply"),
+    ('{"kind": "session", "grad": 1' + 5000 * "0" + "}", "is not JSON"),
+    ('{"kind": "session", "grad": NaN}', "is not JSON"),
+    (json.dumps(PLAN_JSON), "is not a saved session"),
+    ("", "is not JSON"),
+    ("[]", "is not a saved session"),
+)
+BAD_PLANS = (
+    *((changed(PLAN_JSON, path, value), message) for path, value, message in CHANGED_PLANS),
+    (DEEP % "plan", "nested too deeply"),
+    (json.dumps(SESSION_JSON), "is not a saved plan"),
+)
 
 
-@pytest.mark.parametrize(("text", "message"), BAD_SESSIONS.values(), ids=BAD_SESSIONS.keys())
-def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "x.json"
+def assert_refused(read: Callable[[Path], object], path: Path, text: str, error: type[Exception], message: str) -> str:
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(SessionError) as refused:
-        load(path)
-    assert message in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
-    assert show(path) == (EXIT_FAILED, f"regional-explorer: {refused.value}\n")
+    _, refusal = loaded(read, path, error)
+    assert message in refusal
+    return refusal
 
 
-@pytest.mark.parametrize(("text", "message"), BAD_PLANS.values(), ids=BAD_PLANS.keys())
+@pytest.mark.parametrize(("text", "message"), BAD_SESSIONS, ids=[message for _, message in BAD_SESSIONS])
+def test_a_malformed_session_is_refused_with_one_line(tmp_path: Path, text: str, message: str) -> None:
+    refusal = assert_refused(load, tmp_path / "x.json", text, SessionError, message)
+    assert show(tmp_path / "x.json") == (EXIT_FAILED, f"regional-explorer: {refusal}\n")
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_PLANS, ids=[message for _, message in BAD_PLANS])
 def test_a_malformed_plan_is_refused_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(PlanError) as refused:
-        load_plan(path)
-    assert message in str(refused.value)
-    assert len(str(refused.value).splitlines()) == 1
+    refusal = assert_refused(load_plan, path := tmp_path / "x.json", text, PlanError, message)
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     assert main(["run", str(tmp_path / "empty.py"), "f(x)", "--plan", str(path)]) == EXIT_FAILED
-    assert capsys.readouterr().err == f"regional-explorer: {refused.value}\n"
+    assert capsys.readouterr().err == f"regional-explorer: {refusal}\n"
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\xef\xbb\xbf{}"])
@@ -350,3 +316,55 @@ def test_records_refuse_what_they_cannot_be() -> None:
             make()
     assert Selector("ops", ["*"]) == Selector(SelectorKind.OPS, ("*",))  # type: ignore[arg-type]
     assert Plan([region], "upstream").cut is Cut.UPSTREAM  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------------------- formats of files
+
+TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
+NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}
+SESSION = sessions.measured(sessions.troubled())
+
+
+def test_the_table_of_formats_has_every_one() -> None:
+    rows = re.findall(r"^\| (\w+) \| .*? \| (\d+) \|", TABLE.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = [(kind, number) for kind, newest in NEWEST.items() for number in range(1, newest + 1)]
+    assert [(kind, int(number)) for kind, number in rows] == listed
+
+
+def test_a_saved_plan_of_an_earlier_version_is_read() -> None:
+    found = load_plan_file(Path(__file__).with_name("plan_of_format_2.json"))
+    assert found.plan == PLAN
+    assert found.explored == Explored(
+        "model(x)",
+        Environment("2.13.0", "3.11.9", "cpu", 2),
+        grad=True,
+        partitioner="min_cut",
+        partitions={"mlp": {"backward": 2, "forward": 2}},
+        speedup=1.24,
+        speedup_low=1.21,
+        speedup_high=1.27,
+        verdict=Verdict.FASTER,
+        numerics="ok",
+    )
+    assert found.artifacts == ()
+
+
+def test_a_plan_of_the_first_format_is_read() -> None:
+    for text in (dump_plan(PLAN), plan_line(PLAN)):
+        values = json.loads(text)
+        values.pop("explored", None)
+        assert load_plan(json.dumps({**values, "format": 1})) == PLAN
+
+
+def test_a_plan_of_the_second_format_lists_no_artifacts() -> None:
+    found = load_plan_file(json.dumps(PLAN_JSON))
+    assert found.artifacts == tuple(PLAN_JSON["artifacts"]) == ("0" * 64, "1" * 64)
+    older = {name: value for name, value in PLAN_JSON.items() if name != "artifacts"}
+    assert load_plan_file(json.dumps({**older, "format": 2})) == replace(found, artifacts=())
+
+
+def test_what_was_saved_and_loaded_looks_the_same() -> None:
+    loaded = load_session(dump_session(SESSION))
+    assert loaded == SESSION
+    for shown in (page_html, session_html, session_text):
+        assert shown(loaded) == shown(SESSION)

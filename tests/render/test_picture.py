@@ -14,12 +14,12 @@ from regional_explorer.picture.graphviz import graphviz, layout_command, quoted,
 from regional_explorer.picture.layout import Placement, layers, place
 from regional_explorer.picture.outline import Stretch, pieces, stretches
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
-from regional_explorer.picture.svg import draw, session_svg
+from regional_explorer.picture.svg import digraph, draw, session_svg
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
+from tests.shared.processes import python
 from tests.shared.sessions import parse
 from tests.shared.work import calls
 
@@ -69,12 +69,6 @@ def test_getitem_is_folded_into_its_producer() -> None:
     assert "getitem" not in {box.title for box in scene.boxes}
 
 
-def test_each_partition_is_a_group_named_with_its_ops() -> None:
-    forward = compose(sessions.trained(2)).sections[0]
-    assert [group.title for group in forward.groups] == ["mlp[0] · 3 ops", "mlp[1] · 3 ops"]
-    assert [len(group.boxes) for group in forward.groups] == [3, 3]
-
-
 def test_without_partitions_each_connected_part_of_the_members_is_a_group() -> None:
     base = sessions.trained(3)
     scene = compose(replace(base, partitions=()))
@@ -98,14 +92,6 @@ def test_equal_layers_fold_and_the_first_one_shows_its_region() -> None:
     assert (stack.look, stack.title, stack.detail) == (Look.STACK, "layers.1–39 × 39", "Layer · 195 ops · A")
     assert stack.shares == ((0, 117),)
     assert box_of(scene, "mm0").look is Look.OP
-
-
-def test_a_closed_module_has_a_bar_for_each_region_in_it() -> None:
-    svg = session_svg(sessions.trained(40), "0/forward")
-    (bar,) = [one for one in parse(svg).iter(f"{SVG}g") if one.get("class") == "s r0"]
-    box = next(one for one in parse(svg).iter(f"{SVG}g") if one.get("class") == "b w")
-    whole = float(next(box.iter(f"{SVG}rect")).attrib["width"]) - 8
-    assert float(next(bar.iter(f"{SVG}rect")).attrib["width"]) == pytest.approx(whole * 117 / 195, abs=2)
 
 
 def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
@@ -159,22 +145,9 @@ def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
     assert Badge.RANDOM not in scene.marks
 
 
-def test_the_legend_names_the_config_of_each_direction() -> None:
-    base = sessions.trained(1)
-    (mlp,) = base.plan.regions
-    both = replace(mlp, backward_config={"max_fusion_size": 8})
-    (entry,) = compose(replace(base, plan=Plan((both,)))).entries
-    assert "forward max_autotune=True; backward max_fusion_size=8" in entry.text
-
-
-def test_dot_has_clusters_edges_and_legend() -> None:
-    dot = scene_dot(compose(sessions.trained(1), "0/forward"))
-    assert dot.startswith("digraph regional_explorer {")
-    assert 'label="mlp · 3 ops"' in dot
-    assert dot.count("subgraph cluster_") == 2
-    assert dot.count(" -> ") == 6
-    assert "mlp · max_autotune=True · compiled" in dot
-    assert "mlp · max_autotune" not in scene_dot(compose(sessions.trained(1)), legend=False)
+def test_dot_that_is_only_laid_out_has_no_legend() -> None:
+    scene, entry = compose(sessions.trained(1)), "mlp · max_autotune"
+    assert [entry in scene_dot(scene, legend=legend) for legend in (True, False)] == [True, False]
 
 
 def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
@@ -185,30 +158,6 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
     svg = session_svg(sessions.measured())
     assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert not re.search(r"url\(|@import|href|\bid=|javascript|<!|<\?", svg)
-
-
-def test_svg_says_what_the_scene_says() -> None:
-    shown = texts(session_svg(sessions.trained(2)))
-    assert {"forward · 12 ops", "backward · 8 ops", "mlp[0] · 3 ops", "gelu", "mm▼", "t◆", "tanh▲↻"} <= shown
-    assert "mlp · max_autotune=True · compiled" in shown
-
-
-def test_svg_scales_between_a_readable_minimum_and_its_natural_size() -> None:
-    root = parse(session_svg(sessions.trained(2)))
-    width = int(root.attrib["width"])
-    assert root.attrib["viewBox"].split()[2] == str(width)
-    assert root.attrib["style"] == f"width:100%;min-width:{round(width * 0.6)}px;max-width:{width}px;height:auto"
-
-
-def test_svg_has_a_dark_version_for_pages_and_systems() -> None:
-    svg = session_svg(sessions.trained(1))
-    assert "@media(prefers-color-scheme:dark)" in svg
-    assert '[data-jp-theme-light="false"]' in svg
-
-
-def test_tooltips_tell_shape_and_source_line() -> None:
-    titles = {title.text for title in parse(session_svg(sessions.trained(1))).iter(f"{SVG}title")}
-    assert "mm0 = aten.mm.default\nfloat32[2, 128, 256]\nmodel.py:5 in forward: y = self.mlp(x)" in titles
 
 
 def test_a_failed_region_is_said_in_words_and_drawn_apart() -> None:
@@ -327,3 +276,45 @@ def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
     session: Session = sessions.session((Graph("0", GraphKind.INFERENCE, 0, (a, b)),))
     placed: Placement = layers(compose(session))
     assert len(placed.boxes) == 2
+
+
+# -------------------------------------------------------------------- a Digraph that shows itself without an executable
+
+
+def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:
+    session = sessions.trained(2)
+    made = digraph(session)
+    assert isinstance(made, pytest.importorskip("graphviz").Digraph)
+    said = [line.strip() for line in made.source.splitlines()]
+    assert said == [line.strip() for line in scene_dot(compose(session)).splitlines()]
+
+
+def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    made = digraph(sessions.trained(2))
+    bundle = made._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "mlp[0] · 3 ops" in bundle["text/html"]
+    assert set(made._repr_mimebundle_(include=["image/svg+xml"])) == {"image/svg+xml"}
+    assert set(made._repr_mimebundle_(exclude=["text/html"])) == {"text/plain"}
+
+
+@needs_graphviz
+def test_what_the_user_adds_is_shown() -> None:
+    made = digraph(sessions.trained(1))
+    made.node("mine", label="added by hand")
+    svg = made._repr_svg_()
+    assert svg is not None
+    assert svg.startswith("<svg")
+    assert "added by hand" in "".join(parse(svg).itertext())
+
+
+def test_the_process_that_shows_it_never_loads_pygraphviz() -> None:
+    python("""
+import sys
+from regional_explorer.picture.svg import digraph
+from tests.shared import sessions
+
+digraph(sessions.trained(1))._repr_mimebundle_()
+assert "pygraphviz" not in sys.modules
+""")

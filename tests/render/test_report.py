@@ -8,19 +8,26 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.page import report
-from regional_explorer.page.report import headline
-from regional_explorer.picture.svg import picture_html, session_svg
+from regional_explorer.page.report import headline, session_html, session_text
+from regional_explorer.page.saved import page_html
+from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Verdict
+from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.chart import Scale, whisker
 from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
-from regional_explorer.tables.results import numerics_table, regions_table, timings_table
+from regional_explorer.tables.results import (
+    memory_table,
+    numerics_table,
+    region_timings_table,
+    regions_table,
+    timings_table,
+)
 from tests.shared import sessions
 from tests.shared.pages import Page
-from tests.shared.sessions import cells, note
+from tests.shared.sessions import cells, measured_alone, note
 
 
 def test_no_speedup_stands_beside_failed_numerics() -> None:
@@ -28,8 +35,8 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     said = timings_table(session).text(width=120)
     regional = cells(timings_table(session))[2]
     assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "numerics failed", "failed", "40"]
-    assert "1.24" not in report.session_text(session)
-    assert "1.24" not in report.session_html(session)
+    assert "1.24" not in session_text(session)
+    assert "1.24" not in session_html(session)
     assert "faster" not in said
     assert whisker(session.timings[2], Scale.of(session.timings)) is None
 
@@ -52,10 +59,10 @@ def test_a_figure_stays_beside_its_unit() -> None:
 
 
 def test_an_empty_session_says_what_to_do() -> None:
-    said = " ".join(report.session_text(sessions.session()).split())
+    said = " ".join(session_text(sessions.session()).split())
     assert 'No region yet. Mark one with ex.mark("mlp", modules="layers.*.mlp")' in said
     assert "Nothing measured yet. ex.benchmark()" in said
-    page = Page(report.session_html(sessions.session()))
+    page = Page(session_html(sessions.session()))
     assert "No region yet." in page.words
     assert "Nothing measured yet." in page.words
 
@@ -116,24 +123,15 @@ def test_what_is_merely_to_be_known_is_folded() -> None:
 
 def test_results_say_one_thing_first() -> None:
     session = sessions.measured()
-    full = ", full 1.01× against eager (0.98–1.04): no difference"
-    assert headline(session) == f"regional 1.24× faster than eager (1.21–1.27){full}"
     first = report.results_nodes(session)[0]
     assert (first[1]["class"], words(first)) == ("rx-headline", headline(session))
     assert "numerics failed" in headline(sessions.measured(numerics=NumericsVerdict.FAILED))
     assert headline(sessions.session()) == ""
-    slow = tuple(
-        replace(one, speedup=0.5, speedup_low=0.4, speedup_high=0.8, verdict=Verdict.SLOWER)
-        if one.variant == "regional"
-        else one
-        for one in session.timings
-    )
-    assert headline(replace(session, timings=slow)) == f"regional 2.00× slower than eager (1.25–2.50){full}"
 
 
 @pytest.mark.parametrize("width", [100, 120])
 def test_text_keeps_to_the_width(width: int) -> None:
-    said = report.session_text(sessions.troubled(), width=width)
+    said = session_text(sessions.troubled(), width=width)
     assert max(map(len, said.splitlines())) <= width
 
 
@@ -151,7 +149,7 @@ def test_text_aligns_wide_characters() -> None:
 
 
 def test_styles_are_scoped_under_one_class() -> None:
-    page = report.session_html(sessions.trained(2))
+    page = session_html(sessions.trained(2))
     sheet = re.sub(r"@media\([^)]*\)\{", "", page[page.index("<style>") + 7 : page.index("</style>")])
     for selectors in re.findall(r"([^{}]+)\{", sheet):
         for selector in re.sub(r":(is|not)\((?:[^()]|\([^()]*\))*\)", "", selectors).split(","):
@@ -160,11 +158,7 @@ def test_styles_are_scoped_under_one_class() -> None:
 
 def test_a_saved_result_stays_small() -> None:
     session = sessions.measured(sessions.trained(40))
-    assert len(report.session_html(session, picture=session_svg(session)).encode()) < 100_000
-
-
-def test_the_picture_scrolls_even_without_a_style_sheet() -> None:
-    assert 'style="max-height:40rem;overflow:auto"' in picture_html("<svg></svg>")
+    assert len(session_html(session, picture=session_svg(session)).encode()) < 100_000
 
 
 def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
@@ -191,3 +185,38 @@ def test_phases_come_in_their_order() -> None:
     base = sessions.measured()
     swapped = replace(base, timings=tuple(reversed(base.timings)))
     assert [row[1] for row in cells(timings_table(swapped))] == ["full", "regional", "aot_eager", "eager"]
+
+
+# ------------------------------------------------------------------------------------------------------- regions alone
+
+
+def test_a_failed_check_shows_no_speedup_anywhere() -> None:
+    session = measured_alone(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
+    (row,) = cells(region_timings_table(session))
+    assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
+    assert row[-1] == "–"
+
+
+def test_what_gains_nothing_is_never_paid_for_and_warnings_are_told_once() -> None:
+    found = region_timings_table(measured_alone(verdict=Verdict.SLOWER, speedup=0.5, warnings=("busy machine: very",)))
+    (row,) = cells(found)
+    assert (row[3], row[-1]) == ("−600 µs", "never")
+    assert note(found).count("busy machine") == 1
+
+
+def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
+    peaks = (MemoryPeak("eager", 25_200_000, "resident set", 1 << 20), MemoryPeak("full", 100, "resident set", 1 << 20))
+    assert cells(memory_table(replace(measured_alone(), memory=peaks))) == [
+        ["eager", "24.0 MiB", "resident set"],
+        ["full", "below 1.00 MiB", "resident set"],
+    ]
+
+
+def test_tables_without_figures_are_left_out_everywhere() -> None:
+    # Of a region of which a part alone was measured, there is no row.
+    interrupted = replace(measured_alone(), partition_timings=measured_alone().partition_timings[:1])
+    for show in (session_text, session_html, page_html):
+        assert "Regions alone" in show(measured_alone())
+        for session in (sessions.trained(), interrupted):
+            assert "Regions alone" not in show(session)
+            assert "How it adds up" not in show(session)

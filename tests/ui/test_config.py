@@ -12,7 +12,7 @@ from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words
 from regional_explorer.ui.config_editor import MAX_KEYS, key_list
 from regional_explorer.ui.panel import Panel
-from tests.shared.panel import elements, text, type_in
+from tests.shared.panel import elements, rows, text, type_in
 
 
 def field(panel: Panel, key: str) -> Any:
@@ -165,14 +165,19 @@ def test_a_key_is_taken_out_and_a_preset_put_in(panel: Panel, exploration: Explo
     assert exploration.plan["mm"].config == {}
 
 
-def test_one_config_is_open_at_a_time(panel: Panel) -> None:
+def test_one_config_is_open_at_a_time_and_its_row_offers_to_close_it(panel: Panel) -> None:
+    def closing() -> list[str]:
+        return [name for name, row in rows(panel).items() if "Close" in row]
+
+    for name, shown in (("mm", ["max_fusion_size"]), ("act", [])):
+        panel.press("open", name)
+        assert text(panel, "config").startswith(f"Config of {name}")
+        assert (fields(panel), closing()) == (shown, [name])
+    panel.press("pane", "source")
+    assert closing() == []
     panel.press("open", "mm")
-    panel.press("open", "act")
-    assert "Config of act" in text(panel, "config")
-    assert "Config of mm" not in text(panel, "config")
-    panel.press("open", "act")
-    assert fields(panel) == []
-    assert panel.control.state.pane == "source"
+    panel.press("open", "mm")
+    assert (fields(panel), closing(), panel.control.state.pane) == ([], [], "source")
 
 
 def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -> None:
@@ -188,16 +193,10 @@ def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -
     assert field(panel, "max_fusion_size")[1]["value"] == "8"
     fill(panel, "max_fusion_size", "3")
     assert exploration.plan["mm"].config == {"max_fusion_size": 3}
-    assert "direction='backward'" in text(panel, "config")
-
-
-def test_the_calls_that_set_a_config_are_shown_line_by_line(panel: Panel, exploration: Exploration) -> None:
-    exploration.configure("mm", {"max_fusion_size": 2}, direction="backward")
-    panel.control.refresh()
-    panel.press("open", "mm")
     (shown,) = elements(panel.part("config"), class_="rx-python")
-    assert shown[2][2].splitlines() == list(configure_calls(exploration.plan["mm"]))
-    assert len(shown[2][2].splitlines()) == 2
+    calls = shown[2][2].splitlines()
+    assert calls == list(configure_calls(exploration.plan["mm"]))
+    assert ["direction='backward'" in call for call in calls] == [False, True]
 
 
 def test_what_is_wrong_in_one_direction_is_told_there(panel: Panel, exploration: Exploration) -> None:

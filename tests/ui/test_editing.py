@@ -35,21 +35,15 @@ def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Contro
 
 def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
     pick(panel, "mm")
-    panel.press("rename")
-    assert "Type the new name first" in text(panel, "editing")
+    for name, message in (("", "Type the new name first"), ("act", "exists already")):
+        type_in(panel, "new name", name)
+        panel.press("rename")
+        assert message in text(panel, "editing")
     type_in(panel, "new name", "product")
     panel.press("rename")
     assert [region.name for region in exploration.plan.regions] == ["product", "act"]
     assert control.state.picked == ("product",)
     assert control.state.rename.name == ""
-
-
-def test_a_name_that_is_taken_is_told(panel: Panel, exploration: Exploration) -> None:
-    pick(panel, "mm")
-    type_in(panel, "new name", "act")
-    panel.press("rename")
-    assert "exists already" in text(panel, "editing")
-    assert "mm" in exploration.plan
 
 
 def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, exploration: Exploration) -> None:
@@ -102,10 +96,11 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     relu = relu_of_merged(panel, control)
-    panel.graph.selection = [relu]
+    backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
+    panel.graph.selection = [backward_of_mm, relu]
     assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
-    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
+    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"], "at what runs first"
     panel.press("undo")
     panel.graph.selection = [relu]
     panel.press("carve")
@@ -116,55 +111,52 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     assert not exploration.plan["mm"].carved
 
 
-def test_of_several_nodes_a_split_takes_the_one_that_runs_first(
-    panel: Panel, control: Control, exploration: Exploration
-) -> None:
-    relu = relu_of_merged(panel, control)
-    backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
-    panel.graph.selection = [backward_of_mm, relu]
-    panel.press("split")
-    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"]
-
-
 def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
-    pick(panel, "mm", "act")
-    panel.press("merge")
+    relu = relu_of_merged(panel, control)
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
-    relu = next(node for node in nodes(control, "mm", graph="0/forward") if "relu" in node)
     panel.graph.selection = [relu, *nodes(control, "sum", graph="0/forward")]
     panel.press("carve")
     assert "That is all of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
 
 
-def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
+def type_ops(panel: Panel, pattern: str) -> None:
     type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "aten.sum*")
+    type_in(panel, "pattern", pattern)
+
+
+def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
+    type_ops(panel, "aten.sum*")
     assert "Region sum would give 2 partitions of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(panel)
-    type_in(panel, "pattern", "aten.relu*")
+    assert "0/forward:sum_1" in panel.graph.marked
+    type_ops(panel, "aten.relu*")
     shown = preview(panel)
     assert "act: 2 → 0" in shown
     assert "region-empty" in shown
-    type_in(panel, "pattern", "aten.nothing")
-    assert "aten.nothing" in preview(panel)
-    type_in(panel, "pattern", "")
+    type_ops(panel, "aten.nothing")
+    assert "matches no operation" in preview(panel)
+    assert panel.graph.marked == []
+    panel.press("mark")
+    assert "matches no operation" in text(panel, "marking")
+    assert panel.part("preview") == []  # it is told once
+    type_ops(panel, "")
     assert preview(panel) == ""
+    assert "matches no operation" not in text(panel, "marking")
     assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
 
 
 def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: Exploration) -> None:
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "aten.sum*")
+    type_ops(panel, "aten.sum*")
     assert "Region sum would give" in preview(panel)
     assert panel.graph.marked
     blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
     assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
-    type_in(panel, "pattern", "aten.relu*")
+    type_ops(panel, "aten.relu*")
     assert text(panel, "preview") == ""
     assert not panel.graph.marked
     blocked.go_on.set()
@@ -174,51 +166,31 @@ def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: 
 
 def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
     exploration.preview = Blocked(error=ZeroDivisionError("no luck"))  # type: ignore[method-assign]
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "aten.sum*")
+    type_ops(panel, "aten.sum*")
     assert preview(panel) == "ZeroDivisionError: no luck"
 
 
 def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None:
-    type_in(panel, "kind", "selection")
-    assert preview(panel) == ""
-    panel.graph.selection = sorted(nodes(control, "mm", graph="0/forward"))
-    assert "would give 2 partitions of 1–2 ops" in preview(panel)
-    pick(panel, "act")
-    assert preview(panel) == ""  # a region is selected, as a whole
-
-
-def test_selecting_nodes_switches_to_selection(panel: Panel, control: Control) -> None:
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "aten.s")
-    panel.press("pick", "act")  # a region's row: nothing new to mark
+    type_ops(panel, "aten.s")
+    pick(panel, "act")  # a region's row: nothing new to mark
     assert control.state.mark.kind == "ops"
     panel.graph.select(["0/forward:relu"])
     assert (control.state.mark.kind, control.state.mark.pattern) == ("selection", "")
     panel.graph.select([])
     assert control.state.mark.kind == "selection"
+    assert preview(panel) == ""
+    panel.graph.selection = sorted(nodes(control, "mm", graph="0/forward"))
+    assert "would give 2 partitions of 1–2 ops" in preview(panel)
+    pick(panel, "act")  # once more: nodes have been selected since
+    assert preview(panel) == ""  # a region is selected, as a whole
+    assert set(panel.graph.selection) == nodes(control, "act")
 
 
-def test_what_a_pattern_matches_is_lit_while_it_is_typed(panel: Panel, control: Control) -> None:
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "sum")
-    control.previews.wait(10)
-    assert "0/forward:sum_1" in panel.graph.marked
-    type_in(panel, "pattern", "summ")
-    control.previews.wait(10)
-    assert panel.graph.marked == []
-    assert "matches no operation" in text(panel, "preview")
-    panel.press("mark")
-    assert "matches no operation" in text(panel, "marking")
-    assert panel.part("preview") == []  # it is told once
-    type_in(panel, "pattern", "sum")
-    assert "matches no operation" not in text(panel, "marking")
-
-
-def test_globs_over_equal_layers_are_suggested_first() -> None:
+def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Control) -> None:
+    found = suggestions(control.session)
+    assert "small:1-99" in found["lines"]
+    assert "aten.mm.default" in found["ops"]
     layers = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
-    net = nn.Sequential(*layers, nn.Linear(4, 2))
-    ex = explore(net, (torch.ones(2, 4),), grad=False)
-    found = suggestions(control_of(ex).session)["modules"]
-    ex.close()
-    assert found == ["*", "*.*", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]
+    with explore(nn.Sequential(*layers, nn.Linear(4, 2)), (torch.ones(2, 4),), grad=False) as ex:
+        found = suggestions(control_of(ex).session)
+    assert found["modules"] == ["*", "*.*", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]

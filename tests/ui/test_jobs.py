@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextvars
 import signal
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 
 from regional_explorer.capture.undo import silent
 from regional_explorer.errors import BusyError
-from regional_explorer.exploration.exploration import explore
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.ui import jobs
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import (
@@ -40,32 +42,20 @@ def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     return found[0]
 
 
+def modes_now() -> tuple[object, ...]:
+    cpu, device = torch.get_autocast_dtype("cpu"), torch.ones(1).device.type
+    return torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), cpu, torch.is_inference_mode_enabled(), device
+
+
 def test_modes_are_those_of_the_making_not_of_now() -> None:
+    before = modes_now()
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        modes = ThreadModes.current()
-
-    def read_modes() -> tuple[bool, bool, torch.dtype, bool]:
-        cpu = "cpu"
-        return (
-            torch.is_grad_enabled(),
-            torch.is_autocast_enabled(cpu),
-            torch.get_autocast_dtype(cpu),
-            torch.is_inference_mode_enabled(),
-        )
-
-    assert seen_on_a_thread(modes, read_modes) == (False, True, torch.bfloat16, False)
-    assert seen_on_a_thread(ThreadModes.current(), read_modes)[:2] == (True, False)
-    assert torch.is_grad_enabled()
-
-
-def test_inference_mode_and_default_device_are_carried() -> None:
+        cast = ThreadModes.current()
     with torch.inference_mode(), torch.device("meta"):
-        modes = ThreadModes.current()
-    assert seen_on_a_thread(modes, lambda: (torch.is_inference_mode_enabled(), torch.ones(1).device.type)) == (
-        True,
-        "meta",
-    )
-    assert torch.ones(1).device.type == "cpu"
+        inference = ThreadModes.current()
+    assert seen_on_a_thread(cast, modes_now) == (False, True, torch.bfloat16, False, "cpu")
+    assert seen_on_a_thread(inference, modes_now)[3:] == (True, "meta")
+    assert seen_on_a_thread(ThreadModes.current(), modes_now) == before == modes_now()
 
 
 def test_the_context_is_a_copy_of_the_makers() -> None:
@@ -195,57 +185,55 @@ def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "a cell\n"
 
 
+@contextmanager
+def measuring_eager(exploration: Exploration, budget_s: float) -> Iterator[tuple[Panel, MainLoop]]:
+    """Context manager: a panel whose button was pressed, and the loop of the kernel."""
+    panel, loop = Panel(control_of(exploration)), MainLoop()
+    panel.control.main_loop = lambda: loop
+    for name in ("aot_eager", "regional", "full"):
+        panel.press("variant", name, value=False)
+    panel.press("budget", value=str(budget_s))
+    panel.press("measure")
+    yield panel, loop
+    assert panel.control.state.problem is None
+    panel.close()
+    exploration.close()
+
+
 def test_the_button_times_on_the_main_thread() -> None:
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
 
     def work(x: torch.Tensor) -> torch.Tensor:
-        name = threading.current_thread().name
-        seen[name] = seen.get(name, 0) + 1
+        seen[threading.current_thread().name] += 1
         return x.sin()
 
     # Nothing to trace: a function that Dynamo leaves alone is called as it is.
     exploration = explore(torch.sin, (torch.randn(8),), grad=False)
     exploration.live.call.fn = work
-    panel, loop = Panel(control_of(exploration)), MainLoop()
-    panel.control.main_loop = lambda: loop
-    for name in ("aot_eager", "regional", "full"):
-        panel.press("variant", name, value=False)
-    panel.press("budget", value="0.2")
-    panel.press("measure")
-    loop.run_until(lambda: panel.control.jobs.wait(0.0))
-    assert panel.control.state.problem is None
+    with measuring_eager(exploration, 0.2) as (panel, loop):
+        loop.run_until(lambda: panel.control.jobs.wait(0.0))
     assert seen["MainThread"] > 50
-    assert all(name in ("MainThread", "regional_explorer untimed") for name in seen)
-    panel.close()
-    exploration.close()
+    assert set(seen) <= {"MainThread", "regional_explorer untimed"}
 
 
 def test_cells_between_two_rounds_of_a_button_cannot_change_what_is_measured() -> None:
     exploration = make()
     plan = exploration.plan
-    panel, loop = Panel(control_of(exploration)), MainLoop()
-    panel.control.main_loop = lambda: loop
-    for name in ("aot_eager", "regional", "full"):
-        panel.press("variant", name, value=False)
-    panel.press("budget", value="60")
-    panel.press("measure")
-    loop.run_until(lambda: "round" in text(panel, "progress"))
     cells: list[Callable[[], object]] = [
         lambda: exploration.configure("mm", max_fusion_size=16),
         exploration.compile,
         lambda: exploration.benchmark(("eager",), 0.05),
     ]
-    for cell in cells:
-        with pytest.raises(BusyError, match="wait for it, or cancel it where it was started"):
-            cell()
-    panel.press("cancel")
-    loop.run_until(lambda: panel.control.jobs.wait(0.0))
-    assert exploration.plan == plan
-    assert panel.control.state.problem is None
-    assert set(exploration.timings.variant) == {"eager"}
-    assert exploration.configure("mm", max_fusion_size=16).plan != plan
-    panel.close()
-    exploration.close()
+    with measuring_eager(exploration, 60) as (panel, loop):
+        loop.run_until(lambda: "round" in text(panel, "progress"))
+        for cell in cells:
+            with pytest.raises(BusyError, match="wait for it, or cancel it where it was started"):
+                cell()
+        panel.press("cancel")
+        loop.run_until(lambda: panel.control.jobs.wait(0.0))
+        assert exploration.plan == plan
+        assert set(exploration.timings.variant) == {"eager"}
+        assert exploration.configure("mm", max_fusion_size=16).plan != plan
 
 
 # ----------------------------------------------------------------------------------------------------------- interrupts
@@ -275,6 +263,11 @@ def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
     interrupts.start()
+    interrupts.stop()  # before the main thread is free
+    loop.run()
+    assert signal.getsignal(signal.SIGINT) is before
+    interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
+    interrupts.start()
     loop.run()
     signal.raise_signal(signal.SIGINT)
     assert calls == ["stop"]
@@ -282,16 +275,6 @@ def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
     signal.raise_signal(signal.SIGINT)
     loop.run()
     assert calls == ["stop", "notify"]
-    interrupts.stop()
-    loop.run()
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_job_that_ended_before_the_main_thread_was_free_leaves_the_signal() -> None:
-    loop = Steps()
-    before = signal.getsignal(signal.SIGINT)
-    interrupts = JobInterrupts(loop, lambda: None, lambda: None)
-    interrupts.start()
     interrupts.stop()
     loop.run()
     assert signal.getsignal(signal.SIGINT) is before
@@ -316,6 +299,9 @@ class Beats(Steps):
     def __init__(self) -> None:
         super().__init__()
         self.heartbeat, self.lost = Heartbeat(), 0
+        self.start()
+
+    def start(self) -> None:
         self.heartbeat.start(self, self.on_lost)
         self.run()
 
@@ -323,46 +309,33 @@ class Beats(Steps):
         self.lost += 1
 
 
-def test_a_page_that_replies_counts_as_open() -> None:
+def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
     beats = Beats()
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert beats.lost == 0, "it never replied"
     beats.heartbeat.pings.append(beats.heartbeat.on_reply)
     beats.run(3 * jobs.MAX_UNANSWERED)
     assert beats.lost == 0
-    beats.heartbeat.pings.clear()  # the page is closed
-    beats.run(3 * jobs.MAX_UNANSWERED)
-    assert beats.lost == 1
-    assert beats.asked == []
-
-
-def test_a_page_that_never_replied_is_ignored() -> None:
-    beats = Beats()
-    beats.run(3 * jobs.MAX_UNANSWERED)
+    beats.heartbeat.pings.clear()
+    for _ in range(2 * jobs.MAX_UNANSWERED):  # a cell runs, in which it cannot reply
+        beats.heartbeat.reset()
+        beats.run()
     assert beats.lost == 0
+    beats.run(3 * jobs.MAX_UNANSWERED)
+    assert (beats.lost, beats.asked) == (1, [])
 
 
 def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
     beats = Beats()
     beats.heartbeat.on_reply()
     beats.run(jobs.MAX_UNANSWERED)
-    beats.heartbeat.start(beats, beats.on_lost)
-    beats.run()
+    beats.start()
     assert len(beats.asked) == 1, "the beats of the job before have ended"
     beats.run(jobs.MAX_UNANSWERED)
     assert beats.lost == 0
     beats.heartbeat.stop()
     beats.run(2)
     assert (beats.lost, beats.asked) == (0, [])
-
-
-def test_a_cell_that_ran_resets_the_count_of_missing_replies() -> None:
-    beats = Beats()
-    beats.heartbeat.on_reply()
-    for _ in range(2 * jobs.MAX_UNANSWERED):
-        beats.heartbeat.reset()
-        beats.run()
-    assert beats.lost == 0
-    beats.run(jobs.MAX_UNANSWERED)
-    assert beats.lost == 1
 
 
 def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,22 +356,23 @@ def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, mon
 
 
 def test_only_what_was_asked_last_is_done_one_at_a_time() -> None:
-    latest, go_on, done = Latest(0.0), threading.Event(), []
+    latest, begun, go_on, done = Latest(0.0), threading.Event(), threading.Event(), []
 
-    def hold(_outdated: threading.Event) -> None:
+    def hold(outdated: threading.Event) -> None:
+        begun.set()
         go_on.wait(60)
-        done.append("hold")
+        done.append(f"hold, outdated: {outdated.is_set()}")
 
     def work(name: str) -> Callable[[threading.Event], None]:
         return lambda _outdated: done.append(name)
 
     latest.submit(hold)
+    assert begun.wait(60)
     for name in ("one", "two", "three"):
         latest.submit(work(name))
     go_on.set()
     assert latest.wait(60)
-    assert done[-1] == "three"
-    assert {"one", "two"}.isdisjoint(done)
+    assert done == ["hold, outdated: True", "three"]
 
 
 def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
@@ -408,20 +382,3 @@ def test_what_waits_for_a_pause_is_not_begun_once_there_is_newer_work() -> None:
     latest.cancel()
     assert latest.wait(60)
     assert begun == []
-
-
-def test_what_is_overtaken_while_it_runs_knows() -> None:
-    latest, begun, go_on = Latest(0.0), threading.Event(), threading.Event()
-    knows: list[bool] = []
-
-    def work(outdated: threading.Event) -> None:
-        begun.set()
-        go_on.wait(5)
-        knows.append(outdated.is_set())
-
-    latest.submit(work)
-    assert begun.wait(5)
-    latest.cancel()
-    go_on.set()
-    assert latest.wait(60)
-    assert knows == [True]

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from ipywidgets.widgets.widget import _instances
@@ -17,11 +17,10 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.json_file import load_plan
-from regional_explorer.style.element import Node, to_html, words
+from regional_explorer.style.element import Node, words
 from regional_explorer.ui import state, view
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
-from regional_explorer.ui.marking import suggestions
 from regional_explorer.ui.panel import PARTS, Panel, Part
 from regional_explorer.ui.parts import traceback
 from regional_explorer.ui.state import PanelState, Shown
@@ -43,42 +42,40 @@ def checked(panel: Panel, name: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- plan
 
 
-def test_a_row_per_region_says_how_it_stands(panel: Panel) -> None:
+def test_a_row_per_region_says_how_it_stands_whoever_changed_it(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
     assert list(rows(panel)) == ["mm", "act"]
-    assert "stale" in rows(panel)["mm"]
-    assert "max_fusion_size=8" in rows(panel)["mm"]
+    assert {"stale", "max_fusion_size=8"} <= set(rows(panel)["mm"].split())
     assert "default" in rows(panel)["act"]
     assert "small" in text(panel, "header")
     number = [tab["id"] for tab in panel.graph.tabs].index(panel.graph.first)
     assert getattr(panel.graph, f"facts{number}")["ops"]
     assert panel.source.tree
+    exploration.rename("mm", "product")
+    control.refresh()
+    assert list(rows(panel)) == ["product", "act"]
 
 
-def test_a_row_offers_to_close_the_config_only_while_it_is_shown(panel: Panel) -> None:
-    panel.press("open", "mm")
-    assert "Close" in rows(panel)["mm"]
-    panel.press("pane", "source")
-    assert "Config" in rows(panel)["mm"]
-    assert "Close" not in rows(panel)["mm"]
+def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
+    def offered() -> list[str]:
+        return [do for do in ("undo", "redo") if enabled(panel, "tools", do)]
 
-
-def test_the_switch_disables_and_enables(panel: Panel, exploration: Exploration) -> None:
+    assert offered() == []
     switch(panel, "mm", on=False)
     assert not exploration.plan["mm"].enabled
     assert "eager" in rows(panel)["mm"]
+    assert offered() == ["undo"]
     panel.press("undo")
     assert exploration.plan["mm"].enabled
     assert checked(panel, "mm")
+    assert offered() == ["redo"]
     panel.press("redo")
     assert not exploration.plan["mm"].enabled
-
-
-def test_undo_and_redo_are_offered_when_there_is_something(panel: Panel) -> None:
-    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, False]
-    switch(panel, "mm", on=False)
-    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [True, False]
+    panel.press("remove", "mm")
+    assert list(rows(panel)) == ["act"]
     panel.press("undo")
-    assert [enabled(panel, "tools", do) for do in ("undo", "redo")] == [False, True]
+    assert list(rows(panel)) == ["mm", "act"], "where it was"
 
 
 def test_an_edit_after_undoing_forgets_what_was_undone_and_one_that_changes_nothing_is_none(panel: Panel) -> None:
@@ -115,20 +112,6 @@ def test_a_tab_is_about_the_row_selected_last_or_else_about_the_region_that_was_
     assert [shown_after(), shown_after(), shown_after("act"), shown_after("mm", "act")] == ["mm", "mm", "act", "act"]
 
 
-def test_a_removed_region_comes_back_by_undo_where_it_was(panel: Panel, exploration: Exploration) -> None:
-    panel.press("remove", "mm")
-    assert list(rows(panel)) == ["act"]
-    panel.press("undo")
-    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
-    assert list(rows(panel)) == ["mm", "act"]
-
-
-def test_what_code_changes_is_taken_up(panel: Panel, control: Control, exploration: Exploration) -> None:
-    exploration.rename("mm", "product")
-    control.refresh()
-    assert set(rows(panel)) == {"product", "act"}
-
-
 def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Control) -> None:
     drawn: list[object] = []
     panel.observe(drawn.append)
@@ -141,14 +124,18 @@ def test_nothing_is_drawn_anew_when_nothing_changed(panel: Panel, control: Contr
 # ------------------------------------------------------------------------------------------------------------- marking
 
 
-def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) -> None:
+def mark(panel: Panel, kind: str, pattern: str, name: str = "") -> None:
+    for do, value in (("kind", kind), ("pattern", pattern), ("name", name)):
+        type_in(panel, do, value)
+    panel.press("mark")
+
+
+def test_a_region_is_marked_by_the_form_under_the_name_typed_or_proposed(panel: Panel) -> None:
     type_in(panel, "kind", "ops")
     assert elements(panel.part("marking"), value="aten.relu.default")
-    type_in(panel, "pattern", "aten.sum*")
-    type_in(panel, "name", "total")
-    panel.press("mark")
-    assert "total" in exploration.plan
-    assert list(rows(panel)) == ["mm", "act", "total"]
+    for name in ("total", "", ""):
+        mark(panel, "ops", "aten.sum*", name)
+    assert list(rows(panel)) == ["mm", "act", "total", "sum", "sum_2"]
     assert panel.control.state.mark.name == ""
 
 
@@ -157,39 +144,11 @@ def test_a_region_is_marked_by_the_form(panel: Panel, exploration: Exploration) 
     [("", "x", "Enter a pattern"), ("aten.nothing", "x", "aten.nothing"), ("aten.nothing", "", "aten.nothing")],
 )
 def test_a_wrong_mark_is_told_in_the_form(panel: Panel, pattern: str, name: str, message: str) -> None:
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", pattern)
-    type_in(panel, "name", name)
-    panel.press("mark")
+    mark(panel, "ops", pattern, name)
     assert message in text(panel, "marking")
     type_in(panel, "pattern", "aten.s")
     assert "✗" not in text(panel, "marking")
     assert list(rows(panel)) == ["mm", "act"]
-
-
-def test_a_region_without_a_name_takes_the_one_proposed(panel: Panel) -> None:
-    type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", "aten.sum*")
-    panel.press("mark")
-    assert list(rows(panel)) == ["mm", "act", "sum"]
-    type_in(panel, "pattern", "aten.sum*")
-    panel.press("mark")
-    assert list(rows(panel)) == ["mm", "act", "sum", "sum_2"]
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [(KeyboardInterrupt(), INTERRUPTED_NOTE), (SystemExit(1), "SystemExit"), (CancelledError(), "CancelledError")],
-)
-def test_whatever_ends_the_work_the_panel_is_free_again(
-    panel: Panel, exploration: Exploration, error: BaseException, message: str
-) -> None:
-    exploration.benchmark = Blocked(error=error)  # type: ignore[method-assign]
-    panel.press("measure")
-    assert panel.control.jobs.wait(10)
-    assert not panel.control.state.busy
-    problem = panel.control.state.problem
-    assert message in f"{panel.control.state.note}{problem.text if problem else ''}"
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, exploration: Exploration) -> None:
@@ -197,12 +156,6 @@ def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel, explorati
         panel.press("remove", name)
     assert "No region yet" in text(panel, "marking")
     assert panel.part("regions") == []
-
-
-def test_functions_and_operators_are_suggested(control: Control) -> None:
-    found = suggestions(control.session)
-    assert "small:1-99" in found["lines"]
-    assert "aten.mm.default" in found["ops"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- work
@@ -257,14 +210,17 @@ def test_one_job_at_a_time(panel: Panel, control: Control, blocked_work: Blocked
     [
         (MeasureError("Nothing could be measured."), "Nothing could be measured.", False),
         (KeyError("x"), "KeyError", True),
+        (SystemExit(1), "SystemExit", True),
+        (CancelledError(), "CancelledError", True),
     ],
 )
-def test_an_error_of_the_work_is_shown(
-    panel: Panel, control: Control, error: Exception, message: str, traced: bool
+def test_whatever_ends_the_work_is_shown_and_the_panel_is_free_again(
+    panel: Panel, control: Control, error: BaseException, message: str, traced: bool
 ) -> None:
     control.exploration.benchmark = Blocked(error=error)  # type: ignore[method-assign]
     panel.press("measure")
     assert control.jobs.wait(10)
+    assert not control.state.busy
     assert message in alert(panel)
     assert ("Traceback" in alert(panel)) is traced
     panel.press("dismiss")
@@ -279,12 +235,9 @@ def test_a_traceback_keeps_its_lines_and_indentation() -> None:
 
 
 def test_an_error_of_a_callback_is_shown(panel: Panel, control: Control) -> None:
-    def broken(_name: str) -> None:
-        raise ZeroDivisionError("<b>broken</b>")
-
-    control.exploration.disable = broken  # type: ignore[method-assign,assignment]
+    control.exploration.disable = Mock(side_effect=ZeroDivisionError("broken"))  # type: ignore[method-assign]
     switch(panel, "mm", on=False)
-    assert "ZeroDivisionError: <b>broken" in alert(panel)
+    assert "ZeroDivisionError: broken" in alert(panel)
     assert checked(panel, "mm")
 
 
@@ -324,9 +277,21 @@ def test_of_all_parts_a_report_of_progress_makes_one_anew(
         assert made == ["progress"]
 
 
-def test_an_interrupt_of_a_cell_goes_through_and_is_noted(panel: Panel, control: Control) -> None:
+@pytest.mark.parametrize("readable", [True, False])
+def test_an_interrupt_ends_the_job_of_a_cell_and_of_a_button_and_is_noted(
+    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    if not readable:  # a second one, while the results are read
+        monkeypatch.setattr(control, "read_exploration", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
         raise KeyboardInterrupt
+    assert not control.state.busy
+    assert INTERRUPTED_NOTE in text(panel, "progress")
+    monkeypatch.undo()
+    control.exploration.compile = Blocked(error=KeyboardInterrupt())  # type: ignore[method-assign]
+    panel.press("compile")
+    assert control.jobs.wait(10)
+    assert not control.state.busy
     assert INTERRUPTED_NOTE in text(panel, "progress")
 
 
@@ -353,18 +318,10 @@ def test_progress_undoes_nothing_that_was_pressed_meanwhile(panel: Panel, contro
     assert control.jobs.wait(10)
 
 
-def broken_reading() -> None:
-    raise ZeroDivisionError("no results")
-
-
-def interrupted_reading() -> None:
-    raise KeyboardInterrupt
-
-
 def test_a_job_whose_results_cannot_be_read_ends_with_the_error(
     panel: Panel, control: Control, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "read_exploration", broken_reading)
+    monkeypatch.setattr(control, "read_exploration", Mock(side_effect=ZeroDivisionError("no results")))
     blocked_work.go_on.set()
     panel.press("measure")
     assert control.jobs.wait(10)
@@ -372,21 +329,8 @@ def test_a_job_whose_results_cannot_be_read_ends_with_the_error(
     assert "ZeroDivisionError: no results" in alert(panel)
 
 
-def test_a_second_interrupt_while_the_results_are_read_ends_the_job(
-    control: Control, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control, "read_exploration", interrupted_reading)
-    with pytest.raises(KeyboardInterrupt), control.jobs.running_in_cell("Compile"):
-        raise KeyboardInterrupt
-    assert not control.state.busy
-    assert control.state.note == INTERRUPTED_NOTE
-
-
 def test_a_job_that_nobody_can_be_told_of_is_not_begun(control: Control, blocked_work: Blocked) -> None:
-    def broken_listener(_control: Control) -> None:
-        raise ZeroDivisionError
-
-    control.listeners.append(broken_listener)
+    control.listeners.append(broken_listener := Mock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         control.jobs.start("Compile", lambda exploration, _state, _run: exploration.compile())
     with pytest.raises(ZeroDivisionError), control.jobs.running_in_cell("Compile"):
@@ -422,9 +366,10 @@ def test_a_job_without_a_thread_is_not_begun(
 
 
 def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
-    panel: Panel, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "view_state", broken_drawing)
+    broken = Mock(side_effect=RuntimeError("no luck"))
+    monkeypatch.setattr(view, "view_state", broken)
     switch(panel, "mm", on=False)
     assert panel.graph.problem == "RuntimeError: no luck"
     assert "eager" in rows(panel)["mm"]
@@ -432,19 +377,10 @@ def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
     monkeypatch.undo()
     switch(panel, "mm", on=True)
     assert panel.graph.problem == ""
-
-
-def test_a_view_that_fails_leaves_the_rest_up_to_date(
-    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(panel.source, "set_session", broken_drawing)
+    monkeypatch.setattr(panel.source, "set_session", broken)
     with contextlib.suppress(RuntimeError):
         control.edit(lambda ex: ex.disable("mm"))
     assert "eager" in rows(panel)["mm"]
-
-
-def broken_drawing(*_: Any, **__: Any) -> None:
-    raise RuntimeError("no luck")
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -486,19 +422,9 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
     assert set(threading.enumerate()) == threads
 
 
-def test_names_are_text_never_markup(exploration: Exploration) -> None:
-    exploration.rename("mm", "<img src=x onerror=alert(1)>")
-    panel = Panel(control_of(exploration))
-    assert "<img" not in to_html(*panel.part("regions"), *panel.part("results"))
-    assert "<img src=x onerror=alert(1)>" in rows(panel)  # a text, which the page makes a text node
-    panel.close()
-
-
 def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
     name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
-    type_in(panel, "kind", "selection")
-    type_in(panel, "name", "picked")
-    panel.press("mark")
+    mark(panel, "selection", "", "picked")
     assert "Enter a pattern" in text(panel, "marking")
     panel.graph.selection = [name]
     assert elements(panel.part("marking"), value="1 node selected")
@@ -549,20 +475,17 @@ def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_s
 
 
 def test_rows_are_ordered_by_a_column(panel: Panel) -> None:
+    def ascending() -> list[str]:
+        return [words(head) for head in elements(panel.part("regions"), aria_sort="ascending")]
+
+    for heads, order in ((["region ↑"], ["act", "mm"]), ([], ["mm", "act"]), ([], ["mm", "act"])):
+        panel.press("sort", "name")
+        assert (ascending(), list(rows(panel))) == (heads, order)
     panel.press("sort", "name")
-    assert list(rows(panel)) == ["act", "mm"]
-    (head,) = elements(panel.part("regions"), aria_sort="ascending")
-    assert words(head) == "region ↑"
-    panel.press("sort", "name")
-    assert list(rows(panel)) == ["mm", "act"]
-    panel.press("sort", "name")
-    assert list(rows(panel)) == ["mm", "act"]
-    panel.press("sort", "name")
-    panel.press("sort", "ops")  # another column begins upwards
-    (head,) = elements(panel.part("regions"), aria_sort="ascending")
-    assert words(head) == "ops ↑"
-    panel.press("sort", "compiled")  # nothing measured: all in the order of the plan, none lost
-    assert list(rows(panel)) == ["mm", "act"]
+    panel.press("sort", "ops")
+    assert ascending() == ["ops ↑"], "another column begins upwards"
+    panel.press("sort", "compiled")
+    assert list(rows(panel)) == ["mm", "act"], "nothing is measured: the order of the plan, and none lost"
 
 
 def test_forty_regions_are_one_widget(exploration: Exploration, control: Control) -> None:
@@ -615,20 +538,23 @@ def test_edit_buttons_come_with_a_selection(panel: Panel) -> None:
 
 
 def test_the_plan_is_copied_as_text_and_as_python(panel: Panel, control: Control) -> None:
-    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
-    assert load_plan(copied["Copy plan"]) == control.state.plan
-    assert panel.plan == copied["Copy plan"]
-    assert "ex.configure('mm', {'max_fusion_size': 8})" in copied["Copy as Python"]
+    def copied() -> tuple[str, str]:
+        found = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
+        return found["Copy plan"], found["Copy as Python"]
+
+    plan, python = copied()
+    assert load_plan(plan) == control.state.plan
+    assert panel.plan == plan
+    assert "ex.configure('mm', {'max_fusion_size': 8})" in python
     control.owner = lambda: "rx.last()"
     panel.press("remove", "act")
-    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
-    assert copied["Copy as Python"].startswith("import regional_explorer as rx\nex = rx.last()\n")
-    assert "act" not in copied["Copy plan"]
+    plan, python = copied()
+    assert python.startswith("import regional_explorer as rx\nex = rx.last()\n")
+    assert "act" not in plan
     assert "rx.last()" in text(panel, "header")
     control.owner = lambda: ""
     panel.press("undo")
-    copied = {words(one): one[1]["data-of"] for one in elements(panel.part("header"), data_do="copy")}
-    assert copied["Copy as Python"].startswith("ex = ...  # Put your exploration here")
+    assert copied()[1].startswith("ex = ...  # Put your exploration here")
     assert "in no variable" in text(panel, "header")
 
 

@@ -18,7 +18,7 @@ from regional_explorer.picture.records import Records
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import PartitionTiming
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
 from regional_explorer.tables.results import region_timings_table, regions_table
@@ -48,41 +48,23 @@ class Shown:
 
 def session_of(states: list[State], *, matched: bool = True, measured: bool = False, cache: str = "cold") -> Session:
     """Return a session with one region, whose partitions are in these states, half of them in the backward."""
-    base = sessions.trained(2)
-    partitions = tuple(
-        replace(
-            cut,
-            state=state,
-            artifact=cut.artifact if state in HAVE_CODE else None,
-            compile_s=1.5 + number if state in HAVE_CODE else None,
-            cache=cache if state in HAVE_CODE else None,
-        )
-        for number, (cut, state) in enumerate(zip(base.partitions, states, strict=False))
-    )
-    timings = tuple(
-        PartitionTiming(
-            cut.id,
-            cut.region,
-            Phase.FORWARD,
-            eager_s=30e-6,
-            eager_iqr_s=1e-6,
-            compiled_s=10e-6 if cut.artifact else None,
-            compiled_iqr_s=1e-6 if cut.artifact else None,
-            speedup=3.0 if cut.artifact else None,
-            speedup_low=2.5 if cut.artifact else None,
-            speedup_high=3.5 if cut.artifact else None,
-            verdict=Verdict.FASTER if cut.artifact else Verdict.UNKNOWN,
-            artifact=cut.artifact,
-            numerics=NumericsVerdict.OK if cut.artifact else NumericsVerdict.NOT_CHECKED,
-        )
-        for cut in partitions
-    )
+    base = sessions.measured_alone()
+    partitions, timings = [], []
+    for number, (cut, timing, state) in enumerate(zip(base.partitions, base.partition_timings, states, strict=False)):
+        if state in HAVE_CODE:
+            partitions.append(replace(cut, state=state, compile_s=1.5 + number, cache=cache))
+            timings.append(timing)
+        else:
+            partitions.append(replace(cut, state=state, artifact=None, compile_s=None, cache=None))
+            timings.append(
+                PartitionTiming(cut.id, cut.region, timing.phase, timing.eager_s, timing.eager_iqr_s, samples=40)
+            )
     found = replace(
         base,
         plan=base.plan.changed("mlp", enabled=State.EAGER not in states),
         members=base.members if matched else {},
-        partitions=partitions,
-        partition_timings=timings if measured else (),
+        partitions=tuple(partitions),
+        partition_timings=tuple(timings) if measured else (),
     )
     return with_measured_states(found) if measured else found
 
@@ -179,21 +161,10 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
     assert legend[1]["title"].endswith(shown.state)
 
 
-@pytest.mark.parametrize("state", OF_PARTITIONS)
-def test_the_word_of_a_region_is_that_of_its_partitions(state: State) -> None:
-    session = session_of([state] * 4)
-    assert {in_frame(session).state, in_panel(session).state} == {state.value}
-    look = view_state(session, Records())["look"]
-    pieces = look["pieces"][0]
-    assert {piece["state"] for piece in pieces} == {state.value}
-    assert {piece["words"][1].split()[0] for piece in pieces} == {STATE_GLYPHS[state]}
-    (text,) = [entry[-1] for when, entry in look["legend"] if when == state]
-    assert text.split()[:2] == [STATE_GLYPHS[state], state]
-
-
 @pytest.mark.parametrize(
     ("states", "matched", "word"),
     [
+        *(([state] * 4, True, state.value) for state in OF_PARTITIONS),
         ([State.COMPILED, State.EAGER, State.STALE, State.FAILED], True, "failed"),
         ([State.COMPILED, State.EAGER, State.STALE], True, "stale"),
         ([State.COMPILED, State.EAGER], True, "eager"),
@@ -204,6 +175,12 @@ def test_the_word_of_a_region_is_that_of_its_partitions(state: State) -> None:
 def test_a_region_is_as_its_worst_partition(states: list[State], word: str, *, matched: bool) -> None:
     session = session_of(states, matched=matched)
     assert in_frame(session).state == in_panel(session).state == word
+    look = view_state(session, Records())["look"]
+    (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
+    assert said.split()[:2] == [STATE_GLYPHS[State(word)], word]
+    if states and len(set(states)) == 1:
+        assert {piece["state"] for piece in look["pieces"][0]} == {word}
+        assert {piece["words"][1].split()[0] for piece in look["pieces"][0]} == {STATE_GLYPHS[State(word)]}
 
 
 def test_compile_times_add_up() -> None:
@@ -218,13 +195,7 @@ def test_compile_times_add_up() -> None:
 
 @pytest.fixture
 def measured() -> Session:
-    base = replace(sessions.trained(2), grad=False)
-    figures = (30e-6, 1e-6, 10e-6, 1e-6, 3.0, 2.5, 3.5, Verdict.FASTER)
-    timings = tuple(
-        PartitionTiming(cut.id, cut.region, Phase.FORWARD, *figures, artifact=cut.artifact, numerics=NumericsVerdict.OK)
-        for cut in base.partitions
-    )
-    return replace(base, partition_timings=timings)
+    return replace(sessions.measured_alone(), grad=False)
 
 
 def test_rows_without_a_figure_come_last(measured: Session) -> None:
@@ -246,21 +217,20 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
     found = {one["title"]: one["values"] for one in overlays(measured)}
     assert list(found) == ["compiled time", "eager time", "speedup"]
     assert set(found["speedup"]) == {cut.id for cut in measured.partitions}
-    assert {text for _, text in found["speedup"].values()} == {"3.00×"}
-    assert {text for _, text in found["compiled time"].values()} == {"10.0 µs"}
+    assert {text for _, text in found["speedup"].values()} == {"2.00×"}
+    assert {text for _, text in found["compiled time"].values()} == {"50.0 µs", "100 µs"}
     assert overlays(sessions.trained(2)) == []
 
 
 def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
     pieces = pieces_of(measured)
-    assert {piece["speedup"] for piece in pieces} == {"3.00×"}
-    assert ["time", "30.0 µs eager, 10.0 µs compiled, 3.00× (2.50–3.50)"] in pieces[0]["facts"]
-    other = replace(measured.partition_timings[0], speedup=1.5, speedup_low=1.4, speedup_high=1.6, compiled_s=20e-6)
+    assert {piece["speedup"] for piece in pieces} == {"2.00×"}
+    assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
+    other = replace(measured.partition_timings[0], speedup=1.25, speedup_low=1.2, speedup_high=1.3, compiled_s=80e-6)
     unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
-    pieces = pieces_of(unequal)
     (row,) = region_summaries(unequal)
     assert row.timing is not None
-    assert {piece["speedup"] for piece in pieces} == {f"{row.timing.speedup:.2f}×"} == {"2.00×"}, "that of the row"
+    assert {piece["speedup"] for piece in pieces_of(unequal)} == {f"{row.timing.speedup:.2f}×"} == {"1.54×"}
     changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
     stale = replace(measured, partitions=changed)
     assert {piece["speedup"] for piece in pieces_of(stale)} == {""}
@@ -269,11 +239,6 @@ def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> Non
 
 def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measured: Session) -> None:
     thrice = tuple(replace(one, eager_s=3 * one.eager_s) for one in measured.partition_timings)
-    rows = [
-        to_html(*region_table(region_summaries(one), None, picked=(), opened=None, busy=False))
-        for one in (measured, replace(measured, partition_timings=thrice))
-    ]
-    assert [("noisy" in row, "the medians say 9.00×, the rounds 3.00×" in row) for row in rows] == [
-        (False, False),
-        (True, True),
-    ]
+    for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
+        row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
+        assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)

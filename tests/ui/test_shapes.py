@@ -34,6 +34,10 @@ def shown(panel: Panel) -> str:
     return str(chosen)
 
 
+def known(control: Control) -> set[str]:
+    return {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
+
+
 def choose(panel: Panel, shapes: str) -> None:
     type_in(panel, "shapes", shapes)
     assert panel.control.jobs.wait(60)
@@ -50,6 +54,7 @@ def test_the_field_shows_what_the_call_was_traced_with(*, dynamic: bool | None, 
 
 
 def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, control: Control) -> None:
+    panel.press("remove", "act")
     before, plan = control.session, control.state.plan
     choose(panel, "dynamic")
     assert shown(panel) == "dynamic"
@@ -58,10 +63,14 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, cont
     assert control.state.plan == plan
     assert not control.state.busy
     assert "0/forward" in {tab["id"] for tab in panel.graph.tabs}
-    known = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
     panel.press("pick", "mm")
-    assert set(panel.graph.selection) <= known
+    assert set(panel.graph.selection) <= known(control)
     assert panel.graph.selection
+    panel.press("undo")
+    assert list(control.session.members) == ["mm", "act"]
+    assert control.session.shapes == "dynamic"
+    panel.press("redo")
+    assert list(control.session.members) == ["mm"]
 
 
 def test_it_is_a_job_whose_field_shows_what_was_chosen(panel: Panel, exploration: Exploration) -> None:
@@ -109,11 +118,10 @@ def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, value: str
 
 def test_selected_nodes_that_are_gone_are_dropped(panel: Panel, control: Control) -> None:
     choose(panel, "dynamic")
-    known = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
-    panel.graph.selection = sorted(known)
+    before = known(control)
+    panel.graph.selection = sorted(before)
     choose(panel, "static")
-    left = {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
-    assert set(control.state.selection) == set(panel.graph.selection) == known & left != known
+    assert set(control.state.selection) == set(panel.graph.selection) == before & known(control) != before
 
 
 def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
@@ -133,22 +141,6 @@ def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
         panel.close()
 
 
-def test_undo_goes_on_after_a_new_trace(panel: Panel, control: Control) -> None:
-    panel.press("remove", "act")
-    choose(panel, "dynamic")
-    panel.press("undo")
-    assert list(control.session.members) == ["mm", "act"]
-    assert control.session.shapes == "dynamic"
-    panel.press("redo")
-    assert list(control.session.members) == ["mm"]
-
-
-def test_a_new_trace_by_a_cell_is_shown(panel: Panel, control: Control, exploration: Exploration) -> None:
-    exploration.retrace(dynamic=True)
-    control.refresh()
-    assert shown(panel) == "dynamic"
-
-
 @pytest.mark.compiles
 def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control, exploration: Exploration) -> None:
     exploration.benchmark(("eager",), 0.05, regions=False)
@@ -164,8 +156,13 @@ def test_a_measured_plan_is_used_with_its_shapes(panel: Panel, control: Control,
     assert text(panel, "plans").count("current plan") == 1
 
 
-def test_a_control_without_a_panel_forgets_the_earlier_graphs(control: Control, exploration: Exploration) -> None:
+def test_a_new_trace_by_a_cell_is_shown_and_the_earlier_graphs_forgotten(
+    control: Control, exploration: Exploration
+) -> None:
     control.set(selection=("0/forward:mm", "0/forward:no_longer_there"))
     exploration.retrace(dynamic=True)
     control.refresh()
-    assert control.state.selection == ("0/forward:mm",)
+    assert control.state.selection == ("0/forward:mm",), "without a panel too"
+    panel = Panel(control)
+    assert shown(panel) == "dynamic"
+    panel.close()

@@ -1,17 +1,20 @@
-"""Interrupts that something inside a long run drops, as compilers do: the run ends all the same, and says so."""
+"""A long run: how it is interrupted, also where something inside drops that, as compilers do; what it reports."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import PLAIN_RUN, interruptible
+from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, StreamProgress, Throttle, interruptible
 
 
 def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
@@ -31,50 +34,42 @@ def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_handler_of_the_users_own_is_asked() -> None:
-    request: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: request.append(number))
+@contextmanager
+def handled_by(handler: Any) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
     try:
-        with interruptible(PLAIN_RUN) as run:
-            signal.raise_signal(signal.SIGINT)
-            assert run.cancelled()
-        assert request == [signal.SIGINT]
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
+    asked: list[int] = []
+    with handled_by(lambda number, _frame: asked.append(number)):
+        with interruptible(PLAIN_RUN) as run:
+            signal.raise_signal(signal.SIGINT)
+            assert run.cancelled()
+        assert asked == [signal.SIGINT]
+        with interruptible(PLAIN_RUN):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with interruptible(PLAIN_RUN) as run:  # where interrupts are ignored, they stay ignored
+            signal.raise_signal(signal.SIGINT)
+            assert not run.cancelled()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def test_off_the_main_thread_nothing_is_done() -> None:
-    cancelled: list[bool] = []
+    runs: list[rx.Run] = []
 
     def work() -> None:
         with interruptible(PLAIN_RUN) as run:
-            cancelled.append(run.cancelled())
+            runs.append(run)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert cancelled == [False]
-
-
-def test_where_interrupts_are_ignored_they_stay_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interruptible(PLAIN_RUN) as run:
-            signal.raise_signal(signal.SIGINT)
-            assert not run.cancelled()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_a_handler_that_was_set_inside_stays() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with interruptible(PLAIN_RUN):
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+    assert runs == [PLAIN_RUN]
 
 
 def two(x: torch.Tensor) -> torch.Tensor:
@@ -130,3 +125,43 @@ def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         rx.explore(drops, (torch.ones(8),))
+
+
+# -------------------------------------------------------------------------------------------------------------- reports
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_one_kind_of_work_is_told_now_and_then_and_another_at_once() -> None:
+    shown: list[str] = []
+    now_s = 10.0
+    throttle = Throttle(lambda doing, _: shown.append(doing), clock=lambda: now_s)
+    for doing in ("compiling a", "compiling b", "round 1", "round 2"):
+        throttle(doing, 0.1)
+    now_s += REPORT_INTERVAL_S
+    throttle("round 3", 0.3)
+    throttle("round 4", 0.4)
+    assert shown == ["compiling a", "compiling b", "round 1", "round 3"]
+
+
+def test_a_pipe_gets_one_line_per_kind() -> None:
+    stream = io.StringIO()
+    progress = StreamProgress(stream)
+    for doing in ("compiling a", "round 1", "round 22"):
+        progress(doing, 0.5)
+    progress.close()
+    assert stream.getvalue() == "compiling a\nround 1\n"
+
+
+def test_a_terminal_gets_one_line_that_goes_away() -> None:
+    stream = Terminal()
+    progress = StreamProgress(stream)
+    progress("round 1", 0.25)
+    progress("round 2", 0.5)
+    progress.close()
+    assert "\n" not in stream.getvalue()
+    assert "round 2" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")

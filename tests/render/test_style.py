@@ -1,83 +1,66 @@
-"""Figures, colours and cleaned text: the small parts that all renderers share."""
+"""Figures, colours, cleaned text and elements: the small parts that all renderers share."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from regional_explorer.errors import count, listing
 from regional_explorer.style.css import DARK, LIGHT, Ground, paint
-from regional_explorer.style.element import clean, clean_page, markup
-from regional_explorer.style.formats import duration, percent, significant, size
+from regional_explorer.style.element import clean, clean_page, markup, node, style_sheet, to_html, words
+from regional_explorer.style.formats import duration, percent, signed, significant, size
+
+WRITTEN: dict[Callable[[Any], str], dict[float | None, str]] = {
+    duration: {
+        None: "–",
+        0.0: "0 µs",
+        3.97e-4: "397 µs",
+        1.234e-5: "12.3 µs",
+        9.9996e-4: "1.00 ms",
+        0.0425: "42.5 ms",
+        0.99999: "1.00 s",
+        1.5: "1.50 s",
+        754.2: "754 s",
+        4.2e-9: "0.00420 µs",
+    },
+    signed: {2e-6: "+2.00 µs", -2e-6: "−2.00 µs", None: "–"},
+    significant: {
+        0.0: "0",
+        float("inf"): "inf",
+        float("nan"): "nan",
+        1234.5: "1,230",
+        12.345: "12.3",
+        0.01234: "0.0123",
+        2.1e-7: "2.10e-07",
+        1.5e9: "1.50e+09",
+    },
+    percent: {
+        0.0: "0 %",
+        1.0: "100 %",
+        0.1234: "12.3 %",
+        0.0004: "< 0.1 %",
+        -0.05: "-5.00 %",
+        -0.0004: "> -0.1 %",
+    },
+    size: {
+        0: "0 B",
+        1023: "1023 B",
+        1 << 10: "1.00 KiB",
+        3 << 20: "3.00 MiB",
+        1000 << 10: "1,000 KiB",
+        (1 << 20) - 1: "1.00 MiB",
+        (1 << 30) - 1: "1.00 GiB",
+        3 << 30: "3.00 GiB",
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "written"),
-    [
-        (None, "–"),
-        (0.0, "0 µs"),
-        (3.97e-4, "397 µs"),
-        (1.234e-5, "12.3 µs"),
-        (9.9996e-4, "1.00 ms"),
-        (0.0425, "42.5 ms"),
-        (0.99999, "1.00 s"),
-        (1.5, "1.50 s"),
-        (754.2, "754 s"),
-        (4.2e-9, "0.00420 µs"),
-    ],
-)
-def test_duration(seconds: float | None, written: str) -> None:
-    assert duration(seconds) == written
-
-
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        (0.0, "0"),
-        (float("inf"), "inf"),
-        (float("nan"), "nan"),
-        (1234.5, "1,230"),
-        (12.345, "12.3"),
-        (0.01234, "0.0123"),
-        (2.1e-7, "2.10e-07"),
-        (1.5e9, "1.50e+09"),
-    ],
-)
-def test_significant(value: float, written: str) -> None:
-    assert significant(value) == written
-
-
-@pytest.mark.parametrize(
-    ("share", "written"),
-    [
-        (0.0, "0 %"),
-        (1.0, "100 %"),
-        (0.1234, "12.3 %"),
-        (0.0004, "< 0.1 %"),
-        (-0.05, "-5.00 %"),
-        (-0.0004, "> -0.1 %"),
-    ],
-)
-def test_percent(share: float, written: str) -> None:
-    assert percent(share) == written
-
-
-@pytest.mark.parametrize(
-    ("number", "written"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1 << 10, "1.00 KiB"),
-        (3 << 20, "3.00 MiB"),
-        (1000 << 10, "1,000 KiB"),
-        ((1 << 20) - 1, "1.00 MiB"),
-        ((1 << 30) - 1, "1.00 GiB"),
-        (3 << 30, "3.00 GiB"),
-    ],
-)
-def test_size(number: int, written: str) -> None:
-    assert size(number) == written
+@pytest.mark.parametrize("write", WRITTEN)
+def test_figures_are_written_for_people(write: Callable[[Any], str]) -> None:
+    assert {value: write(value) for value in WRITTEN[write]} == WRITTEN[write]
 
 
 def test_counts_and_listings() -> None:
@@ -95,6 +78,40 @@ def test_clean_keeps_one_visible_line() -> None:
     assert clean("x" * 50, 10) == "x" * 9 + "…"
     assert clean_page("a\x1b[0m \nb") == "a[0m\nb"
     assert markup('<a href="x">&\'') == "&lt;a href=&quot;x&quot;&gt;&amp;&#x27;"
+
+
+@pytest.mark.parametrize(
+    ("tag", "attributes"),
+    [
+        ("script", {}),
+        ("img", {}),
+        ("iframe", {}),
+        ("a", {}),
+        ("div", {"onclick": "alert(1)"}),
+        ("b", {"src": "x"}),
+        ("b", {"href": "x"}),
+    ],
+)
+def test_what_is_not_listed_is_refused(tag: str, attributes: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="not among the elements"):
+        node(tag, **attributes)
+
+
+def test_nothing_stands_for_nothing() -> None:
+    assert node("p", "", None, "a", title=None, hidden=False) == ["p", {}, "a"]
+    assert to_html(node("input", type="checkbox", checked=True, class_="x", data_of="a&b")) == (
+        '<input type="checkbox" checked class="x" data-of="a&amp;b"/>'
+    )
+
+
+def test_spaces_between_texts_and_elements_stay() -> None:
+    part = node("p", "one ", node("b", "two"), "  three")
+    assert to_html(part) == "<p>one <b>two</b> three</p>"
+    assert words(part) == "one  two  three"
+
+
+def test_a_style_sheet_is_no_markup() -> None:
+    assert to_html(style_sheet("a>b{content:'<'}")) == "<style>a>b{content:'<'}</style>"
 
 
 def test_every_region_differs_from_every_other_in_letter_and_first_eight_in_hue() -> None:
