@@ -32,7 +32,6 @@ def programs() -> types.ModuleType:
 
 
 def make(name: str) -> None:
-    """Run a program and write its session."""
     torch.manual_seed(0)
     text = dump_session(programs().PROGRAMS[name]())
     for folder, neutral in ((sys.prefix, "/home/someone/venv"), (str(HERE.parents[1]), "/home/someone/project")):

@@ -46,7 +46,6 @@ def of_page(_group: str, folder: Path) -> Iterator[tuple[str, Callable[[], Explo
 
 
 def described(session: Session) -> Iterator[str]:
-    """Yield the ops of each graph, the partitions, and the diagnostics."""
     for graph in session.graphs:
         yield f"graph {graph.id}"
         for node in graph.nodes:

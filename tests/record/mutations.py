@@ -19,7 +19,6 @@ ODD: tuple[Any, ...] = (
 
 
 def paths(value: Any, here: Path = ()) -> Iterator[Path]:
-    """Yield the way to every value inside ``value``."""
     yield here
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:

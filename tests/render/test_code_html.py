@@ -60,7 +60,6 @@ def shown(
 
 
 def lines_of(page: str) -> list[str]:
-    """Return the lines of code on a page."""
     return "".join(Page(page).texts["code"]).splitlines()
 
 

@@ -12,6 +12,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.style.css import DARK, LIGHT, Ground, paint
 from regional_explorer.style.element import clean, clean_page, markup, node, style_sheet, to_html, words
 from regional_explorer.style.formats import duration, percent, signed, significant, size
+from tests.shared.pages import contrast, linear
 
 WRITTEN: dict[Callable[[Any], str], dict[float | None, str]] = {
     duration: {
@@ -143,17 +144,6 @@ def test_regions_can_be_told_apart_with_every_sight(sight: str, ground: str) -> 
     for one, other in itertools.combinations(strokes, 2):
         gap = sum((a - b) ** 2 for a, b in zip(seen(one, sight), seen(other, sight), strict=True)) ** 0.5
         assert gap > 0.12, (one, other)
-
-
-def linear(colour: str) -> list[float]:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-
-
-def contrast(one: str, other: str) -> float:
-    """Return the contrast ratio of the web accessibility guidelines."""
-    lights = sorted(sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True)) for c in (one, other))
-    return (lights[1] + 0.05) / (lights[0] + 0.05)
 
 
 def seen(colour: str, sight: str) -> list[float]:

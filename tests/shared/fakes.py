@@ -29,7 +29,6 @@ class FakeClock:
     log: list[str] = field(default_factory=list)
 
     def spend(self, seconds: float) -> None:
-        """Let time pass."""
         self.time_s += self.rate * seconds
 
     def twice_as_fast(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,11 +44,9 @@ class FakeClock:
         return faster
 
     def now(self) -> float:
-        """Return the time."""
         return self.time_s
 
     def flush(self) -> None:
-        """Count."""
         self.flushes += 1
 
     def mark(self) -> float:
@@ -58,11 +55,9 @@ class FakeClock:
         return self.time_s
 
     def synchronize(self) -> None:
-        """Allow marks to be read."""
         self.settled = True
 
     def seconds(self, begin: float, end: float) -> float:
-        """Return the time between two marks."""
         assert self.settled, "read before the device was done"
         return end - begin
 
@@ -80,10 +75,7 @@ class TickingClock(FakeClock):
 
 
 class NoWork(TimedCall):
-    """A call that takes no time, and no marks of the clock."""
-
     def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
-        """Return a sample of zero seconds."""
         return {Phase.FORWARD: 0.0}
 
 

@@ -1,4 +1,4 @@
-"""Reading a page back: its elements, and their texts."""
+"""Reading a page back: its elements, their texts, and how well its colours can be read."""
 
 from __future__ import annotations
 
@@ -34,23 +34,30 @@ class Page(HTMLParser):
         return found
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element that begins."""
         self.handle_startendtag(tag, attrs)
         if tag not in VOID:
             self.open.append(tag)
             self.texts[tag].append("")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note an element."""
         self.tags.add(tag)
         self.attributes |= {name for name, _ in attrs}
 
     def handle_endtag(self, tag: str) -> None:
-        """Note that the element that began last ends."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Add a text to the elements around it."""
         self.words += "" if "style" in self.open else data
         for tag in set(self.open):
             self.texts[tag][-1] += data
+
+
+def linear(colour: str) -> list[float]:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast ratio of the web accessibility guidelines."""
+    lights = sorted(sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear(c), strict=True)) for c in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)

@@ -38,7 +38,6 @@ def elements(tree: Any, **attributes: str) -> list[Any]:
 
 
 def text(panel: Panel, part: str) -> str:
-    """Return the texts of a part of the panel."""
     return " ".join(" ".join(map(words, panel.part(part))).split())
 
 
@@ -61,7 +60,6 @@ def rows(panel: Panel) -> dict[str, str]:
 
 
 def pick(panel: Panel, *names: str) -> None:
-    """Select rows."""
     for number, name in enumerate(names):
         panel.press("pick", name, ctrl=number > 0)
 

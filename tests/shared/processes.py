@@ -97,7 +97,6 @@ def until(condition: Callable[[], Found], seconds: float = 60.0) -> Found:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether that process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

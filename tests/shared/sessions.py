@@ -283,7 +283,6 @@ def profiled(base: Session) -> Session:
 
 
 def troubled() -> Session:
-    """Return a session with graph breaks and diagnostics."""
     return replace(
         trained(),
         breaks=(GraphBreak("call to print", (source(12, "print(x.sum())"),)),),
@@ -365,10 +364,8 @@ def parse(svg: str | bytes) -> ET.Element:
 
 
 def cells(table: Table[Any]) -> list[list[str]]:
-    """Return the texts that ``table`` shows, row by row."""
     return [[str(column.shown(row)) for column in table.shown_columns] for row in table.shown_rows]
 
 
 def note(table: Table[Any]) -> str:
-    """Return the notes of ``table``, a line each."""
     return "\n".join(table.notes())

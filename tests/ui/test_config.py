@@ -16,7 +16,6 @@ from tests.shared.panel import elements, rows, text, type_in
 
 
 def field(panel: Panel, key: str) -> Any:
-    """Return the input of a key."""
     (found,) = elements(panel.part("config"), data_do="set", data_of=key)
     return found
 
@@ -30,13 +29,11 @@ def fill(panel: Panel, key: str, value: str | bool) -> None:
 
 
 def wrong(panel: Panel) -> str:
-    """Return the error at a field."""
     boxes = elements(panel.part("config"), class_="rx-field")
     return " ".join(words(error) for box in boxes for error in elements([box], role="alert"))
 
 
 def directions(panel: Panel) -> str:
-    """Return the chosen direction."""
     (menu,) = elements(panel.part("config"), data_do="direction")
     return str(next(option[1]["value"] for option in menu[2:] if option[1].get("selected")))
 

@@ -89,8 +89,6 @@ def in_frame(session: Session) -> Shown:
 
 
 def in_report(session: Session) -> Shown:
-    """Return what the tables of a report say."""
-
     def row(table: Table[Any]) -> dict[str, str]:
         heads = [column.title for column in table.shown_columns]
         return dict(zip(heads, next(iter(cells(table)), []), strict=False))

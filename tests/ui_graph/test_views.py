@@ -14,11 +14,12 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
-from regional_explorer.style.css import contrast, mix
+from regional_explorer.style.css import mix
 from regional_explorer.style.formats import duration
 from regional_explorer.ui import view as view_module
 from regional_explorer.ui.view import CodeView, GraphView, SourceView
 from tests.shared import sessions
+from tests.shared.pages import contrast
 from tests.ui_graph.reading import needs_node, node
 from tests.ui_graph.test_listing import session_of
 
