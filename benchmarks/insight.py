@@ -106,7 +106,7 @@ def _copy_row(budget_s: float) -> Row:
     (found,) = ex.session.kernel_times
     bandwidth = copy_bandwidth("cpu")
     ex.close()
-    copied_s = COPIED / bandwidth.bytes_per_s
+    copied_s = COPIED / bandwidth.bytes_per_s.value
     return Row("a kernel that moves 256 MiB", bandwidth.how, [found.kernels_s], [copied_s], 1.1, least=0.9)
 
 

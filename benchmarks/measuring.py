@@ -119,8 +119,9 @@ def profile_rows(models: Iterable[str] = ("quickstart", *REPEATS), budget_s: flo
         ex.profile(budget_s)
         profile = ex.session.profile
         assert profile is not None
-        what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds / profile.step_s:.3f} of the step"
-        yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [profile.step_s], 1.1, least=0.9)
+        step_s = profile.step.value
+        what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds.value / step_s:.3f} of the step"
+        yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [step_s], 1.1, least=0.9)
         ex.close()
 
 

@@ -11,7 +11,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,17 @@ def frozen_heap() -> None:
     if "torch" in sys.modules:
         gc.collect()
         gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undisturbed() -> Iterator[None]:
+    """Let no other work disturb the rounds of what is measured: what a test finds does not depend on the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "torch" in sys.modules:
+            from tests.shared.fakes import unwatched
+
+            unwatched(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,8 @@ class TimedCall:
 
     ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, and is None if
     no gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call;
-    ``select`` makes this variant the live implementation and runs before every sample; neither is timed.
+    ``select`` makes this variant the live implementation and runs before every sample; neither is timed. ``parts``
+    takes the number of a call in its sample and the marks around its phases, and returns the seconds of its parts.
     """
 
     name: str
@@ -120,9 +121,10 @@ class TimedCall:
     backward: Callable[[Any], object] | None = None
     before: Callable[[], None] = do_nothing
     select: Callable[[], None] = do_nothing
+    parts: Callable[[int, Sequence[Any]], Mapping[Any, float]] | None = None
 
-    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
-        """Run ``calls`` calls and return the median seconds per phase.
+    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Any, float]:
+        """Run ``calls`` calls; return the median seconds per phase, and by part those of the call of median time.
 
         Because of the median, another process that takes the core during one call does not change the sample. On busy
         machines this halves the spread between samples, in the same time.
@@ -135,10 +137,12 @@ class TimedCall:
             (clock.seconds(marks[0], marks[1]), clock.seconds(marks[-2], marks[-1]), clock.seconds(marks[0], marks[-1]))
             for marks in calls_marks
         ]
-        forward, backward, step = (float(column) for column in np.median(np.array(spans), axis=0))
-        if self.backward is None:
-            return {Phase.FORWARD: forward}
-        return {Phase.FORWARD: forward, Phase.BACKWARD: backward, Phase.STEP: step}
+        medians = dict(zip(Phase, map(float, np.median(np.array(spans), axis=0)), strict=True))
+        phases = {phase: medians[phase] for phase in (Phase if self.backward is not None else (Phase.FORWARD,))}
+        if self.parts is None:
+            return phases
+        typical = sorted(range(calls), key=lambda call: spans[call][-1])[(calls - 1) // 2]
+        return {**phases, **self.parts(typical, calls_marks[typical])}
 
     def marked_call(self, clock: Clock[Moment]) -> Sequence[Moment]:
         """Make one call and return the marks before it, after its forward, and after its backward if it has one.

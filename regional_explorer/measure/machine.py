@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,17 +41,44 @@ LEAST_QUIET_ROUNDS = 10
 LEAST_OBSERVED_S = 0.2
 """The system counts CPU time in hundredths of a second: over less it says nothing of other processes."""
 
+LEAST_OTHERS = 0.5
+"""If other processes use fewer cores, they disturb no more than four of five rounds, and the quickest fifth is right.
+
+If they use more, all rounds may be disturbed: then the fixed work is held against the least that it ever took. Where
+nobody else works, it is not, because a processor that has become slower disturbs nothing: it slows all rounds alike.
+"""
+
 _STAT = Path("/proc/stat")
 
 
-def fixed_work(clock: Clock[Any]) -> TimedCall:
+@dataclass
+class Sentinel:
+    """Fixed work that is timed around each round. ``fastest_s`` is the least that it took in this process."""
+
+    call: TimedCall
+    fastest_s: float = math.inf
+
+    def look(self, clock: Clock[Any]) -> float:
+        """Return the seconds that the work takes now: the shorter of two times."""
+        seconds = min(self.call.sample(clock, 1)[Phase.FORWARD] for _ in range(2))
+        self.fastest_s = min(self.fastest_s, seconds)
+        return seconds
+
+
+def fixed_work(clock: Clock[Any]) -> Sentinel:
     """Return a call that takes as long each time on the device of ``clock``, with all threads, if nothing disturbs."""
     import torch
 
-    device = clock.device if isinstance(clock, CudaClock) else "cpu"
+    return _fixed_work(str(clock.device) if isinstance(clock, CudaClock) else "cpu", torch.get_num_threads())
+
+
+@cache
+def _fixed_work(device: str, _threads: int) -> Sentinel:
+    import torch
+
     numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
     out = torch.empty_like(numbers)
-    return TimedCall("fixed work", lambda: torch.sin(numbers, out=out))
+    return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 
 def others_s(stat: Path = _STAT) -> float | None:
@@ -67,7 +95,7 @@ class Watch:
     """Watches the machine during rounds: times the fixed work around each, and counts what other processes use."""
 
     clock: Clock[Any]
-    sentinel: TimedCall
+    sentinel: Sentinel
     sentinel_s: list[float] = field(default_factory=list)
     began_s: float = 0.0
     others_before_s: float | None = None
@@ -77,16 +105,18 @@ class Watch:
         self.began_s, self.others_before_s = time.perf_counter(), others_s()
 
     def look(self, rounds: int) -> None:
-        """Note how long the fixed work takes after so many complete rounds: the shorter of two times."""
+        """Note how long the fixed work takes after so many complete rounds."""
         del self.sentinel_s[rounds:]  # of a round that was not completed
-        self.sentinel_s.append(min(self.sentinel.sample(self.clock, 1)[Phase.FORWARD] for _ in range(2)))
+        self.sentinel_s.append(self.sentinel.look(self.clock))
 
     def quiet(self, rounds: int) -> tuple[NDArray[np.bool_], Noise]:
         """Return which of the rounds are used: those that were not disturbed, or all if too few would be left."""
+        others = self._others()
+        fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
         # Of each round the longer of the times before and after it; after the last there may have been an interrupt.
-        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)])
+        quiet = quiet_rounds([max(self.sentinel_s[index : index + 2]) for index in range(rounds)], fastest_s)
         disturbed = rounds - int(quiet.sum())
-        noise = Noise(rounds, disturbed, disturbed, self._others(), os.cpu_count() or 1)
+        noise = Noise(rounds, disturbed, disturbed, others, os.cpu_count() or 1)
         if noise.is_too_much or rounds - disturbed < LEAST_QUIET_ROUNDS:
             return np.ones(rounds, dtype=np.bool_), replace(noise, left_out=0)
         return quiet, noise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,20 +15,17 @@ import numpy as np
 import torch
 from torch import fx
 
-from regional_explorer.compiler.run import Executor, Run
+from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure.clock import Clock, TimedCall, clock_for, gc_paused
-from regional_explorer.measure.machine import Watch, fixed_work
+from regional_explorer.measure.clock import Clock, clock_for
 from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
-from regional_explorer.measure.rounds import CONFIDENCE, Stop, check_budget
+from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.figure import Noise
-from regional_explorer.record.graph import Graph, Node
+from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.statistics import MiddleRounds
 from regional_explorer.record.timing import Phase, VariantName
-from regional_explorer.torch_api.graphs import BoxedCall, boxed
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
 
 _FORWARD_SPANS = (
     "before the first graph: the module's call, Dynamo's guards, AOTAutograd's wrappers",
@@ -71,23 +69,27 @@ class OpTimer:
     """Runs the code of ``gm`` with a mark before its first op and after every op.
 
     The time of an op is that from one mark to the next, so the ops add up to the time of the graph. It includes what
-    the code does around the op: calling it from Python, and freeing values after their last use.
+    the code does around the op: calling it from Python, and freeing values after their last use. ``calls`` has the
+    marks of each run in each of the calls that were begun.
     """
 
     def __init__(self, gm: fx.GraphModule, clock: Clock[Any]) -> None:
         self._clock = clock
-        self._marks: list[Any] = []
-        marks, take_mark = self._marks, clock.mark
+        self.calls: list[list[list[Any]]] = []
+        calls, take_mark = self.calls, clock.mark
+
+        def begin() -> None:
+            calls[-1].append([take_mark()])
 
         def mark() -> None:
-            marks.append(take_mark())
+            calls[-1][-1].append(take_mark())
 
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         self._op_names: list[str] = []
         for node in gm.graph.nodes:
             if not self._op_names and node.op == "call_function":
-                graph.call_function(mark)
+                graph.call_function(begin)
             copies[node] = graph.node_copy(node, copies.__getitem__)
             if node.op == "call_function":
                 graph.call_function(mark)
@@ -95,23 +97,10 @@ class OpTimer:
         self.run = boxed(fx.GraphModule(gm, graph, class_name="Timed"))
         """Runs the graph on a list of arguments, which it empties."""
 
-    def clear(self) -> None:
-        """Discard the marks."""
-        self._marks.clear()
-
-    def runs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield the first and the last mark of each run."""
-        return ((marks[0], marks[-1]) for marks in self._marks_of_runs())
-
-    def spans(self) -> Iterator[tuple[str, float]]:
-        """Yield name and seconds of each op that ran, in order, once the clock is synchronized."""
-        for marks in self._marks_of_runs():
-            for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
-                yield name, self._clock.seconds(begin, end)
-
-    def _marks_of_runs(self) -> Iterator[list[Any]]:
-        per_run = len(self._op_names) + 1
-        return (self._marks[start : start + per_run] for start in range(0, len(self._marks) - per_run + 1, per_run))
+    def spans(self, marks: Sequence[Any]) -> Iterator[tuple[str, float]]:
+        """Yield name and seconds of each op of a run, in order, once the clock is synchronized."""
+        for name, (begin, end) in zip(self._op_names, pairwise(marks), strict=True):
+            yield name, self._clock.seconds(begin, end)
 
 
 def overhead_s(clock: Clock[Any]) -> float:
@@ -127,54 +116,41 @@ def overhead_s(clock: Clock[Any]) -> float:
     return statistics.median(clock.seconds(begin, end) for begin, end in pairwise(marks))
 
 
-class OpBytes(fx.Interpreter):
-    """Runs a graph op by op; ``moved`` has the bytes that each op moves, by name."""
-
-    def __init__(self, gm: fx.GraphModule) -> None:
-        super().__init__(gm)
-        self.moved: dict[str, int] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        """Run one node."""
-        if n.op != "call_function":
-            return super().run_node(n)
-        inputs = self.fetch_args_kwargs_from_env(n)
-        result = super().run_node(n)
-        target: Any = n.target
-        self.moved[n.name] = moved_bytes(target, inputs, result)
-        return result
+def bytes_moved(gm: fx.GraphModule) -> dict[str, int]:
+    """Return the least bytes that each op of a captured graph reads and writes, by name, as far as the trace knows."""
+    moved = {}
+    for node in (node for node in gm.graph.nodes if node.op == "call_function"):
+        inputs = fx.node.map_arg((node.args, node.kwargs), lambda read: read.meta.get("val"))
+        with suppress(ValueError):  # a size that only a run tells
+            moved[node.name] = moved_bytes(node.target, inputs, node.meta.get("val"))
+    return moved
 
 
-def moved_bytes(target: Callable[..., Any], inputs: Any, outputs: Any) -> int:
+def moved_bytes(target: Any, inputs: Any, outputs: Any) -> int:
     """Return the least bytes that an op reads and writes: each input and output once; a view moves none."""
     if target is operator.getitem:
         return 0
     read, written = list(_dense_tensors(inputs)), list(_dense_tensors(outputs))
-    input_storages = {tensor.untyped_storage().data_ptr() for tensor in read}
+    input_storages = {tensor.untyped_storage()._cdata for tensor in read}
     schema = getattr(target, "_schema", None)
     mutates = schema is not None and schema.is_mutable
-    if not mutates and all(tensor.untyped_storage().data_ptr() in input_storages for tensor in written):
+    if not mutates and all(tensor.untyped_storage()._cdata in input_storages for tensor in written):
         return 0
-    return sum(map(_tensor_bytes, read)) + sum(map(_tensor_bytes, written))
+    return sum(map(_tensor_bytes, read + written))
 
 
-def _dense_tensors(values: Any) -> Iterator[torch.Tensor]:
-    """Yield the dense tensors among nested arguments or results."""
-    if isinstance(values, torch.Tensor):
-        if values.layout is torch.strided:
-            yield values
-    elif isinstance(values, (tuple, list)):
-        for value in values:
-            yield from _dense_tensors(value)
-    elif isinstance(values, Mapping):
-        yield from _dense_tensors(list(values.values()))
+def _dense_tensors(values: Any) -> list[torch.Tensor]:
+    """Return the dense tensors among nested arguments or results."""
+    leaves: list[Any] = []
+    fx.node.map_aggregate(values, leaves.append)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided]
 
 
 def _tensor_bytes(tensor: torch.Tensor) -> int:
     """Return the bytes behind a tensor; elements that a broadcast repeats count once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride else min(size, 1)
+        elements *= size_hint(size) if size_hint(stride) else min(size_hint(size), 1)
     return elements * tensor.element_size()
 
 
@@ -186,188 +162,142 @@ OpKey = tuple[str, str]
 NO_GRAPH = ""
 
 
-def profile(variants: Variants, budget_s: float, device: str, context: Run) -> Profile | None:
+MARKED = "with marks"
+
+
+def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profile | None:
     """Return the eager time of every op of the captured graphs, or None if cancelled before the first round.
 
     Raises:
         MeasureError: the budget is invalid, or the call runs no op of the captured graphs.
         KeyboardInterrupt: it was interrupted before the first round.
     """
-    check_budget(budget_s)
-    clock = clock_for(device)
-    run = _ProfileRun(variants, clock, rates_of(device), Watch(clock, fixed_work(clock)))
+    clock, rates, capture = clock_for(device), rates_of(device), variants.program.capture
+    with capture.generated.collected():
+        marked = _MarkedCall(clock, {live.id: OpTimer(live.gm, clock) for live in capture.live})
+    moved = {(live.id, op): size for live in capture.live for op, size in bytes_moved(live.gm).items()}
+    aot_eager = variants.get(VariantName.AOT_EAGER)
+
+    def before() -> None:
+        aot_eager.before()
+        marked.begin_call()
+
+    def select(implementations: Mapping[str, BoxedCall]) -> None:
+        marked.clear()
+        aot_eager.select()
+        for live in capture.live:
+            live.implementation = implementations.get(live.id, live.implementation)
+
     try:
-        stopped = run.go(budget_s, context)
-    except CancelledError:
-        stopped = Stop.CANCELLED
-    except KeyboardInterrupt:
-        stopped = Stop.INTERRUPTED
+        with variants.call.restoring(), capture.running(lambda live: live.implementation):
+            aot_eager.select()
+            eager = {live.id: live.implementation for live in capture.live}
+            timers = {graph: timer.run for graph, timer in marked.timers.items()}
+            calls = (
+                replace(aot_eager, select=lambda: select(eager)),
+                replace(aot_eager, name=MARKED, select=lambda: select(timers), before=before, parts=marked.parts),
+            )
+            rounds = run_rounds(
+                calls,
+                budget_s,
+                baseline="",
+                first_calls=1,
+                clock=clock,
+                context=run.part(0.0, 1.0, "profiling: "),
+                between=lambda: rates.measure([_copying(max(moved.values(), default=STEPS[0]))]),
+            )
     finally:
         variants.program.select_regional(on=True)
-    if not run.rounds:
-        stopped.raise_interrupt()
+    if rounds.dropped:
+        raise MeasureError(" ".join(rounds.dropped.values()))
+    if MARKED not in rounds.parts:
+        rounds.stopped.raise_interrupt()
         return None
-    graphs = {graph.id: graph for graph in variants.program.capture.graphs}
-    return _summarize(run, graphs, budget_s, stopped)
+    return _profile_of(rounds, variants, moved, rates, float(np.median(marked.overheads_s)))
 
 
 @dataclass
-class _ProfileRun:
-    """The rounds so far: seconds by op, of the call without marks, and of a mark."""
+class _MarkedCall:
+    """The call in which each graph is run by its timer; ``overheads_s`` is what a mark cost, sample by sample."""
 
-    variants: Variants
     clock: Clock[Any]
-    rates: Rates
-    watch: Watch
-    rounds: list[dict[OpKey, float]] = field(default_factory=list)
-    steps_s: list[float] = field(default_factory=list)
+    timers: Mapping[str, OpTimer]
     overheads_s: list[float] = field(default_factory=list)
-    moved: dict[OpKey, int] = field(default_factory=dict)
-    timers: dict[str, OpTimer] = field(default_factory=dict)
 
-    def go(self, budget_s: float, context: Run) -> Stop:
-        """Measure rounds until the budget is spent; return why it ended."""
-        capture = self.variants.program.capture
-        with capture.generated.collected():
-            self.timers = {live.id: OpTimer(live.gm, self.clock) for live in capture.live}
-        began_s = self.clock.now()
-        context.progress("profiling: first round", 0.0)
-        # The first round warms up, and counts the bytes that ops move. It is used only if the budget allows no other.
-        context.executor.run_timed(self._count_bytes)
-        context.progress("measuring how fast this machine copies", 0.0)
-        context.executor.run_timed(self._measure_rates)
-        self.watch.begin()
-        first_s = self._run_timed_round(context.executor)
-        while self.rounds:
-            spent_s = self.clock.now() - began_s
-            if context.cancelled():
-                return Stop.CANCELLED
-            if spent_s + (first_s if len(self.rounds) == 1 else spent_s / len(self.rounds)) > budget_s:
-                context.executor.run_timed(lambda: self.watch.look(len(self.rounds)))
-                context.executor.run_timed(self._measure_rates)
-                return Stop.BUDGET
-            self._run_timed_round(context.executor)
-            context.progress(f"profiling: round {len(self.rounds)}", min(1.0, (self.clock.now() - began_s) / budget_s))
-        return Stop.FAILED
-
-    def used_rounds(self) -> tuple[Sequence[int], Noise]:
-        """Return the numbers of the rounds that are used: not the first of several, and none that was disturbed."""
-        quiet, noise = self.watch.quiet(len(self.rounds))
-        return [number for number in np.flatnonzero(quiet).tolist() if number or len(self.rounds) == 1], noise
-
-    def _run_timed_round(self, executor: Executor) -> float:
-        began_s = self.clock.now()
-        executor.run_timed(self._profile_round)
-        return self.clock.now() - began_s
-
-    def _profile_round(self) -> None:
-        """Run the call once without and once with marks, in alternating order, and measure the overhead of a mark."""
-        aot_eager = self.variants.get(VariantName.AOT_EAGER)
-        self.watch.look(len(self.rounds))
-        with self.variants.call.restoring():
-            for with_marks in (False, True) if len(self.rounds) % 2 else (True, False):
-                if with_marks:
-                    phase_marks = self._run_with(aot_eager, {name: timer.run for name, timer in self.timers.items()})
-                else:
-                    whole_phase = Phase.FORWARD if aot_eager.backward is None else Phase.STEP
-                    step_s = aot_eager.sample(self.clock, 1)[whole_phase]
-            overhead = overhead_s(self.clock)
-        seconds: dict[OpKey, float] = {}
-        for graph_id, timer in self.timers.items():
-            for name, span_s in timer.spans():
-                seconds[graph_id, name] = seconds.get((graph_id, name), 0.0) + max(span_s - overhead, 0.0)
-        if not seconds:
-            raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
-        runs = [run for timer in self.timers.values() for run in timer.runs()]
-        for name, span_s in around(self.clock, phase_marks, runs):
-            seconds[NO_GRAPH, name] = seconds.get((NO_GRAPH, name), 0.0) + max(span_s - overhead, 0.0)
+    def begin_call(self) -> None:
+        """Begin to collect the marks of a call."""
         for timer in self.timers.values():
-            timer.clear()
-        self.rounds.append(seconds)
-        self.steps_s.append(step_s)
+            timer.calls.append([])
+
+    def clear(self) -> None:
+        """Discard the marks of all calls."""
+        for timer in self.timers.values():
+            timer.calls.clear()
+
+    def parts(self, number: int, phases: Sequence[Any]) -> Mapping[OpKey, float]:
+        """Return the seconds of each op, and of what ran around the graphs, of one call: without those of the marks."""
+        overhead = overhead_s(self.clock)
         self.overheads_s.append(overhead)
-
-    def _count_bytes(self) -> None:
-        """Run the call once op by op, to count the bytes that each op moves."""
-        counters = {live.id: OpBytes(live.gm) for live in self.variants.program.capture.live}
-        with self.variants.call.restoring():
-            self._run_with(
-                self.variants.get(VariantName.AOT_EAGER),
-                {name: counter.boxed_run for name, counter in counters.items()},
-            )
-        self.moved = {(graph, op): size for graph, counter in counters.items() for op, size in counter.moved.items()}
-
-    def _measure_rates(self) -> None:
-        """Measure the rates that bound the ops, before and after the rounds."""
-        self.rates.measure([_copying(max(self.moved.values(), default=STEPS[0]))])
-
-    def _run_with(self, variant: TimedCall, implementations: Mapping[str, BoxedCall]) -> Sequence[Any]:
-        """Run the call with other implementations of the captured graphs; return the marks around its phases."""
-        variant.select()
-        capture = self.variants.program.capture
-        with capture.running(lambda live: implementations.get(live.id, live.implementation)), gc_paused():
-            phase_marks = variant.marked_call(self.clock)
-            self.clock.synchronize()
-        return phase_marks
+        seconds: defaultdict[OpKey, float] = defaultdict(float)
+        runs = [(graph, timer, marks) for graph, timer in self.timers.items() for marks in timer.calls[number]]
+        if not runs:
+            raise MeasureError("The call runs no op of the captured graphs, so there is nothing to profile.")
+        for graph, timer, marks in runs:
+            for name, span_s in timer.spans(marks):
+                seconds[graph, name] += max(span_s - overhead, 0.0)
+        for name, span_s in around(self.clock, phases, [(marks[0], marks[-1]) for _, _, marks in runs]):
+            seconds[NO_GRAPH, name] += max(span_s - overhead, 0.0)
+        return seconds
 
 
-def _summarize(run: _ProfileRun, graphs: Mapping[str, Graph], budget_s: float, stopped: Stop) -> Profile:
-    used, noise = run.used_rounds()
-    rounds = [run.rounds[number] for number in used]
-    keys = list(dict.fromkeys(key for seconds in rounds for key in seconds))
-    samples = np.array([[seconds.get(key, 0.0) for key in keys] for seconds in rounds])
-    middle_rounds = MiddleRounds.of(samples.sum(axis=1), CONFIDENCE, seed=0)
-    whole_s = middle_rounds.mean(samples.sum(axis=1))
-    overhead = float(np.median(run.overheads_s))
-    nodes_by_graph = {graph.id: graph.by_name() for graph in graphs.values()}
-    moved = np.array([run.moved.get(key, 0) for key in keys])
-    ops: dict[int, OpTime] = {}
-    for column, (graph, name) in enumerate(keys):
-        if graph != NO_GRAPH:
-            seconds, low, high = middle_rounds.figures(samples[:, column])
-            ops[column] = OpTime(
-                graph, name, seconds, low, high, int(moved[column]), too_short=seconds < LEAST_OVERHEADS * overhead
-            )
-    total_s, total_low_s, total_high_s = middle_rounds.figures(samples[:, list(ops)].sum(axis=1))
-    copying_s = np.array([run.rates.seconds(_copying(size)) for size in moved])
-    row_columns = _columns_by_row(ops, nodes_by_graph, overhead)
-    row_columns |= {(ProfileKind.AROUND, name): [column] for column, (_, name) in enumerate(keys) if column not in ops}
-    is_backward = np.array([Direction.of_graph(graph) is Direction.BACKWARD for graph, _ in keys])
+def _profile_of(
+    rounds: RoundsResult, variants: Variants, moved: Mapping[OpKey, int], rates: Rates, overhead: float
+) -> Profile:
+    parts = rounds.parts[MARKED]
+    graphs = {graph.id: graph.by_name() for graph in variants.program.capture.graphs}
+    ops = {key: _op_time(key, parts, moved, overhead) for key in parts.seconds if key[0] != NO_GRAPH}
+    whole_s = parts.mean(parts.seconds)
+    keys_by_row = _keys_by_row(ops, graphs, overhead)
+    keys_by_row |= {(ProfileKind.AROUND, key[1]): [key] for key in parts.seconds if key not in ops}
     rows = []
-    for (kind, name), columns in row_columns.items():
-        seconds, low, high = middle_rounds.figures(samples[:, columns].sum(axis=1))
-        backward_s = middle_rounds.mean(samples[:, [column for column in columns if is_backward[column]]].sum(axis=1))
+    for (kind, name), keys in keys_by_row.items():
+        seconds = parts.figure(keys)
+        backward_s = parts.mean(key for key in keys if Direction.of_graph(key[0]) is Direction.BACKWARD)
         rows.append(
             ProfileRow(
                 kind=kind,
                 name=name,
                 seconds=seconds,
-                low_s=low,
-                high_s=high,
-                forward_s=max(seconds - backward_s, 0.0),
+                forward_s=max(seconds.value - backward_s, 0.0),
                 backward_s=backward_s,
-                share=seconds / whole_s if whole_s else 0.0,
-                ops=0 if kind is ProfileKind.AROUND else len(columns),
-                moved_bytes=int(moved[columns].sum()),
-                copy_s=float(copying_s[columns].sum()),
+                share=seconds.value / whole_s if whole_s else 0.0,
+                ops=0 if kind is ProfileKind.AROUND else len(keys),
+                moved_bytes=sum(moved.get(key, 0) for key in keys),
+                copy_s=sum(rates.seconds(_copying(moved.get(key, 0))) for key in keys),
             )
         )
     kinds = list(ProfileKind)
+    step_s = rounds.samples[VariantName.AOT_EAGER]
+    whole_phase = Phase.STEP if Phase.STEP in step_s else Phase.FORWARD
+    with_marks = parts.by_round(parts.seconds) / np.maximum(step_s[whole_phase], 1e-12)
     return Profile(
         ops=tuple(ops.values()),
-        rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds))),
-        seconds=total_s,
-        low_s=total_low_s,
-        high_s=total_high_s,
-        step_s=float(np.median([run.steps_s[number] for number in used])),
+        rows=tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.seconds.value))),
+        seconds=parts.figure(ops),
+        step=rounds.time(VariantName.AOT_EAGER, whole_phase),
+        with_marks=figure_of(with_marks, rounds.noise),
         overhead_s=overhead,
-        rounds=len(rounds),
-        budget_s=budget_s,
-        stopped=str(stopped),
-        confidence=CONFIDENCE,
-        bandwidth=run.rates.copies(),
-        noise=noise,
+        rounds=rounds.rounds - rounds.noise.left_out,
+        budget_s=rounds.budget_s,
+        stopped=str(rounds.stopped),
+        bandwidth=rates.copies(),
+        noise=rounds.noise,
     )
+
+
+def _op_time(key: OpKey, parts: Parts, moved: Mapping[OpKey, int], overhead: float) -> OpTime:
+    seconds = parts.figure([key])
+    return OpTime(*key, seconds, moved.get(key, 0), too_short=seconds.value < LEAST_OVERHEADS * overhead)
 
 
 def _copying(moved: int) -> Work:
@@ -375,19 +305,17 @@ def _copying(moved: int) -> Work:
     return traffic(int(moved) // 2, int(moved) // 2)
 
 
-def _columns_by_row(
-    ops: Mapping[int, OpTime], nodes_by_graph: Mapping[str, Mapping[str, Node]], overhead: float
-) -> dict[tuple[ProfileKind, str], list[int]]:
-    """Return the indices of the ops of each row; ops that are too short for a figure of their own share one row."""
-    columns_by_row: dict[tuple[ProfileKind, str], list[int]] = {}
+def _keys_by_row(
+    ops: Mapping[OpKey, OpTime], graphs: Mapping[str, Mapping[str, Node]], overhead: float
+) -> dict[tuple[ProfileKind, str], list[OpKey]]:
+    """Return the ops of each row; those that are too short for a figure of their own share one row."""
+    rows: defaultdict[tuple[ProfileKind, str], list[OpKey]] = defaultdict(list)
     short_name = f"ops shorter than {LEAST_OVERHEADS * overhead * 1e6:.1f} µs each"
-    for column, op in ops.items():
-        node = nodes_by_graph[op.graph].get(op.node)
+    for key, op in ops.items():
+        node = graphs[op.graph].get(op.node)
         modules = dict.fromkeys(call.path for call in node.modules if call.path) if node else ()
         for module in modules or (OUTSIDE,):
-            columns_by_row.setdefault((ProfileKind.MODULE, module), []).append(column)
-        line = str(node.source) if node and node.source else UNKNOWN_LINE
-        columns_by_row.setdefault((ProfileKind.LINE, line), []).append(column)
-        name = short_name if op.too_short else node.target if node else op.node
-        columns_by_row.setdefault((ProfileKind.OP, name), []).append(column)
-    return columns_by_row
+            rows[ProfileKind.MODULE, module].append(key)
+        rows[ProfileKind.LINE, str(node.source) if node and node.source else UNKNOWN_LINE].append(key)
+        rows[ProfileKind.OP, short_name if op.too_short else node.target if node else op.node].append(key)
+    return dict(rows)

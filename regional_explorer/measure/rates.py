@@ -10,8 +10,9 @@ import torch
 
 from regional_explorer.errors import count
 from regional_explorer.measure.clock import clock_for
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Bandwidth
-from regional_explorer.record.statistics import interval
+from regional_explorer.record.statistics import median_figure
 
 COPIED_BYTES = 128 << 20
 """The bytes that one copy to fresh memory reads at most, and writes: more than caches hold."""
@@ -105,7 +106,7 @@ class Rates:
         step = max(step for kind, step in self.fastest if kind == "copy")
         rate = self.fastest["copy", step]
         how = f"the fastest copy of {step >> 11:,} KiB to memory in use, reads and writes counted"
-        return Bandwidth(rate, rate, rate, how)
+        return Bandwidth(Figure(rate, why="the fastest seen"), how)
 
     def _rate(self, kind: str, step: int) -> float:
         """Return the fastest of a step and those above it: where starting takes long, these are faster.
@@ -136,10 +137,9 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
     copied = min(max(copied_bytes, STEPS[0]), COPIED_BYTES)
     source = torch.ones(copied // 4, dtype=torch.float32, device=device)
     times = _seconds(device, source.clone, COPIES)
-    low_s, high_s = interval(np.array(times), 0.99) or (min(times), max(times))
     host_note = "" if device.startswith("cuda") else f", {count(torch.get_num_threads(), 'thread')}"
     how = f"median of {COPIES} copies of {copied >> 10:,} KiB to fresh memory, reads and writes counted{host_note}"
-    return Bandwidth(2 * copied / float(np.median(times)), 2 * copied / high_s, 2 * copied / low_s, how)
+    return Bandwidth(median_figure(2 * copied / np.array(times), 0.99), how)
 
 
 def _seconds(device: str, call: Callable[[], object], calls: int) -> list[float]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from numbers import Real
 from typing import Any
 
@@ -16,10 +16,18 @@ import numpy as np
 
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
-from regional_explorer.measure.clock import Clock, CpuClock, TimedCall
+from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Watch, fixed_work
-from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.statistics import Floats, floor_of, interval, paired_ratios, verdict_of
+from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.statistics import (
+    Floats,
+    floor_of,
+    interval,
+    median_figure,
+    middle_half,
+    paired_ratios,
+    verdict_of,
+)
 from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -65,13 +73,59 @@ class Stop(StrEnum):
             raise KeyboardInterrupt
 
 
+TOO_BUSY = "the machine was too busy"
+"""Why a figure has no interval, if the rounds that were not disturbed cannot be told from the others."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts that the calls of one variant consist of: seconds by part, one number per round.
+
+    The figure of a part is its mean over the middle half of the rounds by the time of all parts together, so that
+    figures add up, shares to all of it. Medians of parts do not: each part is disturbed now and then, and the whole
+    call in nearly every round. The interval is that of the median, stretched to the mean where that lies outside: it
+    covers as often as it says whatever the distribution, which that of a mean does not.
+    """
+
+    seconds: Mapping[Any, Floats]
+    noise: Noise = QUIET
+
+    def by_round(self, keys: Iterable[Any]) -> Floats:
+        """Return the seconds of some parts together by round."""
+        none = 0.0 * next(iter(self.seconds.values()), np.zeros(0))
+        return sum((self.seconds[key] for key in keys), start=none)
+
+    @cached_property
+    def _weights(self) -> Floats:
+        return middle_half(self.by_round(self.seconds))
+
+    def mean(self, keys: Iterable[Any]) -> float:
+        """Return the seconds of some parts together."""
+        return float(self._weights @ self.by_round(keys))
+
+    def figure(self, keys: Iterable[Any]) -> Figure:
+        """Return the seconds of some parts together with their interval."""
+        seconds = self.by_round(keys)
+        mean, median = float(self._weights @ seconds), figure_of(seconds, self.noise)
+        low, high = median.bounds or (None, None)
+        return Figure(
+            mean, low if low is None else min(low, mean), high if high is None else max(high, mean), median.why
+        )
+
+
+def figure_of(values: Floats, noise: Noise) -> Figure:
+    """Return the median of what was measured round by round with its CI, or why there is none."""
+    found = median_figure(values, CONFIDENCE)
+    return Figure(found.value, why=TOO_BUSY) if noise.is_too_much else found
+
+
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
     """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
-    baseline's second entry, empty without a control. ``dropped`` says by variant what was raised, and when.
-    ``rounds`` counts all, ``noise`` says how many were left out.
+    baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
+    says by variant what was raised, and when. ``rounds`` counts all, ``noise`` says how many were left out.
     """
 
     baseline: str
@@ -84,6 +138,16 @@ class RoundsResult:
     spent_s: float
     stopped: Stop
     noise: Noise = QUIET
+    parts: Mapping[str, Parts] = field(default_factory=dict)
+
+    def time(self, variant: str, phase: Phase) -> Figure:
+        """Return the median time of a variant."""
+        return figure_of(np.array(self.samples[variant][phase]), self.noise)
+
+    def ratio(self, variant: str, phase: Phase) -> Figure | None:
+        """Return the median over rounds of baseline / variant, or None if one of them was not measured."""
+        ratios = self.ratios(variant, phase)
+        return None if ratios is None else figure_of(ratios, self.noise)
 
     def ratios(self, variant: str, phase: Phase) -> Floats | None:
         """Return baseline / variant by round, or None if one of them was not measured."""
@@ -114,7 +178,8 @@ class RoundsResult:
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
-        The control counts too: if its CI is wide, its high floor hides small differences.
+        The control counts too: if its CI is wide, its high floor hides small differences. The parts of a call never
+        are: they use the whole budget.
         """
         variants = [(name, phase) for name, phases in self.samples.items() if name != self.baseline for phase in phases]
         all_ratios = [self.ratios(*variant) for variant in variants] + [
@@ -122,7 +187,7 @@ class RoundsResult:
         ]
         figures = [ratios for ratios in all_ratios if ratios is not None]
         figures = figures or [np.array(seconds) for phases in self.samples.values() for seconds in phases.values()]
-        return not self.noise.is_too_much and all(map(_is_narrow, figures))
+        return not self.noise.is_too_much and not self.parts and all(map(_is_narrow, figures))
 
 
 def _is_narrow(values: Floats) -> bool:
@@ -162,7 +227,8 @@ def run_rounds(
     seed: int = 0,
     clock: Clock[Any] | None = None,
     context: Run | None = None,
-    sentinel: TimedCall | None = None,
+    first_calls: int = FIRST_CALLS,
+    between: Callable[[], object] = do_nothing,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -177,7 +243,9 @@ def run_rounds(
         clock: the clock of the device; the host's by default.
         context: ``cancelled`` is called between samples, and ends the run when it returns True; ``progress`` before a
             variant is warmed up, and after a round if the last report was 50 ms ago: it takes time outside of samples.
-        sentinel: the fixed work that is timed before each round and after the last, and tells which were disturbed.
+        first_calls: how often each variant is called before the budget begins.
+        between: what has to see the same machine as the rounds do: called before the first, wherever the run could
+            stop early, and after the last; not counted in the budget.
 
     Raises:
         MeasureError: there is no call, two have the same name, or all of them raised before the first round
@@ -185,8 +253,10 @@ def run_rounds(
     """
     _check_distinct_names(timed_calls)
     clock = clock or CpuClock()
-    watch = Watch(clock, sentinel or fixed_work(clock))
-    run = _RoundsRun(timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch)
+    watch = Watch(clock, fixed_work(clock))
+    run = _RoundsRun(
+        timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch, first_calls, between
+    )
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
         raise MeasureError("No variant could be measured. " + " ".join(run.dropped.values()))
@@ -207,9 +277,11 @@ class _RoundsRun:
     clock: Clock[Any]
     context: Run
     watch: Watch
+    first_calls: int
+    between: Callable[[], object]
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
-    history: list[dict[str, Mapping[Phase, float]]] = field(default_factory=list)
+    history: list[dict[str, Mapping[Any, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
     queued_s: float = 0.0
@@ -222,11 +294,13 @@ class _RoundsRun:
         self.entries = {timed_call.name: timed_call for timed_call in self.timed_calls}
         try:
             self._make_first_calls()
+            self._run_aside(self.between)
             self.began_s, self.queued_s = self.clock.now(), 0.0
             self.watch.begin()
             self._choose_calls_per_sample(self._warm_up())
             stopped = self._measure_rounds()
             self._run_timed(lambda: self.watch.look(len(self.history)))
+            self._run_aside(self.between)
         except CancelledError:
             return Stop.CANCELLED
         except KeyboardInterrupt:
@@ -241,9 +315,14 @@ class _RoundsRun:
         # A dropped entry has samples of the first rounds only.
         by_entry = {name: [one[name] for one in history if name in one] for name in names}
         samples = {
-            name: {phase: tuple(sample[phase] for sample in rounds) for phase in rounds[0]}
+            name: {phase: tuple(sample[phase] for sample in rounds) for phase in Phase if phase in rounds[0]}
             for name, rounds in by_entry.items()
             if rounds
+        }
+        parts = {
+            timed_call.name: Parts(_by_part(by_entry[timed_call.name]), noise)
+            for timed_call in self.timed_calls
+            if timed_call.parts is not None and by_entry[timed_call.name]
         }
         control = samples.pop(_CONTROL_ENTRY, {})
         return RoundsResult(
@@ -257,12 +336,13 @@ class _RoundsRun:
             spent_s=self._spent_s(),
             stopped=stopped,
             noise=noise,
+            parts=parts,
         )
 
     def _make_first_calls(self) -> None:
         for name in list(self.entries):
             self._report_progress(f"first calls of {name}")
-            for _ in range(FIRST_CALLS):
+            for _ in range(self.first_calls):
                 if self._run_timed(partial(self._sample_entry, name, 1)) is None:
                     break
 
@@ -324,6 +404,7 @@ class _RoundsRun:
                 self._report_progress(f"round {len(self.history)}")
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
+                self._run_aside(self.between)
                 if self.result(Stop.PRECISE).is_precise():
                     return Stop.PRECISE
         return Stop.FAILED
@@ -352,7 +433,7 @@ class _RoundsRun:
             if others:
                 self._sample_entry(order.choice(others), 1)
 
-    def _sample_entry(self, entry: str, calls: int) -> Mapping[Phase, float] | None:
+    def _sample_entry(self, entry: str, calls: int) -> Mapping[Any, float] | None:
         """Return one sample, or remove the call's entries and return None if it raised."""
         if self.context.cancelled():
             raise CancelledError
@@ -379,9 +460,21 @@ class _RoundsRun:
 
         return self.context.executor.run_timed(begin)
 
+    def _run_aside(self, work: Callable[[], object]) -> None:
+        """Run timed work that is not counted in the budget."""
+        began_s = self.clock.now()
+        self.context.executor.run_timed(work)
+        self.queued_s += self.clock.now() - began_s
+
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
         self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
+
+
+def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
+    """Return the seconds of each part by round: none in a round in which it did not run."""
+    keys = dict.fromkeys(key for one in rounds for key in one if not isinstance(key, Phase))
+    return {key: np.array([one.get(key, 0.0) for one in rounds]) for key in keys}
 
 
 def _check_distinct_names(timed_calls: Sequence[TimedCall]) -> None:

@@ -24,6 +24,13 @@ class Figure(Record, frozen=True, array_like=True):
         """The ends of the interval, None without one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
+    def __add__(self, other: Figure) -> Figure:
+        """Return the sum. Its ends take both figures at theirs at once, so they are wider than a CI of the sum."""
+        value, why = self.value + other.value, self.why or other.why
+        if self.bounds is None or other.bounds is None:
+            return Figure(value, why=why)
+        return Figure(value, self.bounds[0] + other.bounds[0], self.bounds[1] + other.bounds[1], why)
+
     def over(self, other: Figure) -> Figure:
         """Return the quotient of two positive figures that were measured independently of each other.
 
@@ -81,13 +88,14 @@ class Noise(Record, frozen=True):
         return " ".join(filter(None, (busy, self.throttled)))
 
     def __add__(self, other: Noise) -> Noise:
-        """Return the noise of both measurements."""
-        known = [noise.others for noise in (self, other) if noise.others is not None]
+        """Return the noise of both measurements; what other processes used counts by rounds."""
+        known = [noise for noise in (self, other) if noise.others is not None]
+        rounds = sum(noise.rounds for noise in known)
         return Noise(
             self.rounds + other.rounds,
             self.disturbed + other.disturbed,
             self.left_out + other.left_out,
-            max(known, default=None),
+            sum(noise.rounds * (noise.others or 0.0) for noise in known) / rounds if rounds else None,
             max(self.cores, other.cores),
             self.throttled or other.throttled,
         )

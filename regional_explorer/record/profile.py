@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.record import Count, Difference, Quantity, Record, Seconds
-
-LEAST_ROUNDS = 20
-"""With fewer rounds there are no CIs: those of sums over the middle half of the rounds would be too narrow."""
+from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 OUTSIDE = "(outside modules)"
 """The name of the row for ops that belong to no module."""
@@ -29,14 +26,12 @@ class ProfileKind(StrEnum):
 class Bandwidth(Record, frozen=True):
     """Bytes per second that a plain copy moves, reads and writes counted; ``how`` says how it was measured."""
 
-    bytes_per_s: Quantity
-    low: Quantity
-    high: Quantity
+    bytes_per_s: Figure
     how: str
 
 
 class OpTime(Record, frozen=True):
-    """Eager time of one op, in seconds per call of the whole, with the ends of its CI.
+    """Eager time of one op, in seconds per call of the whole.
 
     ``moved_bytes`` is the least that it reads and writes. ``too_short`` says that most of the measured time is overhead
     of measuring: the op counts in sums, but its own figure means little.
@@ -44,9 +39,7 @@ class OpTime(Record, frozen=True):
 
     graph: str
     node: str
-    seconds: Difference
-    low_s: Difference
-    high_s: Difference
+    seconds: Figure
     moved_bytes: Count = 0
     too_short: bool = False
 
@@ -54,16 +47,13 @@ class OpTime(Record, frozen=True):
 class ProfileRow(Record, frozen=True):
     """The ops of one module (with the modules inside it), source line or operator, summed; in seconds per call.
 
-    A row for the time around the graphs has no ops. ``low_s`` and ``high_s`` are the ends of the CI of the sum.
-    ``share`` is its part of the whole call, ``copy_s`` the least time in which ``moved_bytes`` were
-    copied, op by op.
+    A row for the time around the graphs has no ops. ``share`` is its part of the whole call, ``copy_s`` the least time
+    in which ``moved_bytes`` were copied, op by op.
     """
 
     kind: ProfileKind
     name: str
-    seconds: Difference
-    low_s: Difference
-    high_s: Difference
+    seconds: Figure
     forward_s: Seconds
     backward_s: Seconds
     share: Quantity
@@ -74,47 +64,40 @@ class ProfileRow(Record, frozen=True):
     @property
     def least_s(self) -> float | None:
         """``copy_s``; None if the ops take less, so that it bounds nothing."""
-        return self.copy_s if self.copy_s <= self.seconds else None
+        return self.copy_s if self.copy_s <= self.seconds.value else None
 
 
 class Profile(Record, frozen=True):
     """Eager time of every op of one call, each the mean over the middle half of ``rounds`` interleaved rounds.
 
     An op's time is from the end of the op before it to its own end, so the times add up to that of the graphs:
-    ``seconds``. Together with what runs around the graphs that is ``whole_s``, the measured call; ``step_s`` is the
-    time of an unmodified ``aot_eager`` in the same rounds. ``overhead_s`` is the measured cost of timing one op, which
-    has been subtracted from each. ``stopped`` says why the profile ended. Of all rounds ``noise`` says which were left
-    out, beside the first, which warms up.
+    ``seconds``. Together with what runs around the graphs that is ``whole_s``, the measured call; ``step`` is the time
+    of an unmodified ``aot_eager`` in the same rounds, ``with_marks`` how many times as long the measured call took.
+    ``overhead_s`` is the measured cost of timing one op, which has been subtracted from each. ``stopped`` says why the
+    profile ended; ``noise`` how many more rounds were left out.
     """
 
     ops: tuple[OpTime, ...]
     rows: tuple[ProfileRow, ...]
-    seconds: Difference
-    low_s: Difference
-    high_s: Difference
-    step_s: Seconds
+    seconds: Figure
+    step: Figure
+    with_marks: Figure
     overhead_s: Seconds
     rounds: Count
     budget_s: Seconds
     stopped: str
-    confidence: Quantity
     bandwidth: Bandwidth
     noise: Noise = QUIET
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether there were enough rounds for the CIs to mean something."""
-        return self.rounds >= LEAST_ROUNDS
-
-    @property
     def around_s(self) -> float:
         """Seconds of what runs around the graphs: guards, wrappers, autograd's engine, Python that was not traced."""
-        return sum(row.seconds for row in self.by(ProfileKind.AROUND))
+        return sum(row.seconds.value for row in self.by(ProfileKind.AROUND))
 
     @property
     def whole_s(self) -> float:
         """Seconds of the call: its ops, and what runs around the graphs."""
-        return self.seconds + self.around_s
+        return self.seconds.value + self.around_s
 
     @property
     def short_ops(self) -> tuple[OpTime, ...]:

@@ -23,7 +23,7 @@ from regional_explorer.record.timing import (
     Timing,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Version of the JSON layout; files of another version are rejected with an error."""
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -45,14 +43,17 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     return ratios
 
 
-def quiet_rounds(fixed_work_s: ArrayLike) -> NDArray[np.bool_]:
+def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> NDArray[np.bool_]:
     """Return which rounds were not disturbed, by the seconds that a fixed piece of work took around each.
+
+    Undisturbed it takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if that is less.
 
     The rounds are chosen without looking at their samples, and the order in a round is random, so that of two equal
     variants none is favoured by the choice.
     """
     seconds = np.asarray(fixed_work_s, dtype=np.float64)
-    return seconds <= QUIET_LIMIT * np.quantile(seconds, 0.2) if len(seconds) else np.zeros(0, dtype=np.bool_)
+    quickest = np.quantile(seconds, 0.2) if len(seconds) else 0.0
+    return np.asarray(seconds <= QUIET_LIMIT * min(quickest, undisturbed_s))
 
 
 def interval(values: Floats, confidence: float) -> tuple[float, float] | None:
@@ -150,47 +151,9 @@ def trend(values: Floats) -> float:
     return float(np.median(values[-third:]) / np.median(values[:third]) - 1.0)
 
 
-_BOOTSTRAP_RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class MiddleRounds:
-    """The middle half of some rounds, by the time of the whole call in each.
-
-    The mean of a part over these rounds is robust against disturbed rounds, as its median would be. But medians of
-    parts do not add up, since each op is disturbed now and then, and the whole call in nearly every round. Means over
-    the same rounds do. ``weights`` has the weight of each round, ``resampled`` its weights in resamples, for intervals.
-    """
-
-    weights: Floats
-    resampled: Floats
-    confidence: float
-
-    @classmethod
-    def of(cls, call_times: Floats, confidence: float, seed: int) -> Self:
-        """Choose the rounds by ``call_times``, the time of the whole call in each round."""
-        count = len(call_times)
-        order = np.argsort(call_times, kind="stable")
-        drawn_ranks = np.sort(np.random.default_rng(seed).integers(0, count, (_BOOTSTRAP_RESAMPLES, count)), axis=1)
-        resampled = np.zeros((_BOOTSTRAP_RESAMPLES, count))
-        np.add.at(resampled, (np.arange(_BOOTSTRAP_RESAMPLES)[:, None], order[drawn_ranks]), _middle_half(count))
-        weights = np.zeros(count)
-        weights[order] = _middle_half(count)
-        return cls(weights, resampled, confidence)
-
-    def mean(self, part_times: Floats) -> float:
-        """Return the mean of a part, given its time in each round."""
-        return float(self.weights @ part_times)
-
-    def figures(self, part_times: Floats) -> tuple[float, float, float]:
-        """Return the mean of a part and the ends of its percentile bootstrap CI."""
-        mean, tail = self.mean(part_times), (1.0 - self.confidence) / 2.0
-        low, high = np.quantile(self.resampled @ part_times, (tail, 1.0 - tail))
-        return mean, min(float(low), mean), max(float(high), mean)
-
-
-def _middle_half(count: int) -> Floats:
-    """Return weights by rank that sum to 1: equal in the middle half, partial at its ends, 0 outside."""
-    edges = np.clip(np.arange(count + 1) / count, 0.25, 0.75)
-    weights: Floats = np.diff(edges) * 2.0
+def middle_half(values: Floats) -> Floats:
+    """Return the weights of a mean over the middle half of the values: those at its ends may count in part."""
+    edges = np.clip(np.arange(len(values) + 1) / len(values), 0.25, 0.75)
+    weights = np.zeros(len(values))
+    weights[np.argsort(values, kind="stable")] = np.diff(edges) * 2.0
     return weights

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 
 from msgspec.structs import fields
 
@@ -45,7 +46,7 @@ class TimeShares:
         """Return the rows of one kind, the longest first; modules that are equal in all layers are one."""
         rows = self.profile.by(kind)
         if kind is ProfileKind.MODULE:
-            return sorted(self._module_shares(rows), key=lambda share: -share.row.seconds)
+            return sorted(self._module_shares(rows), key=lambda share: -share.row.seconds.value)
         targets = {node.target for node in self._nodes_by_key.values()}
         shares = []
         for row in rows:
@@ -96,7 +97,7 @@ class TimeShares:
 
     @cached_property
     def _seconds_by_node(self) -> Mapping[str, float]:
-        return {f"{op.graph}:{op.node}": op.seconds for op in self.profile.ops}
+        return {f"{op.graph}:{op.node}": op.seconds.value for op in self.profile.ops}
 
     @cached_property
     def _seconds_with_backward(self) -> Mapping[str, float]:
@@ -130,5 +131,5 @@ def _glob_matches(glob: str, path: str) -> bool:
 
 
 def _summed_row(name: str, rows: Sequence[ProfileRow]) -> ProfileRow:
-    summed = {field.name: sum(getattr(row, field.name) for row in rows) for field in fields(ProfileRow)[2:]}
+    summed = {field.name: reduce(add, (getattr(row, field.name) for row in rows)) for field in fields(ProfileRow)[2:]}
     return ProfileRow(rows[0].kind, name, **summed)

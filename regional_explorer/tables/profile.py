@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import nan
 
 from regional_explorer.errors import count
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
+from regional_explorer.record.timing import SAME_WITHIN
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, percent, size
 from regional_explorer.tables.table import Column, Number, Table
@@ -37,24 +38,18 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
     Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
     the call, and so do the rows of all ops. ``low_us`` and ``high_us`` bound the CI of ``eager_us``, ``share`` is its
     part of the call, and ``copy_us`` the least time in which this machine copied ``moved_bytes``, op by op; NaN where
-    the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 20
-    rounds.
+    the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 8
+    rounds, or if the machine was too busy.
     """
-    has_intervals = session.profile is not None and session.profile.has_intervals
     return Table(
         "Where the time goes",
         (
             Column("by", lambda row: row.kind),
             Column("name", lambda row: row.name),
-            Number("eager_us", lambda row: row.seconds),
-            Number("low_us", lambda row: row.low_s if has_intervals else nan),
-            Number("high_us", lambda row: row.high_s if has_intervals else nan),
-            Number(
-                "",
-                lambda row: f"{duration(row.low_s)} to {duration(row.high_s)}" if has_intervals else NONE,
-                "CI",
-                tone="quiet",
-            ),
+            Number("eager_us", lambda row: row.seconds.value),
+            Number("low_us", lambda row: row.seconds.low),
+            Number("high_us", lambda row: row.seconds.high),
+            Number("", lambda row: interval_text(row.seconds) or NONE, "CI", tone="quiet"),
             Number("share", lambda row: row.share, text=lambda row: percent(row.share)),
             Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
             Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
@@ -100,19 +95,34 @@ def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[
     )
 
 
+_MARKS_COUNT = "the call takes {:.2f} times as long when its ops are timed: read the shares, not the times"
+
+
+def _is_near_one(ratio: Figure) -> bool:
+    """Return whether a ratio may be less than a tenth away from 1."""
+    low, high = ratio.bounds or (ratio.value, ratio.value)
+    return low <= 1.0 + SAME_WITHIN and high >= 1.0 / (1.0 + SAME_WITHIN)
+
+
+def interval_text(figure: Figure) -> str:
+    """Return the bounds of a time's CI, empty without."""
+    return "" if figure.bounds is None else " to ".join(map(duration, figure.bounds))
+
+
 def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
-    bandwidth, short_ops = profile.bandwidth, profile.short_ops
+    bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
         profile.noise.sentence,
-        f"All ops take {duration(profile.seconds)}, what runs around the graphs {duration(profile.around_s)}:",
-        f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step_s)} in the same rounds.",
+        f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
+        f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step.value)} in the same rounds.",
+        "" if _is_near_one(with_marks) else f"They are not the same, {_MARKS_COUNT.format(with_marks.value)}.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
         "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
         f"{count(len(short_ops), 'op')} too short to be measured individually are combined in one row."
         if short_ops
         else "",
-        "" if brief else f"Copy bandwidth {bandwidth.bytes_per_s / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
+        "" if brief else f"Copy bandwidth {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s ({clean(bandwidth.how)}).",
         "A module's row includes the modules inside it.",
     ]
     return " ".join(filter(None, facts))

@@ -69,7 +69,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
     whole_s = [phase.regional_s for phase in reach[-1:]]
 
     def at_most_s(row: Border) -> float | None:
-        return None if bandwidth is None else min([row.fused_bytes / bandwidth.bytes_per_s, *whole_s])
+        return None if bandwidth is None else min([row.fused_bytes / bandwidth.bytes_per_s.value, *whole_s])
 
     def notes() -> Iterator[str]:
         read = (
@@ -80,7 +80,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
             yield read
         else:
             yield (
-                f"{read} What a border is worth at most is its bytes at {bandwidth.bytes_per_s / 1e9:.1f} GB/s "
+                f"{read} What a border is worth at most is its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
                 f"({bandwidth.how}); what launching and calling cost comes on top."
             )
 

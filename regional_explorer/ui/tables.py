@@ -17,7 +17,7 @@ from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import NONE, bounds, duration, percent, size, speedup
-from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
+from regional_explorer.tables.profile import AROUND_THE_GRAPHS, interval_text, profile_conditions
 from regional_explorer.tables.results import REGION_COLUMNS
 from regional_explorer.tables.table import Column, Number, chip
 from regional_explorer.ui.parts import button
@@ -261,8 +261,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     rows = rows_of(shares, kind)
     heads = (kind, "share", "eager", "")
     head = node("tr", *(node("th", text, class_=None if text == kind else "rxt-figure") for text in heads))
-    has_intervals = shares.profile.has_intervals
-    body = (_share_row(share, number, plan, busy=busy, has_interval=has_intervals) for number, share in enumerate(rows))
+    body = (_share_row(share, number, plan, busy=busy) for number, share in enumerate(rows))
     table = node("table", node("thead", head), node("tbody", *body), aria_label=f"Time by {kind}")
     total = len(shares.by(kind))
     more = [node("p", f"The longest {len(rows)} of {total}.", class_="rx-quiet")] if total > len(rows) else []
@@ -273,13 +272,13 @@ def _kind_table(shares: TimeShares, kind: ProfileKind, plan: Plan, *, busy: bool
     return [node("details", node("summary", f"By {kind}"), table, *more)]
 
 
-def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_interval: bool) -> Node:
+def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node:
     row, key = share.row, _row_key(share.row.kind, number)
     name = clean(row.name)
     times = f" × {share.times}" if share.times > 1 else ""
     marked = share.selector is not None and is_marked(share.selector, plan)
     facts = [
-        f"CI {duration(row.low_s)} to {duration(row.high_s)}" if has_interval else "",
+        f"CI {interval_text(row.seconds)}" if row.seconds.bounds else row.seconds.why,
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",
@@ -300,7 +299,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool, has_int
         "tr",
         node("td", name_content),
         node("td", percent(row.share), share_bar, class_="rxt-figure"),
-        node("td", duration(row.seconds), class_="rxt-figure", title="; ".join(filter(None, facts))),
+        node("td", duration(row.seconds.value), class_="rxt-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),
     )
 

@@ -24,6 +24,7 @@ from regional_explorer.insight.roofline import (
     region_reaches,
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
@@ -268,7 +269,7 @@ def test_memory_that_nothing_was_written_to_is_not_compared() -> None:
 
 def test_a_border_is_worth_no_more_than_the_call_takes() -> None:
     """As 57 µs of a forward that takes 26, by the rate of copies to memory that is new."""
-    bandwidth = Bandwidth(4.6e9, 4.6e9, 4.6e9, "")
+    bandwidth = Bandwidth(Figure(4.6e9), "")
     table = borders_table(
         [Border("a", "b", 1, 524288, 1, 262144)], bandwidth, [Reach(Phase.FORWARD, 30e-6, 26e-6, 20e-6)]
     )

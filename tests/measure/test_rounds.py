@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, count, cycle, pairwise, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,8 +27,10 @@ from regional_explorer.measure import memory
 from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
+    Sentinel,
     describe,
     device_state,
+    fixed_work,
     launch_share,
     launch_warning,
     others_s,
@@ -44,6 +47,7 @@ from regional_explorer.measure.rounds import (
     run_rounds,
 )
 from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
 from tests.shared.fakes import FakeClock, Make
@@ -444,6 +448,59 @@ def test_parts_of_a_run_report_their_share() -> None:
     assert reports == [("mlp alone: round 1", 0.625)]
 
 
+def test_a_call_has_its_parts_from_the_call_of_median_time(clock: FakeClock, rounds: Rounds) -> None:
+    took = cycle([LONG, 9 * LONG, 2 * LONG])
+    calls: list[float] = []
+
+    def call() -> None:
+        calls.append(next(took))
+        clock.spend(calls[-1])
+
+    def parts(number: int, marks: Sequence[float]) -> dict[str, float]:
+        assert clock.seconds(marks[0], marks[-1]) == calls[number]
+        return {"third": calls[number] / 4, "rest": 3 * calls[number] / 4}
+
+    timed_call = TimedCall("marked", call, select=calls.clear, parts=parts)
+    assert timed_call.sample(clock, 3) == {FORWARD: 2 * LONG, "third": LONG / 2, "rest": 3 * LONG / 2}
+    result = rounds(timed_call)
+    assert result.stopped is Stop.BUDGET, "parts are never precise enough"
+    found = result.parts["marked"]
+    assert found.mean(["third", "rest"]) == pytest.approx(found.mean(["third"]) + found.mean(["rest"]))
+    assert found.figure(["third"]).value == pytest.approx(found.mean(found.seconds) / 4)
+    assert list(rounds(TimedCall("eager", call)).parts) == []
+
+
+def test_times_and_ratios_are_figures(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), taking("full", LONG / 4))
+    assert result.time("full", FORWARD) == Figure(LONG / 4, LONG / 4, LONG / 4)
+    assert result.ratio("full", FORWARD) == Figure(4.0, 4.0, 4.0)
+    assert result.ratio("lite", FORWARD) is None
+    busy = dataclasses.replace(result, noise=Noise(rounds=30, disturbed=25))
+    assert busy.ratio("full", FORWARD) == Figure(4.0, why="the machine was too busy")
+    few = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
+    assert few.time("full", FORWARD) == Figure(4.0, why="too few rounds (1)")
+
+
+def test_what_is_measured_between_rounds_is_spread_over_the_run_and_not_charged(clock: FakeClock, taking: Make) -> None:
+    def between() -> None:
+        clock.log.append("between")
+        clock.spend(100.0)
+
+    result = run_rounds([taking("eager", LONG), noisy(taking)], 4.0, clock=clock, between=between)
+    assert result.rounds > 50
+    assert 3.9 < result.spent_s <= 4.05
+    places = [number for number, name in enumerate(clock.log) if name == "between"]
+    assert len(places) == 6, "at first, at each look, and at last"
+    assert places[-1] == len(clock.log) - 1
+    assert not clock.log[: places[0]].count("between")
+    assert all(later - earlier > 10 for earlier, later in pairwise(places))
+
+
+def test_first_calls_can_be_fewer(clock: FakeClock, taking: Make) -> None:
+    once = len(run_rounds([taking("eager", 8.0)], 4.0, clock=clock, first_calls=1).samples) + 1
+    assert clock.log == ["eager"] * (once + 1), "one first call, one that warms up, and a round"
+
+
 def test_phases_are_kept_apart(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG, LONG), taking("full", LONG / 2, LONG))
     speedups = {phase: set(ratios) for phase in Phase if (ratios := result.ratios("full", phase)) is not None}
@@ -498,8 +555,9 @@ class Disturbed:
     times: Iterator[float]
     factor: float = 1.0
 
-    def sentinel(self) -> TimedCall:
-        """Return the fixed work; the machine changes with every second call of it, before each round."""
+    @cached_property
+    def fixed(self) -> Sentinel:
+        """The fixed work; the machine changes with every second call of it, before each round."""
         calls = count()
 
         def work() -> None:
@@ -507,7 +565,7 @@ class Disturbed:
                 self.factor = next(self.times)
             self.clock.spend(1e-4 * self.factor)
 
-        return TimedCall("fixed work", work)
+        return Sentinel(TimedCall("fixed work", work))
 
     def taking(self, name: str, seconds: float) -> TimedCall:
         """Return a call that takes longer while the machine is disturbed, and never quite as long as the last time."""
@@ -516,9 +574,14 @@ class Disturbed:
 
 
 def disturbed_run(clock: FakeClock, times: Iterator[float]) -> RoundsResult:
-    machine = Disturbed(clock, times)
+    return run_disturbed(clock, Disturbed(clock, times))
+
+
+def run_disturbed(clock: FakeClock, machine: Disturbed) -> RoundsResult:
     calls = [machine.taking("eager", LONGER), machine.taking("full", LONGER / 2)]
-    return run_rounds(calls, 8.0, clock=clock, sentinel=machine.sentinel())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: machine.fixed)
+        return run_rounds(calls, 8.0, clock=clock)
 
 
 def test_rounds_in_which_fixed_work_took_longer_are_left_out_and_counted(clock: FakeClock) -> None:
@@ -541,6 +604,59 @@ def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) 
     assert result.verdict("full", FORWARD) is Verdict.UNKNOWN
     assert not result.is_precise()
     assert "disturbed, too many to leave out" in result.noise.sentence
+
+
+def others_using(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let other processes use so many cores."""
+    monkeypatch.setattr("regional_explorer.measure.machine.Watch._others", lambda _: cores)
+
+
+def test_a_machine_that_was_never_quiet_in_this_run_is_held_against_earlier_ones(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If nine of ten rounds are disturbed, so is the quickest fifth of them."""
+    others_using(1.8, monkeypatch)
+    blind = disturbed_run(clock, chain([3.0], cycle([3.0, 3.1, 3.2])))
+    assert blind.noise.disturbed == 0, "without an earlier run nothing tells"
+    for fastest in ([1.0], []):  # in this run, or in one before
+        sentinel = Disturbed(clock, chain(fastest, cycle([3.0, 3.1, 3.2])))
+        if not fastest:
+            sentinel.fixed.fastest_s = 1e-4
+        busy = run_disturbed(clock, sentinel)
+        assert busy.noise.is_too_much
+        assert busy.verdict("full", FORWARD) is Verdict.UNKNOWN
+        assert busy.time("full", FORWARD).why == "the machine was too busy"
+
+
+def test_a_processor_that_became_slower_is_not_taken_for_other_work(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cores, disturbed in ((0.1, False), (None, False), (0.6, True)):
+        others_using(cores, monkeypatch)  # type: ignore[arg-type]
+        machine = Disturbed(clock, repeat(1.0))
+        machine.fixed.fastest_s = 1e-4 / 1.6
+        assert (run_disturbed(clock, machine).noise.disturbed > 0) is disturbed
+
+
+def test_fixed_work_is_remembered_by_device_and_threads() -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = fixed_work(CpuClock())
+        assert one.look(CpuClock()) >= one.fastest_s > 0.0
+        assert fixed_work(CpuClock()) is one
+        torch.set_num_threads(2)
+        assert fixed_work(CpuClock()) is not one
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_noise_of_two_runs_counts_by_their_rounds() -> None:
+    long, short = Noise(rounds=300, disturbed=30, others=0.1, cores=2), Noise(rounds=100, others=1.7, cores=2)
+    assert replace(long + short, others=None) == Noise(rounds=400, disturbed=30, cores=2)
+    assert (long + short).others == pytest.approx(0.5)
+    assert (long + QUIET).others == pytest.approx(0.1)
+    assert (QUIET + QUIET).others is None
 
 
 def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:

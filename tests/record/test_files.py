@@ -22,6 +22,7 @@ from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.json_file import (
     dump_plan,
     dump_session,
@@ -68,8 +69,8 @@ def rich() -> Session:
         memory=(MemoryPeak("eager", 1 << 21, "resident set", 4096),),
         profile=replace(
             profile,
-            ops=(*profile.ops, OpTime("0/forward", "t0", 1e-6, 1e-6, 1e-6, 0, True)),
-            rows=(ProfileRow(ProfileKind.MODULE, "layers.0", 2e-4, 1e-4, 3e-4, 2e-4, 0.0, 0.9, 2, 4096, 1e-6),),
+            ops=(*profile.ops, OpTime("0/forward", "t0", Figure(1e-6, why="too few rounds (3)"), 0, True)),
+            rows=(ProfileRow(ProfileKind.MODULE, "layers.0", Figure(2e-4, 1e-4, 3e-4), 2e-4, 0.0, 0.9, 2, 4096, 1e-6),),
         ),
     )
 

@@ -11,6 +11,7 @@ import pytest
 
 from regional_explorer.measure import profile, rounds, summary
 from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
+from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
 from regional_explorer.record.timing import Phase
 
@@ -75,15 +76,20 @@ class TickingClock(FakeClock):
 
 
 class NoWork(TimedCall):
-    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Phase, float]:
+    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Any, float]:
         return {Phase.FORWARD: 0.0}
+
+
+def unwatched(patch: pytest.MonkeyPatch) -> None:
+    """Let fixed work take no time, so that no round is disturbed."""
+    patch.setattr(rounds, "fixed_work", lambda _clock: Sentinel(NoWork("fixed work", do_nothing)))
 
 
 @contextmanager
 def timed_by(clock: FakeClock) -> Iterator[None]:
     """Context manager: benchmarks are timed by ``clock``, whatever their device; fixed work takes none of its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds, "fixed_work", lambda _clock: NoWork("fixed work", do_nothing))
+        unwatched(patch)
         patch.setattr(summary, "clock_for", lambda _device: clock)
         yield
 
@@ -91,5 +97,7 @@ def timed_by(clock: FakeClock) -> Iterator[None]:
 def plant_op_times(monkeypatch: pytest.MonkeyPatch, seconds_of: Callable[[str], float]) -> None:
     """Let every op of a profile take the seconds that ``seconds_of`` gives its name, and a mark a microsecond."""
     spans = OpTimer.spans
-    monkeypatch.setattr(OpTimer, "spans", lambda timer: ((name, seconds_of(name)) for name, _ in spans(timer)))
+    monkeypatch.setattr(
+        OpTimer, "spans", lambda timer, run: ((name, seconds_of(name)) for name, _ in spans(timer, run))
+    )
     monkeypatch.setattr(profile, "overhead_s", lambda _clock: 1e-6)

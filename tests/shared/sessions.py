@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
@@ -260,24 +261,22 @@ def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Sessio
 def profiled(base: Session) -> Session:
     """Return ``base`` with a profile in which each op of a graph takes a tenth longer than the one before it."""
     ops = tuple(
-        OpTime(graph.id, node.name, seconds := 1e-6 * 1.1**number, seconds, seconds)
+        OpTime(graph.id, node.name, Figure(1e-6 * 1.1**number))
         for graph in base.graphs
         for number, node in enumerate(graph.ops)
     )
-    whole_s = sum(op_time.seconds for op_time in ops)
+    whole = Figure(sum(op_time.seconds.value for op_time in ops))
     profile = Profile(
         ops=ops,
         rows=(),
-        seconds=whole_s,
-        low_s=whole_s,
-        high_s=whole_s,
-        step_s=whole_s,
+        seconds=whole,
+        step=whole,
+        with_marks=Figure(1.0),
         overhead_s=1e-7,
         rounds=9,
         budget_s=5.0,
         stopped="budget",
-        confidence=0.99,
-        bandwidth=Bandwidth(1e10, 9e9, 1.1e10, "median of 15 copies"),
+        bandwidth=Bandwidth(Figure(1e10, 9e9, 1.1e10), "median of 15 copies"),
     )
     return replace(base, profile=profile)
 
