@@ -236,23 +236,17 @@ def _quantized(name: str) -> Build:
 
 DRAWN: Mapping[str, Mapping[str, Build]] = {
     "timm": {
-        "edgenext_xx_small": _timm("edgenext_xx_small"),
-        "hgnetv2_b1": _timm("hgnetv2_b1"),
+        **{
+            name: _timm(name) for name in ("edgenext_xx_small", "hgnetv2_b1", "convit_tiny", "dla46x_c", "cspnext_tiny")
+        },
+        **{name: _timm(name) for name in ("legacy_seresnet18", "mambaout_femto")},
         "visformer_tiny": _timm("visformer_tiny", 224),
-        "convit_tiny": _timm("convit_tiny", 224),
-        "dla46x_c": _timm("dla46x_c"),
-        "cspnext_tiny": _timm("cspnext_tiny"),
-        "legacy_seresnet18": _timm("legacy_seresnet18"),
         "test_vit_relpos": _timm("test_vit_relpos", 160),
-        "mambaout_femto": _timm("mambaout_femto"),
     },
     "torchvision": {
-        "mnasnet1_3": _torchvision("mnasnet1_3"),
-        "mobilenet_v2": _torchvision("mobilenet_v2"),
-        "shufflenet_v2_x0_5": _torchvision("shufflenet_v2_x0_5"),
-        "squeezenet1_0": _torchvision("squeezenet1_0"),
-        "mc3_18": _torchvision("mc3_18", 1, 3, 8, 64, 64),
+        **{name: _torchvision(name) for name in ("mnasnet1_3", "mobilenet_v2", "shufflenet_v2_x0_5", "squeezenet1_0")},
         "efficientnet_b0": _torchvision("efficientnet_b0"),
+        "mc3_18": _torchvision("mc3_18", 1, 3, 8, 64, 64),
         "raft_large": _made(
             "torchvision.models.get_model",
             lambda: {**_shaped(image1=(1, 3, 128, 128), image2=(1, 3, 128, 128)), "num_flow_updates": 2},
@@ -296,9 +290,7 @@ DRAWN: Mapping[str, Mapping[str, Build]] = {
         "GAT": _made("torch_geometric.nn.models.GAT", _edges)(16, 16, 2, 4),
         "GATv2Conv": _convolution("GATv2Conv", 16, 16),
         "AntiSymmetricConv": _convolution("AntiSymmetricConv", 16),
-        "LEConv": _convolution("LEConv", 16, 16),
-        "FiLMConv": _convolution("FiLMConv", 16, 16),
-        "EGConv": _convolution("EGConv", 16, 16),
+        **{name: _convolution(name, 16, 16) for name in ("LEConv", "FiLMConv", "EGConv")},
     },
     "x_transformers": {
         " ".join(options): _x_transformer(*options)
@@ -374,6 +366,7 @@ IMAGE = _random(2, 3, 32, 32)
 PATCHES = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": WIDTH, "depth": 2}
 OPERATOR = {"n_modes": (4, 4), "in_channels": 2, "out_channels": 1, "hidden_channels": 16, "n_layers": 2}
 PADDED = {**ENCODER, "pad_token_id": 0}
+DECODER = {"vocab_size": WORDS, "hidden_size": WIDTH, "use_cache": False}
 
 
 def _text() -> Mapping[str, Any]:
@@ -432,7 +425,7 @@ LISTED: Mapping[str, Mapping[str, Build]] = {
             latent_dim_head=16,
             latent_heads=2,
             num_classes=10,
-        ),
+        )
     },
     "conformer": {
         "Conformer": _made("conformer.Conformer", _random(2, 20, WIDTH))(WIDTH, depth=2, dim_head=16, heads=2)
@@ -440,12 +433,12 @@ LISTED: Mapping[str, Mapping[str, Build]] = {
     "local_attention": {
         "LocalTransformer": _made("local_attention.LocalTransformer", _words())(
             num_tokens=WORDS, max_seq_len=16, dim=WIDTH, depth=2, local_attn_window_size=8, dim_head=16, heads=2
-        ),
+        )
     },
     "tab_transformer_pytorch": {
         "FTTransformer": _made(
             "tab_transformer_pytorch.FTTransformer", lambda: (torch.randint(0, 5, (8, 3)), torch.randn(8, 4))
-        )(categories=(5, 6, 7), num_continuous=4, dim=WIDTH, depth=2, heads=2),
+        )(categories=(5, 6, 7), num_continuous=4, dim=WIDTH, depth=2, heads=2)
     },
     "rtdl_revisiting_models": {
         "ResNet": _made("rtdl_revisiting_models.ResNet", _random(16, 12))(
@@ -457,13 +450,11 @@ LISTED: Mapping[str, Mapping[str, Build]] = {
             d_hidden_multiplier=None,
             dropout1=0.0,
             dropout2=0.0,
-        ),
+        )
     },
     "mlp_mixer_pytorch": {"MLPMixer": _made("mlp_mixer_pytorch.MLPMixer", IMAGE)(**PATCHES, channels=3)},
     "g_mlp_pytorch": {"gMLPVision": _made("g_mlp_pytorch.gMLPVision", IMAGE)(**PATCHES)},
-    "kornia": {
-        "HardNet": _made("kornia.feature.HardNet", _random(2, 1, 32, 32))(pretrained=False),
-    },
+    "kornia": {"HardNet": _made("kornia.feature.HardNet", _random(2, 1, 32, 32))(pretrained=False)},
     "neuralop": {
         "FNO": _made("neuralop.models.FNO", _random(2, 2, 16, 16))(**OPERATOR),
         "TFNO": _made("neuralop.models.TFNO", _random(2, 2, 16, 16))(**OPERATOR),
@@ -478,17 +469,9 @@ LISTED: Mapping[str, Mapping[str, Build]] = {
         "FNet": _transformer("FNetModel", lambda: {"input_ids": torch.randint(2, WORDS, (2, 16))})(
             **{key: size for key, size in PADDED.items() if key != "num_attention_heads"}
         ),
-        "Bloom": _transformer("BloomForCausalLM", _labelled)(
-            vocab_size=WORDS, hidden_size=WIDTH, n_layer=2, n_head=2, use_cache=False
-        ),
+        "Bloom": _transformer("BloomForCausalLM", _labelled)(**DECODER, n_layer=2, n_head=2),
         "OPT": _transformer("OPTForCausalLM", _labelled)(
-            vocab_size=WORDS,
-            hidden_size=WIDTH,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            ffn_dim=64,
-            word_embed_proj_dim=WIDTH,
-            use_cache=False,
+            **DECODER, num_hidden_layers=2, num_attention_heads=2, ffn_dim=64, word_embed_proj_dim=WIDTH
         ),
         "GPTNeoX": _transformer("GPTNeoXForCausalLM", _labelled)(**PADDED, use_cache=False),
         "Olmo2": _transformer("Olmo2ForCausalLM", _labelled)(**LLAMA),
@@ -533,9 +516,7 @@ LISTED: Mapping[str, Mapping[str, Build]] = {
         ),
         "Electra": _transformer("ElectraModel", _text)(**PADDED, embedding_size=16),
         "RoFormer": _transformer("RoFormerModel", _text)(**PADDED, embedding_size=WIDTH),
-        "Falcon": _transformer("FalconForCausalLM", _labelled)(
-            vocab_size=WORDS, hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=2, use_cache=False
-        ),
+        "Falcon": _transformer("FalconForCausalLM", _labelled)(**DECODER, num_hidden_layers=2, num_attention_heads=2),
         "MobileViTV2": _transformer("MobileViTV2Model", lambda: {"pixel_values": torch.randn(2, 3, 64, 64)})(
             image_size=64, expand_ratio=1.0, width_multiplier=0.25, n_attn_blocks=[1, 1, 1]
         ),

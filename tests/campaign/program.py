@@ -36,15 +36,21 @@ class Program:
 class Programs(dict[str, Program]):
     """Programs by the name of the function that a decorator of these adds."""
 
-    def __call__(self, args: Callable[[], Sequence[Any]], **options: Any) -> Callable[[Any], Any]:
-        """Add a function that is called with what ``args`` returns."""
-        return lambda fn: self._add(fn.__name__, lambda: (fn, args()), options)
+    def __call__(
+        self, args: Callable[[], Sequence[Any]], *, net: Callable[[], Any] | None = None, **options: Any
+    ) -> Callable[[Any], Any]:
+        """Add a function that is called with what ``args`` returns, after the modules of ``net`` if there are any."""
 
-    def made(self, **options: Any) -> Callable[[Any], Any]:
-        """Add the call that the function returns: another function, or a module, and its arguments."""
-        return lambda make: self._add(make.__name__, make, options)
+        def make(fn: Callable[..., Any]) -> tuple[Callable[..., Any], Sequence[Any]]:
+            if net is None:
+                return fn, args()
+            modules = net()
+            return lambda *given: fn(modules, *given), args()
 
-    def _add(self, name: str, make: Any, options: dict[str, Any]) -> None:
+        return lambda fn: self.add(fn.__name__, lambda: make(fn), **options)
+
+    def add(self, name: str, make: Callable[[], tuple[Callable[..., Any], Sequence[Any]]], **options: Any) -> None:
+        """Add the call that ``make`` returns."""
         assert name not in self
         self[name] = Program(name, make, **options)
 

@@ -24,45 +24,34 @@ def whole_function(x, y):
     return (x @ y).softmax(-1).sum(0)
 
 
-@CUTTING.made()
-def repeated_blocks_of_one_name():
+def linears(count):
+    return lambda: nn.ModuleList(nn.Linear(8, 8) for _ in range(count))
+
+
+@CUTTING(lambda: (tensor(4, 8, grad=False),), net=linears(4))
+def repeated_blocks_of_one_name(layers, x):
     """Upstream's first piece takes ops of the other blocks along, sideways."""
-    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
-
-    def fn(x):
-        for layer in layers:
-            with rx.region("layer"):
-                x = layer(x).relu()
-            x = x.sin()
-        return x
-
-    return fn, (torch.randn(4, 8),)
+    for layer in layers:
+        with rx.region("layer"):
+            x = layer(x).relu()
+        x = x.sin()
+    return x
 
 
-@CUTTING.made(quick=True)
-def repeated_blocks_that_touch():
-    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-
-    def fn(x):
-        for layer in layers:
-            with rx.region("layer"):
-                x = layer(x).tanh()
-        return x
-
-    return fn, (torch.randn(4, 8),)
+@CUTTING(lambda: (tensor(4, 8, grad=False),), net=linears(3), quick=True)
+def repeated_blocks_that_touch(layers, x):
+    for layer in layers:
+        with rx.region("layer"):
+            x = layer(x).tanh()
+    return x
 
 
-@CUTTING.made()
-def repeated_blocks_of_their_own_names():
-    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
-
-    def fn(x):
-        for index, layer in enumerate(layers):
-            with rx.region(f"layer{index}"):
-                x = layer(x).relu()
-        return x
-
-    return fn, (torch.randn(4, 8),)
+@CUTTING(lambda: (tensor(4, 8, grad=False),), net=linears(4))
+def repeated_blocks_of_their_own_names(layers, x):
+    for index, layer in enumerate(layers):
+        with rx.region(f"layer{index}"):
+            x = layer(x).relu()
+    return x
 
 
 @CUTTING(lambda: (tensor(8),))
@@ -200,29 +189,24 @@ def norms(x, w, b):
         return F.rms_norm(x, (8,), w) * 2
 
 
-@CUTTING.made()
-def convolution():
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1))
-
-    def fn(x):
-        with rx.region("conv"):
-            x = net[:3](x)
-        x = net[3](x)
-        with rx.region("head"):
-            return net[4](x).mean((2, 3))
-
-    return fn, (torch.randn(2, 3, 8, 8),)
+def pictures():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU(), nn.MaxPool2d(2), nn.Conv2d(4, 2, 1))
 
 
-@CUTTING.made()
-def embedding_and_loss():
-    table, head = nn.Embedding(11, 8), nn.Linear(8, 11)
+@CUTTING(lambda: (tensor(2, 3, 8, 8, grad=False),), net=pictures)
+def convolution(net, x):
+    with rx.region("conv"):
+        x = net[:3](x)
+    x = net[3](x)
+    with rx.region("head"):
+        return net[4](x).mean((2, 3))
 
-    def fn(ids):
-        with rx.region("embed"):
-            x = table(ids) * 2
-        x = x.sin()
-        with rx.region("loss"):
-            return F.cross_entropy(head(x).flatten(0, 1), ids.flatten())
 
-    return fn, (torch.randint(0, 11, (2, 5)),)
+@CUTTING(lambda: (torch.randint(0, 11, (2, 5)),), net=lambda: (nn.Embedding(11, 8), nn.Linear(8, 11)))
+def embedding_and_loss(net, ids):
+    table, head = net
+    with rx.region("embed"):
+        x = table(ids) * 2
+    x = x.sin()
+    with rx.region("loss"):
+        return F.cross_entropy(head(x).flatten(0, 1), ids.flatten())

@@ -5,6 +5,8 @@ import functools
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import regional_explorer as rx
@@ -100,43 +102,28 @@ def nested_compile_regions_around_and_between(x):
     return inner(x).exp()
 
 
-@HIGHER.made()
-def checkpointed():
-    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
-
+@HIGHER(lambda: (tensor(4, 8),), net=lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)))
+def checkpointed(net, x):
     def block(x):
         with rx.region("r"):
             return net(x).sin()
 
-    def fn(x):
-        return checkpoint(block, x * 2, use_reentrant=False).cos()
-
-    return fn, (tensor(4, 8),)
+    return checkpoint(block, x * 2, use_reentrant=False).cos()
 
 
-@HIGHER.made()
-def region_around_a_checkpoint():
-    net = nn.Linear(8, 8)
-
-    def fn(x):
-        with rx.region("r"):
-            x = checkpoint(lambda x: net(x).sigmoid() * x, x * 2, use_reentrant=False)
-        return x.cos()
-
-    return fn, (tensor(4, 8),)
+@HIGHER(lambda: (tensor(4, 8),), net=lambda: nn.Linear(8, 8))
+def region_around_a_checkpoint(net, x):
+    with rx.region("r"):
+        x = checkpoint(lambda x: net(x).sigmoid() * x, x * 2, use_reentrant=False)
+    return x.cos()
 
 
-def _keep_products(_context, op, *_args, **_kwargs):
-    kept = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+def _selective(otherwise, of_products):
+    """Return a call of two checkpointed blocks, whose products have a policy of their own."""
 
+    def policy(_context, op, *_args, **_kwargs):
+        return of_products if op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default) else otherwise
 
-def _recompute_products(_context, op, *_args, **_kwargs):
-    redone = op in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
-    return CheckpointPolicy.MUST_RECOMPUTE if redone else CheckpointPolicy.MUST_SAVE
-
-
-def _selective(policy):
     def block(x, w):
         with rx.region("r"):
             return torch.sigmoid(x @ w) * x + 1
@@ -147,17 +134,11 @@ def _selective(policy):
             x = checkpoint(block, x, w, use_reentrant=False, context_fn=contexts).exp()
         return x
 
-    return fn, (tensor(4, 4), tensor(4, 4))
+    return lambda: (fn, (tensor(4, 4), tensor(4, 4)))
 
 
-@HIGHER.made()
-def checkpoint_that_keeps_products():
-    return _selective(_keep_products)
-
-
-@HIGHER.made()
-def checkpoint_that_repeats_products():
-    return _selective(_recompute_products)
+HIGHER.add("checkpoint_that_keeps_products", _selective(CheckpointPolicy.PREFER_RECOMPUTE, CheckpointPolicy.MUST_SAVE))
+HIGHER.add("checkpoint_that_repeats_products", _selective(CheckpointPolicy.MUST_SAVE, CheckpointPolicy.MUST_RECOMPUTE))
 
 
 def dropping(x):
@@ -170,36 +151,29 @@ def checkpoint_with_dropout(x):
     return checkpoint(dropping, x * 2, use_reentrant=False).cos()
 
 
-@HIGHER.made(grad=False)
-def flex_attention_inside_a_region():
-    from torch.nn.attention.flex_attention import flex_attention
-
-    def distance(score, _batch, _head, query, key):
-        return score - (query - key).abs()
-
-    def fn(q, k, v):
-        q = q * 2
-        with rx.region("r"):
-            y = flex_attention(q, k, v, score_mod=distance)
-        return y + 1
-
-    return fn, tuple(torch.randn(1, 2, 32, 16) for _ in range(3))
+def distance(score, _batch, _head, query, key):
+    return score - (query - key).abs()
 
 
-@HIGHER.made(grad=False)
-def region_beside_flex_attention():
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+@HIGHER(lambda: tuple(tensor(1, 2, 32, 16, grad=False) for _ in range(3)), grad=False)
+def flex_attention_inside_a_region(q, k, v):
+    q = q * 2
+    with rx.region("r"):
+        y = flex_attention(q, k, v, score_mod=distance)
+    return y + 1
 
-    mask = create_block_mask(lambda _b, _h, q, k: q >= k, 1, 1, 128, 128, device="cpu")
 
-    def fn(q, k, v):
-        with rx.region("before"):
-            q = (q * 2).sin()
-        y = flex_attention(q, k, v, block_mask=mask)
-        with rx.region("after"):
-            return y.cos() + 1
+def causal():
+    return create_block_mask(lambda _b, _h, q, k: q >= k, 1, 1, 128, 128, device="cpu")
 
-    return fn, tuple(torch.randn(1, 2, 128, 16) for _ in range(3))
+
+@HIGHER(lambda: tuple(tensor(1, 2, 128, 16, grad=False) for _ in range(3)), net=causal, grad=False)
+def region_beside_flex_attention(mask, q, k, v):
+    with rx.region("before"):
+        q = (q * 2).sin()
+    y = flex_attention(q, k, v, block_mask=mask)
+    with rx.region("after"):
+        return y.cos() + 1
 
 
 @torch.library.custom_op("campaign::twice", mutates_args=())
@@ -306,15 +280,10 @@ def gradient_inside_a_region(x):
     return y * 2
 
 
-@HIGHER.made()
-def regions_beside_a_scan():
-    from torch._higher_order_ops.associative_scan import associative_scan
-
-    def fn(x):
-        with rx.region("r"):
-            y = x.sin() + 1
-        z = associative_scan(lambda a, b: a + b, y, 0, combine_mode="generic")
-        with rx.region("s"):
-            return z.cos() * 2
-
-    return fn, (tensor(4, 8, grad=False),)
+@HIGHER(lambda: (tensor(4, 8, grad=False),))
+def regions_beside_a_scan(x):
+    with rx.region("r"):
+        y = x.sin() + 1
+    z = associative_scan(lambda a, b: a + b, y, 0, combine_mode="generic")
+    with rx.region("s"):
+        return z.cos() * 2

@@ -40,21 +40,20 @@ def write_between_two_reads(x, out):
     return before, middle, after
 
 
-@STATE.made()
-def write_to_a_buffer():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(8))
-            self.register_buffer("seen", torch.zeros(8))
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8))
+        self.register_buffer("seen", torch.zeros(8))
 
-        def forward(self, x):
-            with rx.region("r"):
-                self.seen.mul_(0.9).add_(x.mean(0))
-                a = x * self.weight + self.seen
-            return a.sin()
+    def forward(self, x):
+        with rx.region("r"):
+            self.seen.mul_(0.9).add_(x.mean(0))
+            a = x * self.weight + self.seen
+        return a.sin()
 
-    return Counter(), (torch.randn(4, 8),)
+
+STATE.add("write_to_a_buffer", lambda: (Counter(), (torch.randn(4, 8),)))
 
 
 @STATE(lambda: (tensor(4, 8),))
@@ -91,27 +90,25 @@ def views_in_and_out(x):
     return c.cos().sum(0), b[::2]
 
 
-@STATE.made(quick=True)
-def batch_norm():
-    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
-
-    def fn(x):
-        with rx.region("net"):
-            x = net(x)
-        return x.sin()
-
-    return fn, (torch.randn(16, 8),)
+def normed():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
 
 
-@STATE.made()
-def batch_norm_at_rest():
-    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+@STATE(lambda: (tensor(16, 8, grad=False),), net=normed, quick=True)
+def batch_norm(net, x):
+    with rx.region("net"):
+        x = net(x)
+    return x.sin()
 
-    def fn(x):
-        with rx.region("net"):
-            return net(x)
 
-    return fn, (torch.randn(2, 2, 6, 6),)
+def normed_pictures():
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+
+
+@STATE(lambda: (tensor(2, 2, 6, 6, grad=False),), net=normed_pictures)
+def batch_norm_at_rest(net, x):
+    with rx.region("net"):
+        return net(x)
 
 
 @STATE(lambda: (tensor(16, 8),), quick=True)
@@ -140,31 +137,21 @@ def random_like(x):
     return y * noise
 
 
-@STATE.made(quick=True)
-def autocast_around():
-    net = nn.Linear(8, 8)
-
-    def fn(x):
-        with torch.autocast("cpu", torch.bfloat16):
-            with rx.region("r"):
-                y = net(x).relu()
-            return y.sum()
-
-    return fn, (torch.randn(4, 8),)
-
-
-@STATE.made()
-def autocast_inside():
-    net = nn.Linear(8, 8)
-
-    def fn(x):
+@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8), quick=True)
+def autocast_around(net, x):
+    with torch.autocast("cpu", torch.bfloat16):
         with rx.region("r"):
-            with torch.autocast("cpu", torch.bfloat16):
-                y = net(x)
-            y = y.float().tanh()
-        return y * 2
+            y = net(x).relu()
+        return y.sum()
 
-    return fn, (torch.randn(4, 8),)
+
+@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8))
+def autocast_inside(net, x):
+    with rx.region("r"):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = net(x)
+        y = y.float().tanh()
+    return y * 2
 
 
 @STATE(lambda: (tensor(8),))
@@ -176,28 +163,18 @@ def no_grad_inside(x):
     return y.sin()
 
 
-@STATE.made(quick=True, grad=False)
-def under_no_grad():
-    net = nn.Linear(8, 8)
-
-    def fn(x):
-        with rx.region("r"):
-            return net(x).relu() + 1
-
-    return fn, (torch.randn(4, 8),)
+@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8), quick=True, grad=False)
+def under_no_grad(net, x):
+    with rx.region("r"):
+        return net(x).relu() + 1
 
 
-@STATE.made()
-def inference_mode_inside():
-    net = nn.Linear(8, 8)
-
-    @torch.inference_mode()
-    def fn(x):
-        x = x.sin()
-        with rx.region("r"):
-            return net(x).relu() + 1
-
-    return fn, (torch.randn(4, 8),)
+@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8))
+@torch.inference_mode()
+def inference_mode_inside(net, x):
+    x = x.sin()
+    with rx.region("r"):
+        return net(x).relu() + 1
 
 
 @STATE(lambda: (tensor(8),))
@@ -208,23 +185,22 @@ def detached(x):
     return (y * z).sum()
 
 
-@STATE.made()
-def tied_weights():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(11, 8)
-            self.head = nn.Linear(8, 11, bias=False)
-            self.head.weight = self.table.weight
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.table.weight
 
-        def forward(self, ids):
-            x = self.table(ids)
-            with rx.region("body"):
-                x = x.sin() * 2
-            with rx.region("head"):
-                return self.head(x).log_softmax(-1)
+    def forward(self, ids):
+        x = self.table(ids)
+        with rx.region("body"):
+            x = x.sin() * 2
+        with rx.region("head"):
+            return self.head(x).log_softmax(-1)
 
-    return Tied(), (torch.randint(0, 11, (2, 5)),)
+
+STATE.add("tied_weights", lambda: (Tied(), (torch.randint(0, 11, (2, 5)),)))
 
 
 @STATE(lambda: (tensor(5, 4), torch.tensor([0, 2]), tensor(2, 4)))

@@ -79,16 +79,19 @@ def not_contiguous(x, y):
     return a.t() * 2
 
 
-@VALUES.made()
-def channels_last():
-    net = nn.Conv2d(4, 4, 3, padding=1).to(memory_format=torch.channels_last)
+def pictures():
+    return (torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last).requires_grad_(),)
 
-    def fn(x):
-        with rx.region("r"):
-            x = net(x).relu()
-        return x.sum((2, 3))
 
-    return fn, (torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last).requires_grad_(),)
+def convolution():
+    return nn.Conv2d(4, 4, 3, padding=1).to(memory_format=torch.channels_last)
+
+
+@VALUES(pictures, net=convolution)
+def channels_last(net, x):
+    with rx.region("r"):
+        x = net(x).relu()
+    return x.sum((2, 3))
 
 
 @VALUES(lambda: (tensor(0, 4), tensor(3, 4)))

@@ -10,12 +10,10 @@ import re
 from collections import Counter
 
 import pytest
-import torch
-from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.record.graph import GraphKind
-from tests.campaign.libraries import CASES, Case, quiet
+from tests.campaign.libraries import CASES, quiet
 
 pytestmark = [pytest.mark.slow, pytest.mark.compiles]
 
@@ -102,28 +100,6 @@ def judged(ex):
     assert {"ok", "not comparable"} & verdicts.keys(), f"{words}\n{errors}\n{off.to_string()}"
     assert artifacts, words
     return words
-
-
-class Small(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x).sin()
-        return x
-
-
-def test_globs_of_modules():
-    assert modules(nn.ModuleDict({"block2": Small()})) == ["block2", "block2.layers", "block2.layers.*"]
-
-
-def test_regions_of_a_small_model():
-    small = Case("none", "Small", lambda _training: (Small(), (torch.randn(2, 4),)))
-    by_module, by_op = check(small, training=True)
-    assert "layers.*" in by_module
-    assert "aten." in by_op
 
 
 def test_eighty_architectures_of_different_names():

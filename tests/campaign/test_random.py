@@ -1,5 +1,6 @@
 """Random programs with random regions: whatever is marked is cut, whatever is cut computes the same."""
 
+import itertools
 import operator
 
 import pytest
@@ -51,34 +52,25 @@ def traced(steps):
     return gm, GraphRecorder(GraphKind.INFERENCE, 0).record(gm, GRAPH)[0]
 
 
+def plan_of(named):
+    """Return a plan of regions by the names of their nodes; ``named`` gives regions and names."""
+    held = {region: [] for region in REGIONS}
+    for region, name in named:
+        if region is not None:
+            held[region].append(name)
+    return Plan(
+        tuple(Region(region, (Selector(SelectorKind.NODES, tuple(names)),)) for region, names in held.items() if names)
+    )
+
+
 def assigned(graph, pattern):
     """Return regions over single nodes, with no respect for what hangs together."""
-    names = {region: [] for region in REGIONS}
-    for index, node in enumerate(graph.ops):
-        region = pattern[index % len(pattern)]
-        if region is not None:
-            names[region].append(node.name)
-    return Plan(
-        tuple(Region(region, (Selector(SelectorKind.NODES, tuple(held)),)) for region, held in names.items() if held)
-    )
+    return plan_of(zip(itertools.cycle(pattern), (node.name for node in graph.ops), strict=False))
 
 
 def annotated(graph):
     """Return the regions of the program's own marks."""
-    names = {region: [] for region in REGIONS}
-    for node in graph.ops:
-        if node.annotated:
-            names[node.annotation["inductor_region"]].append(node.name)
-    return Plan(
-        tuple(Region(region, (Selector(SelectorKind.NODES, tuple(held)),)) for region, held in names.items() if held)
-    )
-
-
-def eager(piece):
-    def call(args):  # a graph calls functions, no methods
-        return piece.gm(*args)
-
-    return call
+    return plan_of((node.annotation["inductor_region"], node.name) for node in graph.ops if node.annotated)
 
 
 def check_cut(gm, graph, plan, how):
@@ -86,7 +78,8 @@ def check_cut(gm, graph, plan, how):
     order = [region.name for region in plan.regions]
     cut = cut_graph(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how)
     pieces = pieces_of(cut)
-    made = with_calls(cut, {piece: eager(piece) for piece in pieces})
+    # A graph calls functions, no methods.
+    made = with_calls(cut, {piece: lambda args, gm=piece.gm: gm(*args) for piece in pieces})
     home = {}
     for piece in pieces:
         for name in piece.nodes:
@@ -111,19 +104,15 @@ def run(gm):
     return [*results, *arguments]
 
 
-def check_graph(steps, pattern):
-    gm, graph = traced(steps)
-    whole = run(gm)
-    for plan in (assigned(graph, pattern), annotated(graph)):
-        made = check_cut(gm, graph, plan, Cut.INSTANCES)
-        for mine, theirs in zip(run(made), whole, strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
-
-
 @examples(2000)
 @given(programs(writes=True, longest=30), assignments)
 def test_cut_graphs_compute_what_the_whole_did(steps, pattern):
-    check_graph(steps, pattern)
+    gm, graph = traced(steps)
+    whole = run(gm)
+    for plan in (assigned(graph, pattern), annotated(graph)):
+        torch.testing.assert_close(
+            run(check_cut(gm, graph, plan, Cut.INSTANCES)), whole, rtol=0, atol=0, equal_nan=True
+        )
 
 
 def explored(steps, *, grad):
@@ -139,15 +128,13 @@ def check_call(steps, pattern, *, grad):
     """The whole way, with gradients: the program's own marks first, then marks over single nodes of any graph."""
     ex = explored(steps, grad=grad)
     assert_eager_pieces_are_bitwise(ex)
-    names = {region: [] for region in REGIONS}
     ops = [(graph, node) for graph in ex.session.graphs for node in graph.ops]
-    for index, (graph, node) in enumerate(ops):
-        region = pattern[index % len(pattern)]
-        if region is not None and node.origin is not None:
-            names[region].append(f"{graph.id}:{node.name}")
-    for region, nodes in names.items():
-        if nodes:
-            ex.mark(region, nodes=nodes)
+    named = zip(itertools.cycle(pattern), ops, strict=False)
+    over_nodes = plan_of(
+        (region, f"{graph.id}:{node.name}") for region, (graph, node) in named if node.origin is not None
+    )
+    for region in over_nodes.regions:
+        ex.mark(region.name, nodes=list(region.selectors[0].patterns))
     assert_eager_pieces_are_bitwise(ex)
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
     ex.live.call.forward(ex.live.capture.run)
@@ -186,7 +173,9 @@ def edited(graph, plan, steps):
     return plan
 
 
-def check_edits(steps, pattern, changes):
+@examples(1000)
+@given(programs(writes=True, shortest=6, longest=30), assignments, edits)
+def test_edited_regions_keep_their_ops(steps, pattern, changes):
     """No edit gives away an op or takes one; what is cut computes the same."""
     gm, graph = traced(steps)
     graph = replace(graph, kind=GraphKind.DYNAMO)
@@ -195,14 +184,7 @@ def check_edits(steps, pattern, changes):
     wanted, found = (assign([graph], each) for each in (before, plan))
     assert found.owners.keys() == wanted.owners.keys()
     made = check_cut(gm, graph, plan, Cut.INSTANCES)
-    for mine, theirs in zip(run(made), run(gm), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
-
-
-@examples(1000)
-@given(programs(writes=True, shortest=6, longest=30), assignments, edits)
-def test_edited_regions_keep_their_ops(steps, pattern, changes):
-    check_edits(steps, pattern, changes)
+    torch.testing.assert_close(run(made), run(gm), rtol=0, atol=0, equal_nan=True)
 
 
 @examples(300)

@@ -46,23 +46,20 @@ class Recurrent(nn.Module):
         return F.cross_entropy(self.last(state), targets)
 
 
-def words(step):
-    generator = torch.Generator().manual_seed(step)
+def words(generator):
     first = torch.randint(0, 64, (4, 1), generator=generator)
     counted = (first + 3 * torch.arange(9)) % 64
     return counted[:, :-1], counted[:, 1:]
 
 
-def images(step):
-    generator = torch.Generator().manual_seed(step)
-    targets = torch.randint(0, 4, (8,), generator=generator)
-    return torch.randn(8, 1, 6, 6, generator=generator) + targets[:, None, None, None], targets
+def around_targets(*shape):
+    """Return batches whose values lie around their targets."""
 
+    def batch(generator):
+        targets = torch.randint(0, 4, (8,), generator=generator)
+        return torch.randn(8, *shape, generator=generator) + targets.view(8, *(1 for _ in shape)), targets
 
-def sequences(step):
-    generator = torch.Generator().manual_seed(step)
-    targets = torch.randint(0, 4, (8,), generator=generator)
-    return torch.randn(8, 5, 8, generator=generator) + targets[:, None, None], targets
+    return batch
 
 
 def by_module(name, pattern):
@@ -71,8 +68,8 @@ def by_module(name, pattern):
 
 CASES = {
     "gpt, marked in its source": (GPT, words, None),
-    "batch norms": (Convolutions, images, by_module("norms", "norms.*")),
-    "an unrolled cell": (Recurrent, sequences, by_module("cell", "cell")),
+    "batch norms": (Convolutions, around_targets(1, 6, 6), by_module("norms", "norms.*")),
+    "an unrolled cell": (Recurrent, around_targets(5, 8), by_module("cell", "cell")),
 }
 
 
@@ -80,7 +77,7 @@ def train(model, call, batches, watch=lambda _step: None):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(STEPS):
-        loss = call(*batches(step))
+        loss = call(*batches(torch.Generator().manual_seed(step)))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -117,8 +114,8 @@ def test_200_steps_follow_eager(name):
     found = train(model, compiled, batches, watch)
     expected = train(eager, eager, batches)
 
-    def doubled(step):
-        return tuple(value.double() if value.is_floating_point() else value for value in batches(step))
+    def doubled(generator):
+        return tuple(value.double() if value.is_floating_point() else value for value in batches(generator))
 
     truth = train(exact, exact, doubled)
     assert expected[-1] < 0.9 * expected[0], "it learns something"

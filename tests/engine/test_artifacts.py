@@ -7,11 +7,10 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,12 +24,13 @@ from torch import fx, nn
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import BackendOptions, regional_explorer
-from regional_explorer.compiler.artifact import ArtifactStore, Wanted
+from regional_explorer.compiler.artifact import ArtifactStore, Wanted, save_artifact
 from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
     Entry,
     Label,
     folder_at,
+    manifest_content,
     read_archive,
     read_manifest,
     sha256_of,
@@ -41,7 +41,7 @@ from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.environment import Machine
 from regional_explorer.torch_api.shipping import Packed
 from tests.record.mutations import mutated
-from tests.shared.processes import ROOT
+from tests.shared.processes import python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
@@ -62,6 +62,10 @@ class Net(nn.Module):
         return (x + self.down(self.act(self.up(self.norm(x))))).square().mean()
 
 
+def inputs():
+    return torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+
+
 @pytest.fixture
 def net():
     torch.manual_seed(0)
@@ -70,12 +74,27 @@ def net():
 
 @pytest.fixture
 def x():
-    return torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    return inputs()
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory):
+    """Return a directory with the artifacts that one compile saved."""
+    folder, net = tmp_path_factory.mktemp("shipped") / "artifacts", Net()
+    trained(rx.compile(net, PLAN, artifacts=folder), net, inputs())
+    return folder
 
 
 @pytest.fixture
 def folder(tmp_path):
+    """Return a directory that does not exist yet."""
     return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def filled(shipped, folder):
+    """Return a directory of artifacts that the test may change."""
+    return shutil.copytree(shipped, folder)
 
 
 def trained(fn, net, x):
@@ -89,11 +108,18 @@ def caches(compiled):
     return {part.cache for part in rx.status(compiled).partitions if part.cache is not None}
 
 
+@contextlib.contextmanager
+def silence():
+    """A block in which a warning is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
 def assert_loads(net, x, plan=PLAN, **options):
     """Nothing is compiled, and nothing said."""
     compiled = rx.compile(net, plan, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with silence():
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) == {"shipped"}
     assert told(compiled) == []
@@ -101,9 +127,9 @@ def assert_loads(net, x, plan=PLAN, **options):
 
 
 def assert_compiles(net, x, plan=PLAN, match=None, **options):
-    """All is compiled here, which is said if ``match`` is given."""
+    """All is compiled here, which is said if ``match`` is given, and only then."""
     compiled = rx.compile(net, plan, **options)
-    with contextlib.nullcontext() if match is None else pytest.warns(UserWarning, match=match):
+    with silence() if match is None else pytest.warns(UserWarning, match=match):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) <= {"cold", "warm"}
     return compiled
@@ -145,21 +171,21 @@ def test_dynamic_sizes_keep_their_guards(folder):
     assert caches(again) == {"shipped"}
 
 
-def test_copies_and_pickles_load_from_the_same_directory(net, x, folder):
-    compiled = rx.compile(net, PLAN, artifacts=folder)
-    trained(compiled, net, x)
+def test_copies_and_pickles_load_from_the_same_directory(net, filled, x):
+    compiled = rx.compile(net, PLAN, artifacts=filled)
     for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):  # noqa: S301 - our own bytes
         again(x).backward()
         assert caches(again) == {"shipped"}
 
 
-def test_as_an_option_of_the_backend(net, x, folder):
-    rx.explore(net, (x,), plan=PLAN).save_artifacts(folder)
+def test_as_an_option_of_the_backend(net, x, filled):
     torch._dynamo.register_backend(regional_explorer, name="regional_explorer_artifacts")
-    options = {"plan": PLAN, "artifacts": str(folder)}
+    options = {"plan": PLAN, "artifacts": str(filled)}
     compiled = torch.compile(net, backend="regional_explorer_artifacts", options=options)
     trained(compiled, net, x)
     assert caches(compiled) == {"shipped"}
+    with pytest.raises(InvalidArgumentError, match="no option 'artifact'"):
+        BackendOptions.of({"artifact": "x"})
 
 
 FRESH = """
@@ -167,10 +193,9 @@ import os, sys, warnings
 warnings.simplefilter("error", UserWarning)  # torch's own imports warn of what is deprecated
 import torch
 import regional_explorer as rx
-from tests.engine.test_artifacts import PLAN, Net, trained
+from tests.engine.test_artifacts import PLAN, Net, inputs, trained
 torch.set_num_threads({threads})
-torch.manual_seed(0)
-net, x = Net(), torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+net, x = Net(), inputs()
 compiled = rx.compile(net, PLAN, artifacts={folder!r})
 for _ in range(3):
     torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
@@ -180,36 +205,25 @@ print(sum(part.cache in ("cold", "warm") for part in rx.status(compiled).partiti
 """
 
 
-def process(folder, cache, before="", **environment):
-    """Start a process that trains with the artifacts in ``folder``; the source ``before`` runs first."""
-    source = before + FRESH.format(folder=str(folder), threads=torch.get_num_threads())
-    kept = {key: value for key, value in os.environ.items() if key not in ("CXX", "CC")}
-    here = {"PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": str(cache), **environment}
-    return subprocess.Popen(
-        [sys.executable, "-c", source], env={**kept, **here}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def fresh(folder, cache=None, before="", status=0, **environment):
+    """Run a process that trains with the artifacts in ``folder``; the source ``before`` runs first."""
+    program = before + FRESH.format(folder=str(folder), threads=torch.get_num_threads())
+    return python(program, cache=cache, status=status, env={"CXX": None, "CC": None, **environment})
 
 
-def test_a_fresh_process_without_a_compiler_runs_compiled_code(net, x, folder, tmp_path):
-    rx.explore(net, (x,), plan=PLAN).save_artifacts(folder)
+def test_a_fresh_process_without_a_compiler_runs_compiled_code(filled, tmp_path):
     (tmp_path / "nothing").mkdir()
-    run = process(folder, tmp_path / "cache", PATH=str(tmp_path / "nothing"))
-    printed, error = run.communicate()
-    assert run.returncode == 0, error
-    assert printed.splitlines()[:2] == ["['compiled']", "['shipped']"]
+    done = fresh(filled, tmp_path / "cache", PATH=str(tmp_path / "nothing"))
+    assert done.out.splitlines()[:2] == ["['compiled']", "['shipped']"]
 
 
 @pytest.mark.slow
 def test_processes_that_start_together_all_compile_and_leave_what_another_loads(folder, tmp_path):
-    runs = [process(folder, tmp_path / f"cache{index}") for index in range(3)]
-    printed = [run.communicate() for run in runs]
-    assert [run.returncode for run in runs] == [0, 0, 0], printed
-    assert {found.splitlines()[0] for found, _ in printed} == {"['compiled']"}
+    with ThreadPoolExecutor() as pool:
+        runs = list(pool.map(lambda index: fresh(folder, tmp_path / f"cache{index}"), range(3)))
+    assert {run.out.splitlines()[0] for run in runs} == {"['compiled']"}
     assert_readable(folder)
-    run = process(folder, tmp_path / "cache3")
-    found, error = run.communicate()
-    assert run.returncode == 0, error
-    assert found.splitlines() == ["['compiled']", "['shipped']", "0"]
+    assert fresh(folder, tmp_path / "cache3").out.splitlines() == ["['compiled']", "['shipped']", "0"]
 
 
 def test_writers_at_once_leave_what_can_be_read(folder):
@@ -226,11 +240,8 @@ def test_writers_at_once_leave_what_can_be_read(folder):
         artifacts.finish()
         assert artifacts.findings == []
 
-    threads = [threading.Thread(target=write, args=(own,)) for own in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
     assert_readable(folder)
     artifacts = ArtifactFolder(folder)
     assert all(artifacts.load(label, lambda packed: packed.libraries) == {"x": b"library"} for label in labels)
@@ -249,13 +260,9 @@ def killed(*_):
 @pytest.mark.parametrize(("place", "left"), [("os.fsync", ".tmp"), ("ArtifactFolder.finish", ".artifact")])
 def test_a_killed_writer_leaves_nothing_that_is_loaded(net, x, folder, place, left):
     """In the middle of a file, or when the files are there but not the manifest."""
-    run = process(folder, os.environ["TORCHINDUCTOR_CACHE_DIR"], before=KILLED.format(place=place))
-    _, error = run.communicate()
-    assert run.returncode == -signal.SIGKILL, error
+    fresh(folder, before=KILLED.format(place=place), status=-signal.SIGKILL)
     assert {path.suffix for path in folder.iterdir()} == {left}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        assert_compiles(net, x, artifacts=folder)
+    assert_compiles(net, x, artifacts=folder)
     assert_loads(net, x, artifacts=folder)
 
 
@@ -264,8 +271,7 @@ def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder)
     torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
     assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
     compiled = rx.compile(net, PLAN, artifacts=folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with silence():
         trained(compiled, net, x)
     assert told(compiled) == []
     assert "shipped" in caches(compiled), "the forward was loaded"
@@ -311,10 +317,17 @@ def rewrite(
     artifacts.finish()
 
 
-def test_no_class_of_this_package_is_in_a_file(folder):
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Return an exploration with dynamic sizes, and a directory with its artifacts."""
+    ex = rx.explore(Net(), (inputs(),), plan=PLAN, dynamic=True)
+    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
+    ex.close()
+
+
+def test_no_class_of_this_package_is_in_a_file(saved):
     """Its modules may move; that of torch and Python is on the label."""
-    net, x = Net(), torch.randn(4, 8)
-    trained(rx.compile(net, PLAN, artifacts=folder, dynamic=True), net, x)
+    _, folder = saved
     packed = [read(folder, entry) for entry in listed(folder)]
     assert any(b"sympy" in artifact.sizes for artifact in packed), "there are guards"
     assert not any(b"regional_explorer." in artifact.code + artifact.sizes for artifact in packed)
@@ -323,43 +336,27 @@ def test_no_class_of_this_package_is_in_a_file(folder):
 # --------------------------------------------------------------------------------------------------- what does not fit
 
 
-def truncate(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def spoil(folder: Path) -> None:
-    for path in folder.glob("*.artifact"):
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-
-
 def remove(folder: Path) -> None:
     for path in folder.glob("*.artifact"):
         path.unlink()
 
 
-def foreign(folder: Path) -> None:
+def replace_manifests(folder: Path, content: bytes) -> None:
+    """Let the folder have this manifest alone, named as it must be."""
     for path in folder.glob("manifest-*.json"):
-        path.write_text('{"something": "else"}')
+        path.unlink()
+    (folder / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
 
 
 def newer(folder: Path) -> None:
-    for path in folder.glob("manifest-*.json"):
-        content = json.dumps({**json.loads(path.read_bytes()), "format": 3}).encode()
-        path.unlink()
-        (folder / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
+    replace_manifests(folder, manifest_content(listed(folder)).replace(b'"format": 2', b'"format": 3'))
 
 
 def exchanged(folder: Path) -> None:
     """Let each entry name the file of another one."""
     entries = listed(folder)
-    for path in folder.glob("manifest-*.json"):
-        path.unlink()
-    artifacts = ArtifactFolder(folder)
-    artifacts._written = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
-    artifacts.finish()
+    others = [Entry(one.label, other.sha256) for one, other in zip(entries, entries[::-1], strict=True)]
+    replace_manifests(folder, manifest_content(others))
 
 
 def with_other(**parts: Any) -> Callable[[Path], None]:
@@ -368,18 +365,15 @@ def with_other(**parts: Any) -> Callable[[Path], None]:
 
 
 DAMAGES = {
-    "truncated": truncate,
-    "one bit": spoil,
     "removed": remove,
-    "manifests of something else": foreign,
+    "manifests of something else": lambda folder: replace_manifests(folder, b'{"something": "else"}'),
     "a newer format": newer,
     "entries exchanged": exchanged,
     "code that is none": with_other(code=b"nothing of the kind"),
     "code of another kind": with_other(code=pickle.dumps({"a": 1})),
     "no libraries": with_other(libraries={}),
     "libraries that are none": lambda folder: rewrite(
-        folder,
-        packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library")),
+        folder, packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
     ),
     "another layout of classes": with_other(sizes=pickle.dumps(7)),
     "a class that is gone": with_other(sizes=b"cregional_explorer.gone\nSizes\n."),
@@ -389,23 +383,28 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_artifact_is_told_and_compiled_anew(net, x, folder, damage):
-    trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    DAMAGES[damage](folder)
-    compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=folder)
+def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
+    ex, whole = saved
+    DAMAGES[damage](shutil.copytree(whole, folder))
+    wanted = [(ex.live.program.wanted(s.artifact.key, s), s.artifact) for s in ex.live.program.switches if s.artifact]
+    artifacts = folder_at(folder)
+    for needed, artifact in wanted:
+        assert ArtifactStore(folder=artifacts).load(needed) is None
+        artifacts.note_missing(needed.label())
+        save_artifact(artifacts, needed.label(), artifact)
+    artifacts.finish()
+    assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
+    assert all("cannot be used" in finding.message for finding in artifacts.findings)
+    assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed, _ in wanted)
+
+
+def test_a_damaged_artifact_is_told_by_the_call_that_compiles_it_anew(net, x, filled):
+    DAMAGES["no libraries"](filled)
+    compiled = assert_compiles(net, x, match=r"\[artifact-damaged\] .*cannot be used", artifacts=filled)
     assert {code for code, _ in told(compiled)} == {"artifact-damaged"}
-    again = rx.compile(net, PLAN, artifacts=folder)
+    again = rx.compile(net, PLAN, artifacts=filled)
     trained(again, net, x)
     assert caches(again) == {"shipped"}, "what was damaged is written anew"
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Return an exploration with dynamic sizes, and a directory with its artifacts."""
-    torch.manual_seed(0)
-    ex = rx.explore(Net(), (torch.randn(4, 8),), plan=PLAN, dynamic=True)
-    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
-    ex.close()
 
 
 COUNTS = [1, pytest.param(20, marks=pytest.mark.slow)]
@@ -495,9 +494,7 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
         if data.draw(st.booleans()):
             rewrite(copied, packed=lambda packed: data.draw(other_parts(packed)))
         else:
-            content = data.draw(mutated(manifest)).encode()
-            next(copied.glob("manifest-*.json")).unlink()
-            (copied / f"manifest-{sha256_of(content)[:16]}.json").write_bytes(content)
+            replace_manifests(copied, data.draw(mutated(manifest)).encode())
         artifacts, switch = folder_at(copied), data.draw(st.sampled_from(switches))
         known = switch.artifact
         wanted = ex.live.program.wanted(known.key, switch)
@@ -523,13 +520,12 @@ def test_files_of_the_older_format_are_made_again_and_told_in_one_line(net, x, f
     assert_loads(net, x, artifacts=folder)
 
 
-def test_artifacts_of_another_torch_are_told_and_kept(net, x, folder):
-    trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    rewrite(folder, lambda label: replace(label, machine=replace(label.machine, torch="1.0 (abc)")))
+def test_artifacts_of_another_torch_are_told_and_kept(net, x, filled):
+    rewrite(filled, lambda label: replace(label, machine=replace(label.machine, torch="1.0 (abc)")))
     why = r"they were made with torch 1\.0 \(abc\), here is"
     match = rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"
-    assert_compiles(net, x, match=match, artifacts=folder)
-    by_torch = [entry.label.machine.torch for entry in listed(folder)]
+    assert_compiles(net, x, match=match, artifacts=filled)
+    by_torch = [entry.label.machine.torch for entry in listed(filled)]
     assert by_torch.count("1.0 (abc)") == 4
     assert len(by_torch) == 8, "each machine has its own"
 
@@ -551,45 +547,44 @@ def test_what_another_machine_made_fits_or_not(there, why):
     assert bool(found) is bool(why)
 
 
-def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, folder):
-    trained(rx.compile(net, PLAN, artifacts=folder), net, x)
+@contextlib.contextmanager
+def threads(count):
     before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled):
+    here = torch.get_num_threads()
     wider = torch.randn(6, 8)
     other = rx.Plan((rx.Region("other", PLAN["act"].selectors, {"max_fusion_size": 8, "epilogue_fusion": False}),))
     cases = [
-        (PLAN.configured("act", {"max_fusion_size": 4}), x, {}, r"'act'.*compiled under max_fusion_size=8, here 4"),
-        (PLAN, x, {"threads": before + 1}, f"'act'.*compiled under threads={before}, here {before + 1}"),
-        (other, x, {}, "'other'.*compiled under epilogue_fusion=the default, here False"),
+        (PLAN.configured("act", {"max_fusion_size": 4}), x, here, r"'act'.*compiled under max_fusion_size=8, here 4"),
+        (PLAN, x, here + 1, f"'act'.*compiled under threads={here}, here {here + 1}"),
+        (other, x, here, "'other'.*compiled under epilogue_fusion=the default, here False"),
         # The last: from then on Dynamo takes the size for a dynamic one.
-        (PLAN, wider, {}, "'norm'.*for another graph, or for inputs of other sizes"),
+        (PLAN, wider, here, "'norm'.*for another graph, or for inputs of other sizes"),
     ]
-    for plan, value, setting, why in cases:
-        torch.set_num_threads(setting.get("threads", before))
-        try:
-            compiled = rx.compile(net, plan, artifacts=folder)
-            with pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
-                torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
-        finally:
-            torch.set_num_threads(before)
-    strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=folder, strict=True)
+    for plan, value, count, why in cases:
+        compiled = rx.compile(net, plan, artifacts=filled)
+        with threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
+            torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
+    strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=filled, strict=True)
     with pytest.raises(PlanError, match=r"artifact-differs.*write them where the program runs, and the way it runs"):
         strict(x)
 
 
-def test_of_several_artifacts_the_nearest_says_why(net, x, folder):
-    trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-    other = folder.with_name("other")
-    shutil.copytree(folder, other)
+def test_of_several_artifacts_the_nearest_says_why(net, x, filled, tmp_path):
+    other = shutil.copytree(filled, tmp_path / "other")
     rewrite(other, lambda label: replace(label, key=f"0{label.key}", config={**label.config, "max_fusion_size": "4"}))
-    shutil.copytree(other, folder, dirs_exist_ok=True)
-    before = torch.get_num_threads()
-    torch.set_num_threads(before + 1)
-    try:
-        compiled = rx.compile(net, PLAN, artifacts=folder)
-        with pytest.warns(UserWarning, match=f"'act'.*compiled under threads={before}, here {before + 1}"):
-            trained(compiled, net, x)
-    finally:
-        torch.set_num_threads(before)
+    shutil.copytree(other, filled, dirs_exist_ok=True)
+    here = torch.get_num_threads()
+    why = f"'act'.*compiled under threads={here}, here {here + 1}"
+    with threads(here + 1), pytest.warns(UserWarning, match=why):
+        trained(rx.compile(net, PLAN, artifacts=filled), net, x)
 
 
 def test_a_directory_that_cannot_be_written_is_told(net, x, folder, monkeypatch):
@@ -607,27 +602,22 @@ def test_a_directory_that_cannot_be_written_is_told(net, x, folder, monkeypatch)
 
 def test_what_is_no_directory_is_refused(net, x, tmp_path):
     (tmp_path / "file").write_text("")
+    ex = rx.explore(net, (x,), plan=PLAN)
     for wrong in (tmp_path / "file", 3, ""):
-        with pytest.raises(ArtifactError, match="directory"):
-            rx.compile(net, PLAN, artifacts=wrong)
-        with pytest.raises(ArtifactError, match="directory"):
-            rx.explore(net, (x,), plan=PLAN).save_artifacts(wrong)
-    with pytest.raises(InvalidArgumentError, match="no option 'artifact'"):
-        BackendOptions.of({"artifact": "x"})
+        for use in (
+            lambda wrong=wrong: rx.compile(net, PLAN, artifacts=wrong),
+            lambda wrong=wrong: ex.save_artifacts(wrong),
+        ):
+            with pytest.raises(ArtifactError, match="directory"):
+                use()
 
 
-def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, folder, monkeypatch):
-    rx.explore(net, (x,), plan=PLAN).save_artifacts(folder)
-    monkeypatch.chdir(folder)
+def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, filled, monkeypatch):
+    monkeypatch.chdir(filled)
     assert_compiles(net, x)
 
 
 # ------------------------------------------------------------------------------------------------- whose code is loaded
-
-
-def foreign_artifacts(folder: Path) -> None:
-    """Replace all artifacts by others that fit as well, and that only differ in their content."""
-    rewrite(folder, packed=lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
 
 
 def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder, tmp_path):
@@ -636,7 +626,8 @@ def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder
     plan = ex.save_plan(tmp_path / "plan.json")
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
     assert_loads(net, x, plan, artifacts=folder)
-    foreign_artifacts(folder)
+    # Others that fit as well, and that only differ in their content.
+    rewrite(folder, packed=lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
     files = sorted(folder.iterdir())
     match = r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
     compiled = assert_compiles(net, x, plan, match=match, artifacts=folder)
@@ -647,7 +638,9 @@ def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder
     assert_loads(net, x, plan, artifacts=folder, trust_artifacts=True)
 
 
-def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder, tmp_path):
+def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_again_writes_nothing(
+    net, x, folder, tmp_path
+):
     def artifacts(path):
         return json.loads(path.read_text()).get("artifacts", [])
 
@@ -655,7 +648,9 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder,
     earlier = ex.save_plan(tmp_path / "earlier.json")
     assert artifacts(earlier) == []
     assert json.loads(earlier.read_text())["format"] == 3
+    files = sorted(ex.save_artifacts(folder).iterdir())
     ex.save_artifacts(folder)
+    assert sorted(folder.iterdir()) == files, "nothing new is written"
     listed_first = artifacts(ex.save_plan(tmp_path / "plan.json"))
     assert len(listed_first) == 4
     ex.disable("act")
@@ -670,25 +665,17 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before(net, x, folder,
     assert_loads(net, x, older, artifacts=folder)  # a plan that lists none loads all that fit
 
 
-def test_saving_again_writes_nothing_new(net, x, folder):
-    ex = rx.explore(net, (x,), plan=PLAN)
-    files = sorted(ex.save_artifacts(folder).iterdir())
-    ex.save_artifacts(folder)
-    assert sorted(folder.iterdir()) == files
-
-
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has no such permissions")
 class TestPermissions:
     @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-    def test_a_directory_that_others_may_write_is_refused(self, net, x, folder, mode):
+    def test_a_directory_that_others_may_write_is_refused(self, net, x, filled, mode):
         ex = rx.explore(net, (x,), plan=PLAN)
-        ex.save_artifacts(folder)
-        assert folder.stat().st_mode & 0o022 == 0
-        folder.chmod(mode)
-        for use in (lambda: rx.compile(net, PLAN, artifacts=folder), lambda: ex.save_artifacts(folder)):
+        assert filled.stat().st_mode & 0o022 == 0
+        filled.chmod(mode)
+        for use in (lambda: rx.compile(net, PLAN, artifacts=filled), lambda: ex.save_artifacts(filled)):
             with pytest.raises(ArtifactError, match=r"may be written by others .*chmod go-w.*trust_artifacts=True"):
                 use()
-        assert_loads(net, x, artifacts=folder, trust_artifacts=True)
+        assert_loads(net, x, artifacts=filled, trust_artifacts=True)
 
     def test_a_directory_of_another_user_is_refused(self, net, folder, monkeypatch):
         folder.mkdir()
@@ -701,14 +688,12 @@ class TestPermissions:
             rx.compile(net, PLAN, artifacts=folder)
         rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
 
-    def test_a_file_that_others_may_write_is_not_loaded(self, net, x, folder):
-        trained(rx.compile(net, PLAN, artifacts=folder), net, x)
-        for path in folder.glob("*.artifact"):
+    def test_a_file_that_others_may_write_is_not_loaded(self, net, x, filled):
+        for path in filled.glob("*.artifact"):
             path.chmod(0o666)
-        compiled = rx.compile(net, PLAN, artifacts=folder)
-        with pytest.warns(UserWarning, match=r"\[artifact-damaged\] .*may be written by others"):
-            torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-        assert_loads(net, x, artifacts=folder)  # they were written again
+        match = r"\[artifact-damaged\] .*may be written by others"
+        assert_compiles(net, x, match=match, artifacts=filled)
+        assert_loads(net, x, artifacts=filled)  # they were written again
 
 
 # ------------------------------------------------------------------------------------------------------------ whose GPU

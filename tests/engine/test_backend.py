@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
-from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
@@ -59,6 +58,12 @@ def x():
     return torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
 
 
+@pytest.fixture
+def saved_plan(net, x, tmp_path):
+    with rx.explore(net, (x,), plan=PLAN) as ex:
+        return ex.save_plan(tmp_path / "plan.json")
+
+
 def gradients(module, fn, *args):
     module.zero_grad()
     loss = fn(*args)
@@ -79,8 +84,18 @@ def silently(compiled, *args):
         return compiled(*args)
 
 
+OF_AN_EXPLORATION = re.compile(r"\bex\.\w|[Uu]pstream")
+"""What nothing says in production."""
+
+
 def states(compiled):
     return {str(part.state) for part in rx.status(compiled).partitions}
+
+
+def told(diagnosed, code):
+    """Return the diagnostics of this code, of a compiled function or of an exploration."""
+    found = diagnosed.diagnostics if isinstance(diagnosed, rx.Exploration) else rx.status(diagnosed).diagnostics
+    return [item for item in found if item.code == code]
 
 
 def facts(partitions):
@@ -90,8 +105,9 @@ def facts(partitions):
     ]
 
 
-def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, tmp_path):
-    ex = rx.explore(net, (x,), plan=PLAN)
+@pytest.mark.parametrize("partitioner", ["default", "min_cut"])
+def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, tmp_path, partitioner):
+    ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
     ex.compile()
     compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
     assert_trains_as_eager(net, compiled, x)
@@ -100,23 +116,26 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, t
     torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
 
 
-def test_forward_and_backward_are_compiled_when_first_run(net, x):
+def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
     compiled = rx.compile(net, PLAN)
     assert rx.status(compiled).partitions == ()
     assert "has not been called" in repr(rx.status(compiled))
-    loss = compiled(x)
-    assert {part.graph for part in rx.status(compiled).partitions if part.state == "compiled"} == {"0/forward"}
-    loss.backward()
+
+    def loss_of(x):
+        loss = compiled(x)
+        compiled_graphs.append({part.graph for part in rx.status(compiled).partitions if part.state == "compiled"})
+        return loss
+
+    compiled_graphs = []
+    first, again = gradients(net, loss_of, x), gradients(net, loss_of, x)
+    assert compiled_graphs == [{"0/forward"}, {"0/forward", "0/backward"}]
     assert states(compiled) == {"compiled"}
     assert "compiled" in repr(rx.status(compiled))
-
-
-def test_later_calls_run_the_compiled_code(net, x):
-    compiled = rx.compile(net, PLAN)
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
     with torch.no_grad():
-        compiled(x)
+        first = compiled(x)
         with torch.profiler.profile() as profile:
-            compiled(x)
+            assert torch.equal(compiled(x), first)
     assert not [event for event in profile.events() if event.name == "aten::native_layer_norm"]
 
 
@@ -142,7 +161,7 @@ def test_inference_autocast_and_inference_mode(net, x):
             for _ in range(3):
                 torch.testing.assert_close(compiled(x), expected, rtol=0.02, atol=0.02)
     assert states(compiled) <= {"compiled", "stale"}
-    assert not [found for found in rx.status(compiled).diagnostics if found.code == "region-failed"]
+    assert not told(compiled, "region-failed")
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -166,6 +185,9 @@ def test_several_frames(net):
     assert status.graphs == ("0/forward", "0/backward", "1/forward", "1/backward")
     assert {part.region for part in status.partitions} == {"before", "after"}
     assert states(compiled) == {"compiled"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=r"\[region")  # "after" is not called empty in the first frame
+        rx.compile(programs.with_break, status.plan, strict=True)(a, b)
 
 
 def test_modules_are_found_behind_a_graph_break():
@@ -202,44 +224,25 @@ def test_beside_upstreams_regional_inductor_on_the_same_source(program):
         torch.testing.assert_close(torch.autograd.grad(compiled(a, b).sum(), (a, b)), wanted)
 
 
-def checkpointed(x, y):
-    def body(x, y):
-        with rx.region("inside"):
-            return (x.sin() * y).cos()
-
-    return checkpoint(body, x, y, use_reentrant=False).exp()
-
-
-@pytest.mark.parametrize("program", [checkpointed, programs.with_dropout])
-def test_upstreams_scenarios_give_eagers_results(program):
-    a, b = programs.pair()
-    torch.manual_seed(3)
-    expected = torch.autograd.grad(program(a, b).sum(), (a, b))
-    compiled = rx.compile(program)
-    for _ in range(2):
-        torch.manual_seed(3)
-        found = torch.autograd.grad(compiled(a, b).sum(), (a, b))
-    if program is checkpointed:
-        torch.testing.assert_close(found, expected)
-    assert states(compiled) == {"compiled"}
-    with torch.no_grad():
-        compiled(a, b)
-        assert compiled(a, b).shape == a.shape
-
-
-def test_a_graph_that_does_not_run_as_traced_is_repaired():
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_its_first_call(draws):
     linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
 
     def program(x):
         with rx.region("r"):
-            z = linear(x).sin()
-        z = F.dropout(linear(z), 1e-9)
+            z = torch.softmax(linear(x).sin().exp(), -1)
+        z = F.dropout(linear(z), 0.5 if draws else 1e-9)
         return (z.transpose(1, 2) @ weight).sum()
 
-    x = torch.randn(2, 4, 8, requires_grad=True)
-    compiled = rx.compile(program)
-    for _ in range(3):
-        torch.testing.assert_close(torch.autograd.grad(compiled(x), x), torch.autograd.grad(program(x), x))
+    def seeded(function):
+        torch.manual_seed(0)
+        return *torch.autograd.grad(function(x), x), torch.rand(1)
+
+    x, compiled = torch.randn(2, 4, 8, requires_grad=True), rx.compile(program)
+    first = seeded(compiled)
+    torch.testing.assert_close(seeded(compiled), first, rtol=0, atol=0)
+    torch.testing.assert_close(seeded(program), first)
+    assert told(compiled, "aot-eager-failed")
     assert states(compiled) == {"compiled"}
 
 
@@ -259,17 +262,13 @@ def test_what_the_plan_names_in_vain_is_told_once(net, x):
         rx.compile(net, plan, strict=True)(x)
 
 
-def test_the_status_says_once_that_a_saved_region_is_gone(net, x, tmp_path):
-    ex = rx.explore(net, (x,), plan=PLAN)
-    path = ex.save_plan(tmp_path / "plan.json")
-    ex.close()
-    path.write_text(path.read_text().replace('"kind": "modules"', '"kind": "ops"', 1))
-    compiled = rx.compile(net, path)
+def test_the_status_says_once_that_a_saved_region_is_gone(net, x, saved_plan):
+    saved_plan.write_text(saved_plan.read_text().replace('"kind": "modules"', '"kind": "ops"', 1))
+    compiled = rx.compile(net, saved_plan)
     with pytest.warns(UserWarning, match="region-empty"):
         compiled(x)
-    codes = [found.code for found in rx.status(compiled).diagnostics]
-    assert codes.count("region-empty") == 1
-    assert "plan-differs" not in codes
+    assert len(told(compiled, "region-empty")) == 1
+    assert not told(compiled, "plan-differs")
 
 
 def test_without_any_region_it_is_said(x):
@@ -281,48 +280,32 @@ def test_without_any_region_it_is_said(x):
         rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
-def test_a_region_of_a_later_frame_is_not_called_empty():
-    a, b = programs.pair()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=r"\[region")
-        rx.compile(programs.with_break, rx.explore(programs.with_break, (a, b)).plan, strict=True)(a, b)
-
-
-def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, tmp_path):
-    path = tmp_path / "plan.json"
-    rx.explore(net, (x,), plan=PLAN).save_plan(path)
-    path.write_text(path.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
-    compiled = rx.compile(net, path)
+def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, saved_plan):
+    saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
+    compiled = rx.compile(net, saved_plan)
     with pytest.warns(UserWarning, match=r"\[config-unknown\] 'max_fusion_siz'.*region 'norm'"):
         compiled(x)
     assert {str(part.config_requested) for part in rx.status(compiled).partitions if part.region == "norm"} == {"{}"}
     with pytest.raises(PlanError, match="config-unknown"):
-        rx.compile(net, path, strict=True)(x)
-    (told,) = [found for found in rx.explore(net, (x,), plan=path).diagnostics if found.code == "config-unknown"]
-    assert told.region == "norm"
+        rx.compile(net, saved_plan, strict=True)(x)
+    (found,) = told(rx.explore(net, (x,), plan=saved_plan), "config-unknown")
+    assert found.region == "norm"
 
 
-def test_a_plan_of_another_program_is_told(net, x, tmp_path):
-    path = rx.explore(net, (x,), plan=PLAN).save_plan(tmp_path / "plan.json")
-    with pytest.warns(
-        UserWarning, match=r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
-    ):
-        rx.compile(Net(2), path)(x)
-    silently(rx.compile(net, path), x)
-    codes = [found.code for found in rx.explore(Net(2), (x,), plan=path).diagnostics]
-    assert codes.count("plan-differs") == 4, "two regions, forward and backward"
-    elsewhere = path.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"')
-    path.write_text(elsewhere)
-    (told,) = [found for found in rx.explore(net, (x,), plan=path).diagnostics if found.code == "plan-differs"]
-    assert "torch 1.0, here" in told.message
+def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
+    differs = r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
+    with pytest.warns(UserWarning, match=differs):
+        rx.compile(Net(2), saved_plan)(x)
+    silently(rx.compile(net, saved_plan), x)
+    explored = rx.explore(Net(2), (x,), plan=saved_plan)
+    assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
+    of_another_torch(saved_plan)
+    (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
+    assert "torch 1.0, here" in found.message
 
 
-def test_the_partitioner_of_the_exploration_is_used(net, x, tmp_path):
-    ex = rx.explore(net, (x,), plan=PLAN, partitioner="min_cut")
-    compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
-    assert_trains_as_eager(net, compiled, x)
-    assert facts(rx.status(compiled).partitions) != []
-    assert [part.nodes for part in rx.status(compiled).partitions] == [part.nodes for part in ex.session.partitions]
+def of_another_torch(plan):
+    plan.write_text(plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
 
 
 def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
@@ -331,23 +314,35 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
     with torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",), "force_disable_caches": True}):
         with pytest.warns(UserWarning, match=r"\[no-compiler\]") as caught:
             torch.testing.assert_close(compiled(x), net(x))
-        (told,) = [one for one in caught if str(one.message).startswith("[")]
-        assert "[no-compiler]" in str(told.message)
-        assert Path(told.filename).name == "test_backend.py"
+        (warned,) = [one for one in caught if str(one.message).startswith("[")]
+        assert "[no-compiler]" in str(warned.message)
+        assert Path(warned.filename).name == "test_backend.py"
         assert {str(part.state) for part in rx.status(compiled).partitions if "forward" in part.graph} == {"failed"}
         with pytest.raises(PlanError, match="no-compiler"):
             rx.compile(net, broken, strict=True)(x)
 
 
-def test_wrong_options_are_refused(net):
-    with pytest.raises(InvalidArgumentError, match="plan=3"):
-        rx.compile(net, 3)
-    with pytest.raises(InvalidArgumentError, match="strict"):
-        rx.compile(net, PLAN, strict="yes")
-    with pytest.raises(PlanError, match="Cannot read"):
-        rx.compile(net, "no-such-plan.json")
-    with pytest.raises(InvalidArgumentError, match="was not compiled under a plan"):
-        rx.status(torch.compile(net))
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"plan": 3}, InvalidArgumentError, "plan=3"),
+        ({"strict": "yes"}, InvalidArgumentError, "strict"),
+        ({"strict": "machine"}, InvalidArgumentError, "strict='machine': give True, False or 'environment'"),
+        ({"ranges": "all"}, InvalidArgumentError, "ranges"),
+        ({"plan": "no-such-plan.json"}, PlanError, "Cannot read"),
+    ],
+)
+def test_wrong_options_are_refused(net, options, error, said):
+    with pytest.raises(error, match=said):
+        rx.compile(net, **{"plan": PLAN, **options})
+
+
+def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net, x, tmp_path):
+    path = tmp_path / "session.json"
+    rx.explore(net, (x,)).save(path)
+    with pytest.raises(PlanError, match="is not a saved plan") as caught:
+        rx.compile(net, path)
+    assert not OF_AN_EXPLORATION.search(str(caught.value))
 
 
 # ---------------------------------------------------------------------------------------------------- copies and names
@@ -364,10 +359,11 @@ def test_copies_and_pickles_as_torch_compile_does(net, x):
         assert rx.status(again).plan == PLAN
     of_function = rx.compile(programs.textbook)
     assert copy.deepcopy(of_function) is of_function, "as any function"
-    with pytest.raises(pickle.PicklingError):
-        pickle.dumps(of_function)
-    with pytest.raises(pickle.PicklingError):
-        pickle.dumps(torch.compile(programs.textbook))
+    for function in (of_function, torch.compile(programs.textbook)):
+        with pytest.raises(pickle.PicklingError):
+            pickle.dumps(function)
+    with pytest.raises(InvalidArgumentError, match="was not compiled under a plan"):
+        rx.status(torch.compile(net))
 
 
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 counts all compiles of one function")
@@ -379,10 +375,9 @@ def test_one_function_under_many_plans_does_not_meet_the_recompile_limit(net, x)
         assert rx.status(compiled).graphs == ("0/inference",)
 
 
-def test_by_name_with_options(net, x, tmp_path):
+def test_by_name_with_options(net, x, saved_plan):
     torch._dynamo.register_backend(regional_explorer, name="regional_explorer_by_name")
-    path = rx.explore(net, (x,), plan=PLAN).save_plan(tmp_path / "plan.json")
-    compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(path)})
+    compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(saved_plan)})
     assert_trains_as_eager(net, compiled, x)
     assert states(compiled) == {"compiled"}
     in_place = Net()
@@ -414,20 +409,18 @@ for compile in (lambda model: rx.compile(model, plan), lambda model: torch.compi
 
 
 def test_in_a_fresh_process_without_pandas_notebook_packages_or_measuring(tmp_path):
-    """By ``rx.compile``, and as a backend that torch finds by its name."""
-    _install_entry_points(tmp_path)
-    python(IMPORTS, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    """By ``rx.compile``, and as a backend that torch finds by its name.
 
-
-def _install_entry_points(folder):
-    """Write the entry points of this checkout as an installation would; the environment's may be older."""
+    The entry points are those of this checkout, as an installation would write them; the environment's may be older.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    info = folder / "regional_explorer-0.1.0.dist-info"
+    info = tmp_path / "regional_explorer-0.1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: regional-explorer\nVersion: 0.1.0\n")
     groups = project["entry-points"].items()
     text = "\n".join(f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in found.items()) for group, found in groups)
     (info / "entry_points.txt").write_text(text)
+    python(IMPORTS, env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
 
 
 def test_a_first_run_that_raises_is_made_again():
@@ -461,7 +454,7 @@ def test_a_first_run_that_raises_draws_random_numbers_once():
     assert torch.equal(*drawn)
     compiled(torch.eye(3))
     assert "r  1 compiled" in str(rx.status(compiled))
-    assert "aot-eager-failed" not in str(rx.status(compiled))
+    assert not told(compiled, "aot-eager-failed")
 
 
 @torch.no_grad()
@@ -481,7 +474,7 @@ def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
     compiled = rx.compile(activated, path)
     for rows in (4, 6):
         compiled(torch.randn(rows, 8))
-    assert "plan-differs" not in str(rx.status(compiled))
+    assert not told(compiled, "plan-differs")
 
 
 # ------------------------------------------------------------------------------------------- a run stopped and resumed
@@ -549,31 +542,6 @@ def test_a_run_stopped_and_resumed_is_equal_to_one_that_was_not(autocast, shippe
     assert states(resumed.step) == states(run.step) == {"compiled"}
 
 
-def test_the_first_call_runs_what_later_calls_run(net, x):
-    compiled = rx.compile(net, PLAN)
-    first, again = gradients(net, compiled, x), gradients(net, compiled, x)
-    torch.testing.assert_close(first, again, rtol=0, atol=0)
-    with torch.no_grad():
-        assert torch.equal(compiled(x), compiled(x))
-
-
-def test_a_repaired_graph_gives_the_same_results_in_its_first_call():
-    linear, weight = nn.Linear(8, 8), torch.randn(4, 4, requires_grad=True)
-
-    def program(x):
-        with rx.region("r"):
-            z = torch.softmax(linear(x).sin().exp(), -1)
-        z = F.dropout(linear(z), 0.5)
-        return (z.transpose(1, 2) @ weight).sum()
-
-    x, compiled, found = torch.randn(2, 4, 8, requires_grad=True), rx.compile(program), []
-    for _ in range(2):
-        torch.manual_seed(0)
-        found.append((*torch.autograd.grad(compiled(x), x), torch.rand(1)))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-    assert "aot-eager-failed" in str(rx.status(compiled))
-
-
 COUNTED: list[int] = []
 
 
@@ -614,19 +582,17 @@ def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_
 
 # ---------------------------------------------------------------------------------------- what is said has no ex in it
 
-OF_AN_EXPLORATION = re.compile(r"\bex\.\w|[Uu]pstream")
-
 
 def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, x):
     compiled = rx.compile(net, PLAN)
     for size in (4, 6):
         compiled(torch.randn(size, 16)).backward()
     status = rx.status(compiled)
-    (told,) = [found for found in status.diagnostics if found.code == "recompiled"]
+    (found,) = told(compiled, "recompiled")
     assert re.search(
         r"as graph 1 \(.+\), since a guard failed: .*size mismatch.* compiled in that call, at "
         r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: \d+ new artifacts in \d+\.\d s\.",
-        told.message,
+        found.message,
     )
     assert not OF_AN_EXPLORATION.search(repr(status))
     assert [one.graph for one in status.compiles] == ["0/forward", "0/backward", "1/forward", "1/backward"]
@@ -635,42 +601,23 @@ def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, 
     assert "compiled in: 0/forward" in repr(status)
 
 
-def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net, x, tmp_path):
-    path = tmp_path / "session.json"
-    rx.explore(net, (x,)).save(path)
-    with pytest.raises(PlanError, match="is not a saved plan") as caught:
-        rx.compile(net, path)
-    assert not OF_AN_EXPLORATION.search(str(caught.value))
-
-
 # --------------------------------------------------------------------------------------- modes and the environment
-
-
-@pytest.fixture
-def saved_plan(net, x, tmp_path):
-    with rx.explore(net, (x,), plan=PLAN) as ex:
-        return ex.save_plan(tmp_path / "plan.json")
-
-
-def modes_told(compiled):
-    return [found for found in rx.status(compiled).diagnostics if found.code == "plan-differs"]
 
 
 def test_another_autocast_than_explored_is_told_once(net, x, saved_plan):
     compiled = rx.compile(net, saved_plan)
     silently(compiled, x)
-    told = (
-        r"\[plan-differs\] The plan was explored without autocast, and a call here runs "
-        r"under autocast \(cpu: bfloat16"
+    said = (
+        r"\[plan-differs\] The plan was explored without autocast, and a call here runs under autocast \(cpu: bfloat16"
     )
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with pytest.warns(UserWarning, match=told):
+        with pytest.warns(UserWarning, match=said):
             compiled(x)
         silently(compiled, x)
-    assert len(modes_told(compiled)) == 1
-    assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
-    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(PlanError, match="under autocast"):
-        rx.compile(net, saved_plan, strict=True)(x)
+        assert len(told(compiled, "plan-differs")) == 1
+        assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
+        with pytest.raises(PlanError, match="under autocast"):
+            rx.compile(net, saved_plan, strict=True)(x)
 
 
 def test_a_plan_explored_under_autocast_fits_a_call_under_it(net, x, tmp_path):
@@ -695,18 +642,16 @@ def test_gradients_that_were_not_explored_are_told_and_evaluation_is_noted(net, 
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
         compiled(x)
-    (noted,) = modes_told(compiled)
+    (noted,) = told(compiled, "plan-differs")
     assert (noted.severity, "with gradients, and a call here runs without" in noted.message) == ("info", True)
 
 
 def test_strict_environment_holds_torch_the_device_and_the_threads_too(net, x, saved_plan):
     rx.compile(net, saved_plan, strict="environment")(x)
-    saved_plan.write_text(saved_plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    of_another_torch(saved_plan)
     rx.compile(net, saved_plan, strict=True)(x)
     with pytest.raises(PlanError, match=r"torch 1\.0, here .* With strict='environment' this is an error"):
         rx.compile(net, saved_plan, strict="environment")(x)
-    with pytest.raises(InvalidArgumentError, match="strict='machine': give True, False or 'environment'"):
-        rx.compile(net, saved_plan, strict="machine")
 
 
 def test_a_plan_saved_before_modes_were_part_of_it_is_held_to_none(net, x, saved_plan):
@@ -721,7 +666,7 @@ def test_dynamic_sizes_are_no_other_dtypes(saved_plan, net, x):
     compiled = rx.compile(net, saved_plan, strict=True, dynamic=True)
     for size in (4, 6):
         compiled(torch.randn(size, 16)).backward()
-    assert not modes_told(compiled)
+    assert not told(compiled, "plan-differs")
 
 
 def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
@@ -734,8 +679,6 @@ def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
 
     assert profiled(ranges=True) == {"norm (forward)": 3, "up (forward)": 3, "norm (backward)": 3, "up (backward)": 3}
     assert not profiled()
-    with pytest.raises(InvalidArgumentError, match="ranges"):
-        rx.compile(net, PLAN, ranges="all")
 
 
 def test_a_training_program_that_evaluates_on_batches_of_other_sizes_runs_compiled_throughout():

@@ -1,29 +1,33 @@
 """What upstream's regional Inductor is tested on gives eager's results under ``rx.compile``, trained and not."""
 
-import functools
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import regional_explorer as rx
 from regional_explorer.record.plan import SelectorKind
+from tests.campaign.program import Programs, tensor
+from tests.campaign.programs import PROGRAMS
 
 pytestmark = pytest.mark.compiles
+
+SCENARIOS = Programs()
 
 
 def marked(region, **configs):
     return {"compile_with_inductor": {"inductor_configs": configs, "inductor_region": region}}
 
 
+@SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
 def annotated(x, y):
     z = x.sin()
     with annotate(marked("middle", max_fusion_size=4)):
-        z = z * y + z.cos()
+        z = z * y
+        with annotate(marked("inner", max_fusion_size=2)):
+            z = z.sin() + z.cos()
+        z = z + 1
     return z.exp()
 
 
@@ -32,58 +36,12 @@ def inner(x, y):
     return (x * y).relu() + x
 
 
+@SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
 def annotated_function(x, y):
     return inner(inner(x.sin(), y).cos(), y)
 
 
-def nested(x, y):
-    with annotate(marked("outer")):
-        z = x * y
-        with annotate(marked("inner", max_fusion_size=2)):
-            z = z.sin() + 1
-        return z.cos()
-
-
-def several_frames(x, y):
-    with annotate(marked("before")):
-        z = x * y + 1
-    torch._dynamo.graph_break()
-    with annotate(marked("after")):
-        z = z.cos() * y
-    torch._dynamo.graph_break()
-    return z.exp() + x
-
-
-def checkpointed(x, y):
-    def body(x, y):
-        with annotate(marked("inside")):
-            return (x.sin() * y).cos()
-
-    return checkpoint(body, x, y, use_reentrant=False).exp()
-
-
-def selectively_checkpointed(x, y):
-    def save_products(_context, op, *_args, **_kwargs):
-        saved = op is torch.ops.aten.mm.default
-        return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
-
-    def body(x, y):
-        with annotate(marked("inside")):
-            return (x.sin() @ y).cos().relu()
-
-    contexts = functools.partial(create_selective_checkpoint_contexts, save_products)
-    return checkpoint(body, x, y, use_reentrant=False, context_fn=contexts).exp()
-
-
-def invoked_subgraph(x, y):
-    @torch.compiler.nested_compile_region
-    def layer(x, y):
-        with annotate(marked("layer")):
-            return (x * y).sin() + x
-
-    return layer(layer(x, y), y).cos()
-
-
+@SCENARIOS(lambda: (tensor(8, 8), tensor(8, 8)))
 def dropped_out(x, y):
     with annotate(marked("drops", fallback_random=True)):
         z = F.dropout(x * y, 0.5)
@@ -92,69 +50,45 @@ def dropped_out(x, y):
         return F.dropout(z.cos(), 0.5) + y
 
 
-CAUSAL = create_block_mask(lambda _b, _h, q, k: q >= k, 1, 1, 128, 128, device="cpu")
+OF_THE_CAMPAIGN = (
+    "several_graphs",
+    "checkpointed",
+    "checkpoint_that_keeps_products",
+    "region_inside_nested_compile_region",
+    "flex_attention_inside_a_region",
+    "region_beside_flex_attention",
+)
+SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
-def attended(x, y):
-    with annotate(marked("before")):
-        q = (x * 2).sin()
-    with annotate(marked("attention")):
-        z = flex_attention(q, y, x, score_mod=lambda score, _b, _h, query, key: score - (query - key).abs())
-    z = flex_attention(z, y, x, block_mask=CAUSAL)
-    with annotate(marked("after")):
-        return z.cos() + 1
+def assert_as_eager(call, grad):
+    """The results, and the gradients of what needs some, are eager's in the first call and in later ones."""
+    fn, args = call
+    leaves = [value for value in args if value.requires_grad]
+    compiled = rx.compile(fn)
 
+    def run(fn):
+        torch.manual_seed(3)
+        with torch.set_grad_enabled(grad):
+            result = fn(*args)
+        return result.detach(), *(torch.autograd.grad(result.square().sum(), leaves) if grad else ())
 
-def pair(program):
-    generator = torch.Generator().manual_seed(1)
-    shape = (1, 2, 128, 16) if program is attended else (8, 8)
-    return tuple(torch.randn(*shape, generator=generator) for _ in range(2))
-
-
-def seeded(fn, *args):
-    torch.manual_seed(3)
-    return fn(*args)
-
-
-PROGRAMS = [
-    annotated,
-    annotated_function,
-    nested,
-    several_frames,
-    checkpointed,
-    selectively_checkpointed,
-    invoked_subgraph,
-    dropped_out,
-    attended,
-]
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_inference_gives_eagers_results(program):
-    x, y = pair(program)
-    compiled = rx.compile(program)
-    expected = seeded(program, x, y)
+    expected = run(fn)
     for _ in range(3):
-        torch.testing.assert_close(seeded(compiled, x, y), expected)
-    assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
+        torch.testing.assert_close(run(compiled), expected)
+    return rx.status(compiled)
 
 
 # Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
-@pytest.mark.parametrize("program", [program for program in PROGRAMS if program is not attended])
-def test_training_gives_eagers_results(program):
-    x, y = (value.requires_grad_() for value in pair(program))
-
-    def trained(fn):
-        loss = seeded(fn, x, y)
-        return loss.detach(), *torch.autograd.grad(loss.square().sum(), (x, y))
-
-    compiled = rx.compile(program)
-    expected = trained(program)
-    for _ in range(3):
-        torch.testing.assert_close(trained(compiled), expected)
-    status = rx.status(compiled)
+@pytest.mark.parametrize(
+    ("name", "grad"),
+    [(name, grad) for name, program in SCENARIOS.items() for grad in (False, True) if not grad or program.grad is None],
+)
+def test_results_and_gradients_are_eagers(name, grad):
+    torch.manual_seed(1)
+    status = assert_as_eager(SCENARIOS[name].make(), grad)
     assert {str(part.state) for part in status.partitions} == {"compiled"}
-    assert any("backward" in part.graph for part in status.partitions)
+    assert any("backward" in part.graph for part in status.partitions) is grad
 
 
 class Small(nn.Module):

@@ -12,7 +12,7 @@ from regional_explorer.errors import SelectorError
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
-from tests.shared.checks import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13, codes, only
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
 HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")
@@ -25,14 +25,12 @@ ASKED = {"max_autotune": False}
 """A config that every version takes in options."""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def options_are_on():
     from torch._dynamo import config
 
-    if hasattr(config, "enable_invoke_subgraph_regional_compile"):
-        with config.patch(enable_invoke_subgraph_regional_compile=True):
-            yield
-    else:
+    name = "enable_invoke_subgraph_regional_compile"
+    with config.patch({name: True} if hasattr(config, name) else {}):
         yield
 
 
@@ -71,61 +69,55 @@ def explored(*, grad=True, **given):
     return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
 
 
-def codes(ex):
-    return [one.code for one in ex.diagnostics]
-
-
-def only(ex, code):
-    (found,) = [one for one in ex.diagnostics if one.code == code]
-    return found
-
-
 # ------------------------------------------------------------------------------------------------------------- options
 
 
+@pytest.fixture(scope="module")
+def asking():
+    """Return an exploration of bodies that ask for a config."""
+    return explored(options=options(ASKED))
+
+
 @needs_options
-def test_a_body_with_options_is_a_region():
-    ex = explored(options=options(ASKED))
-    (row,) = ex.regions.to_dict("records")
+def test_a_body_with_options_is_a_region_and_one_partition_with_all_that_torch_adds(asking, tmp_path):
+    (row,) = asking.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
     assert row["backward_config"] is None
-    assert set(codes(ex)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
-
-
-@needs_options
-def test_options_without_a_config_ask_for_none():
-    assert explored(options=options()).plan["Block"].configs == ((None, {}),)
-
-
-@needs_options
-@pytest.mark.compiles
-def test_every_body_is_one_partition_with_all_that_torch_adds():
-    """The backward holds a sum of gradients, for h is used twice."""
-    ex = explored(options=options(ASKED))
-    graphs = {graph.id: graph for graph in ex.session.graphs}
-    bodies = [graph for graph in graphs.values() if graph.parent and graph.kind != "dynamo"]
-    assert any(op.origin is None for body in bodies for op in body.ops)
-    assert {part.graph: set(part.nodes) for part in ex.session.partitions} == {
+    assert set(codes(asking)) <= {"recompute-partial"}  # torch's options bring the min-cut partitioner
+    bodies = [graph for graph in asking.session.graphs if graph.parent and graph.kind != "dynamo"]
+    assert any(op.origin is None for body in bodies for op in body.ops), "a sum of gradients, for h is used twice"
+    assert {part.graph: set(part.nodes) for part in asking.session.partitions} == {
         body.id: {op.name for op in body.ops} for body in bodies
     }
-    ex.compile()
-    assert set(ex.partitions.state) == {"compiled"}
-    assert ex.partitions.config_applied.tolist() == [ASKED] * len(bodies)
-    assert ex.partitions.shared_with.notna().any()
+    (tmp_path / "session.json").write_text(dump_session(asking.session))
+    read = load_session(tmp_path / "session.json")
+    assert read.plan == asking.plan
+    assert [graph.options for graph in read.graphs] == [graph.options for graph in asking.session.graphs]
+
+
+@needs_options
+def test_options_without_a_config_or_of_torchs_own_compiler_ask_for_none():
+    wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
+    for given in (options(), MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped)):
+        assert explored(options=given).plan["Block"].configs == ((None, {}),)
 
 
 @needs_options
 @pytest.mark.compiles
-def test_the_results_are_those_of_eager():
+def test_bodies_are_compiled_and_give_eagers_results():
     model, x = nested(options=options(ASKED)), torch.randn(4, 8)
-    compiled = rx.explore(model, (x,)).compiled
-    for run in (model, compiled):
+    ex = rx.explore(model, (x,))
+    compiled = ex.compiled
+    assert set(ex.partitions.state) == {"compiled"}
+    assert all(config == ASKED for config in ex.partitions.config_applied)
+    assert ex.partitions.shared_with.notna().any()
+
+    def gradients(run):
         model.zero_grad()
         run(x).backward()
-        grads = [parameter.grad.clone() for parameter in model.parameters()]
-        if run is model:
-            expected = grads
-    torch.testing.assert_close(grads, expected)
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    torch.testing.assert_close(gradients(compiled), gradients(model))
 
 
 @needs_directions
@@ -142,26 +134,18 @@ def test_the_directions_of_the_options_are_those_of_the_region():
 
 @needs_options
 def test_functions_of_other_options_are_regions_of_their_own():
-    def first():
-        @torch.compiler.nested_compile_region(options=options(ASKED))
-        def g(x):
-            return x.sin() * 2
+    @torch.compiler.nested_compile_region(options=options(ASKED))
+    def g(x):
+        return x.sin() * 2
 
-        return g
+    one = g
 
-    def second():
-        @torch.compiler.nested_compile_region(options=options({}))
-        def g(x):
-            return x.cos() * 3
+    @torch.compiler.nested_compile_region(options=options({}))
+    def g(x):
+        return x.cos() * 3
 
-        return g
-
-    one, other = first(), second()
-
-    def f(x):
-        return other(one(x))
-
-    ex = rx.explore(f, (torch.ones(3),))
+    other = g
+    ex = rx.explore(lambda x: other(one(x)), (torch.ones(3),))
     assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [("g", ASKED), ("g'", {})]
     assert len(ex.session.partitions) == 2
 
@@ -184,17 +168,9 @@ def test_a_marked_block_around_gives_the_body_away():
 
 
 @needs_options
-def test_a_record_keeps_the_options(tmp_path):
-    ex = explored(options=options(ASKED))
-    (tmp_path / "session.json").write_text(dump_session(ex.session))
-    read = load_session(tmp_path / "session.json")
-    assert read.plan == ex.plan
-    assert [graph.options for graph in read.graphs] == [graph.options for graph in ex.session.graphs]
-
-
-@needs_options
-def test_the_source_marks_the_same_bodies():
-    ex = explored(options=options(ASKED)).configure("Block", {"max_fusion_size": 2}, direction="backward")
+def test_the_source_marks_the_same_bodies(asking):
+    ex, before = asking, asking.plan
+    ex.configure("Block", {"max_fusion_size": 2}, direction="backward")
     parts, configs, source = ex.session.partitions, ex.plan["Block"].configs, plan_source(ex.plan)
     assert "# In the source it is a nested_compile_region" in source
     assert "rx.region" not in source
@@ -202,6 +178,7 @@ def test_the_source_marks_the_same_bodies():
     exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
     assert ex.session.partitions == parts
     assert ex.plan["Block"].configs == configs
+    ex.plan = before
 
 
 @needs_options
@@ -247,29 +224,34 @@ def test_a_compiler_is_ignored():
     assert "bw_compiler=None" in found.message
 
 
-@needs_options
-def test_another_compiler_of_torchs_own_kind_is_none():
-    wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
-    ex = explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped))
-    assert ex.plan["Block"].configs == ((None, {}),)
-
-
 # ----------------------------------------------------------------------------------------------------- without options
 
 
-def test_bodies_without_options_are_told_to_run_eagerly():
-    ex = explored()
-    found = only(ex, "subgraph-eager")
+@pytest.fixture
+def plain(plainly):
+    """Return an exploration of bodies without options, without regions."""
+    plainly.plan = rx.Plan()
+    return plainly
+
+
+@pytest.fixture(scope="module")
+def plainly():
+    return explored()
+
+
+def test_bodies_without_options_are_told_to_run_eagerly(plain):
+    found = only(plain, "subgraph-eager")
     assert "nested.Block.forward" in found.message
     # torch inlines the first block's, which needs no gradient of its input
     assert ("1 subgraph " in found.message) is INLINES
     assert 'ex.mark("blocks", subgraphs="*")' in found.remedy
-    assert ex.plan.regions == ()
+    assert plain.plan.regions == ()
+    assert "subgraph-eager" not in codes(plain.mark("all", modules="blocks.*"))
 
 
 @pytest.mark.parametrize("pattern", ["*", "nested.Block.forward", "Block", "forward", "subgraph_*"])
-def test_a_body_is_marked_by_its_name(pattern):
-    ex = explored().mark("blocks", subgraphs=pattern)
+def test_a_body_is_marked_by_its_name(plain, pattern):
+    ex = plain.mark("blocks", subgraphs=pattern)
     assert len(ex.partitions) == (4 if INLINES else 6)
     assert codes(ex) == []
     assert ex.regions.selector.tolist() == [f"subgraphs:{pattern}"]
@@ -303,9 +285,9 @@ def test_a_body_that_torch_inlined_is_told():
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 
 
-def test_a_name_that_is_none_is_refused():
+def test_a_name_that_is_none_is_refused(plain):
     with pytest.raises(SelectorError, match="Did you mean 'Block'"):
-        explored().mark("blocks", subgraphs="Blok")
+        plain.mark("blocks", subgraphs="Blok")
 
 
 def test_bodies_of_other_ops_are_no_subgraphs():
@@ -318,12 +300,8 @@ def test_bodies_of_other_ops_are_no_subgraphs():
         ex.mark("branches", subgraphs="*")
 
 
-def test_a_marked_call_is_not_told_to_run_eagerly():
-    assert "subgraph-eager" not in codes(explored(grad=False).mark("all", modules="blocks.*"))
-
-
-def test_ops_inside_are_carved_and_bodies_cut_apart():
-    ex = explored(grad=False).mark("blocks", subgraphs="*")
+def test_ops_inside_are_carved_and_bodies_cut_apart(plain):
+    ex = plain.mark("blocks", subgraphs="*")
     whole = len(ex.partitions)
     ex.carve("blocks", ops="*sigmoid*")
     assert len(ex.partitions) > whole

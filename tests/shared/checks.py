@@ -12,6 +12,7 @@ from torch.fx.passes import regional_inductor
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once, same, verdict
 from regional_explorer.measure.reference import DRAWING_AS_EAGER, find_reference
+from regional_explorer.record.diagnostic import Diagnostic
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 BEFORE_2_13, BEFORE_2_15 = TORCH < (2, 13), TORCH < (2, 15)
@@ -20,6 +21,22 @@ REGION_IDS = "inductor_region" in inspect.getsource(regional_inductor)
 """Whether blocks are told apart by name; torch 2.11 takes all marks for one region."""
 
 needs_region_ids = pytest.mark.skipif(not REGION_IDS, reason="this torch has no region ids")
+
+
+def codes(ex: rx.Exploration) -> list[str]:
+    """Return the code of each diagnostic."""
+    return [item.code for item in ex.diagnostics]
+
+
+def told(ex: rx.Exploration, code: str) -> list[Diagnostic]:
+    """Return the diagnostics of this code."""
+    return [item for item in ex.diagnostics if item.code == code]
+
+
+def only(ex: rx.Exploration, code: str) -> Diagnostic:
+    """Return the one diagnostic of this code."""
+    (found,) = told(ex, code)
+    return found
 
 
 def version_of(tensor: torch.Tensor) -> int:
