@@ -84,7 +84,7 @@ def trials(
     A method is given both functions, the seconds and a seed.
     """
     pieces = list(works().items())
-    with torch.no_grad(), _torch_threads(threads):
+    with torch.no_grad(), torch_threads(threads):
         for pair in range(pairs):
             work, piece = pieces[pair % len(pieces)]
             first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
@@ -113,7 +113,8 @@ def table(measured_rates: list[Rate]) -> str:
 
 
 @contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
+def torch_threads(count: int) -> Iterator[None]:
+    """Context manager: torch uses so many threads."""
     threads_before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -19,6 +19,8 @@ COPIED_BYTES = 128 << 20
 COPIES = 15
 STEPS = tuple(1 << power for power in range(14, 29))
 """The bytes that are moved to find a rate; memory that fits into a cache moves faster."""
+STARTED = 1 << 22
+"""The bytes from which on starting to move them hardly counts: of fewer, larger steps are measured too."""
 CALLS = 3
 """How often a burst does each work."""
 PRODUCT_SIZES = (256, 512, 1024)
@@ -54,20 +56,20 @@ class Rates:
         self.fastest: dict[tuple[str, int], float] = {}
 
     def measure(self, works: Collection[Work]) -> None:
-        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs, and above."""
+        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs."""
         keys = {key for work in works for key in work}
         largest = max((step for _, step in keys), default=0)
         for step in STEPS:
-            if largest and (step <= 4 * largest or step <= 1 << 22):
+            if largest and step <= max(largest, STARTED):
                 self._move(step)
         for dtype in {kind for kind, step in keys if not step}:
             self._multiply(dtype)
 
     def _move(self, step: int) -> None:
-        target, source = (torch.ones(step // 8, dtype=torch.float32, device=self._device) for _ in range(2))
+        memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
+        target, source = memory.chunk(2)
         total = torch.empty((), dtype=torch.float32, device=self._device)
         self._see("copy", step, step, lambda: target.copy_(source))
-        memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
         self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
         self._see("write", step, step, lambda: memory.fill_(1.0))
 

@@ -271,7 +271,7 @@ def test_one_bad_burst_bounds_nothing(disturbed: int, monkeypatch: pytest.Monkey
         slow = 390 if burst == disturbed else 1
         monkeypatch.setattr(rates, "_seconds", lambda _device, _call, calls, slow=slow: [slow * 1e-3] * calls)
         planted.measure(works)
-    assert planted.seconds(traffic(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (8 * MIB))
+    assert planted.seconds(traffic(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
     assert planted.seconds(product(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
 

@@ -1,0 +1,371 @@
+"""Whether what the tool says can be: of fifty functions and of eight models, on a quiet machine and beside other work.
+
+``python -m benchmarks.claims [--busy] [--models] [--only NAME …]`` looks through all that a session says of a call, its
+regions and their kernels for what cannot be: every count is expected to be 0, and the exit status is 1 if one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import os
+import re
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from benchmarks.measuring import REPEATS
+from benchmarks.programs import explore
+from benchmarks.row import cells, heads
+from regional_explorer.measure.__main__ import torch_threads
+from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.page.report import report, session_html, session_text
+from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.session import Session
+from regional_explorer.record.timing import Phase, VariantName, Verdict
+from regional_explorer.tables.code import kernel_times_table
+from regional_explorer.tables.profile import op_times_table
+from regional_explorer.tables.results import partition_timings_table, region_timings_table, timings_table
+
+# --------------------------------------------------------------------------------------------------------- what is said
+
+BOUND = "bounds above what was measured"
+SHARE = "shares outside 0 to 100 %, or that do not add up"
+WHOLE = "parts that exceed their whole"
+NEGATIVE = "negative times and sizes"
+INTERVAL = "figures outside of their interval"
+TEXT = "percentages that cannot be, and what is undefined, in texts"
+LIMIT = "kernel-bound, and another config is 15 % faster"
+VERDICT = "verdicts beside other work that contradict those without"
+ROUNDING = 1e-9
+
+
+class Claim(NamedTuple):
+    """One thing that is said, of a kind, and whether it can be."""
+
+    kind: str
+    holds: bool
+    what: str
+
+
+def claims_of(session: Session) -> Iterator[Claim]:
+    """Yield what a session says, as far as it can be checked."""
+    times = [kernel_times_table(session, region.name) for region in session.plan.regions]
+    for table in (
+        *(*report(session), *times, op_times_table(session)),
+        *(region_timings_table(session), partition_timings_table(session)),
+    ):
+        yield from _table_claims(table.title, table.frame())
+    yield from _sum_claims(session)
+    for text in (session_text(session), words(session_html(session)), *map(str, session.diagnostics)):
+        yield from text_claims(text)
+    eager_us = timings_table(session).frame().median_us.max()
+    for item in session.diagnostics:
+        if item.code is DiagnosticCode.REGION_WORTH:
+            for saved_s in durations(" ".join(re.findall(r"saves? (?:the \w+ )?(\S+ \S+)", item.message))):
+                yield Claim(WHOLE, saved_s <= 1e-6 * eager_us, str(item))
+
+
+PAIRS = (("bound_us", "time_us", BOUND), ("copy_us", "eager_us", BOUND), ("fused_bytes", "moved_bytes", WHOLE))
+"""Columns of which the first says a bound or a part of the second."""
+
+
+def _table_claims(title: str, frame: Any) -> Iterator[Claim]:
+    if "total" in frame:  # the other rows are differences
+        frame = frame[frame.total]
+    for name, column in frame.items():
+        if name.endswith(("_us", "_s", "_bytes")):
+            yield Claim(NEGATIVE, not (column < 0).any(), f"{title}: {name} {column.min()}")
+        if name == "share":
+            yield Claim(SHARE, bool(column.dropna().between(0, 1 + ROUNDING).all()), f"{title}: {list(column)}")
+        low, high = (f"{name.removesuffix('_us')}_{end}{'_us' * name.endswith('_us')}" for end in ("low", "high"))
+        if {low, high} <= set(frame):
+            inside = (column >= frame[low]) & (column <= frame[high]) | frame[low].isna() | column.isna()
+            yield Claim(INTERVAL, bool(inside.all()), f"{title}: {name}\n{frame[~inside]}")
+    for part, whole, kind in PAIRS:
+        if {part, whole} <= set(frame):
+            yield Claim(kind, not (frame[part] > frame[whole]).any(), f"{title}: {part}\n{frame}")
+
+
+def _sum_claims(session: Session) -> Iterator[Claim]:
+    """Yield what has to add up: the kernels of a partition and what is around them, the ops of a call and the same."""
+    ops = op_times_table(session).frame()
+    around = ops[ops.by == "around"]
+    parts = [(by, ops[ops.by == by].share.sum() + around.share.sum()) for by in ("line", "op") if len(ops)]
+    for region in session.plan.regions:
+        times = kernel_times_table(session, region.name).frame().dropna(subset="share")
+        parts += [(name, rows.share.sum()) for name, rows in times.groupby("partition")]
+    for name, total in parts:
+        yield Claim(SHARE, abs(total - 1) < ROUNDING, f"{name}: {total:.2%} together")
+    whole_us = ops[ops.by != "module"].eager_us.sum() / 2 + around.eager_us.sum() / 2
+    yield Claim(WHOLE, not (ops.eager_us > whole_us * (1 + ROUNDING)).any(), f"{ops.eager_us.max()} of {whole_us} µs")
+
+
+def text_claims(text: str) -> Iterator[Claim]:
+    """Yield what a text says in per cent, and whether something in it is undefined. A change may be of any size."""
+    for found in re.finditer(r"(drifted.{,30})?([-+−]?[\d,]+(?:\.\d+)?(?:e[-+]?\d+)?) ?%", text):
+        share = float(found[2].replace(",", "").replace("−", "-"))
+        yield Claim(TEXT, bool(found[1]) or found[2][0] == "+" or 0 <= share <= 100, around(text, found))
+    undefined = re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
+    yield Claim(TEXT, undefined is None, around(text, undefined) if undefined else "")
+
+
+def around(text: str, found: re.Match[str]) -> str:
+    """Return what was found with the words around it."""
+    return " ".join(text[max(0, found.start() - 60) : found.end() + 40].split())
+
+
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def durations(text: str) -> list[float]:
+    """Return the seconds of all durations in a text."""
+    found = re.findall(r"(-?[\d,.]+) (ns|µs|ms|s)\b", text)
+    return [float(number.replace(",", "")) * UNITS[unit] for number, unit in found]
+
+
+def words(page: str) -> str:
+    """Return the words of a page."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)))
+
+
+@dataclass
+class Seen:
+    """How many things were said by kind, and how many of them cannot be."""
+
+    said: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    def add(self, where: str, claims: Iterable[Claim]) -> int:
+        """Count claims; print those that cannot be beside the table, and return how many they are."""
+        before = self.wrong.total()
+        for kind, holds, what in claims:
+            self.said[kind] += 1
+            if not holds:
+                self.wrong[kind] += 1
+                print(f"{where}: {kind}: {what}", file=sys.stderr, flush=True)
+        return self.wrong.total() - before
+
+    def lines(self) -> Iterator[str]:
+        """Yield a row per kind.
+
+        Raises:
+            AssertionError: something was said that cannot be.
+        """
+        yield heads("what cannot be", "found", "of")
+        for kind, number in self.said.items():
+            yield cells(kind, self.wrong[kind], number)
+        if self.wrong:
+            raise AssertionError(f"{self.wrong.total()} things were said that cannot be")
+
+
+# ------------------------------------------------------------------------------------------------------------ functions
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+SIZES = {"1 kB": (1, 256), "64 kB": (64, 256), "1 MB": (512, 512), "16 MB": (2048, 2048), "64 MB": (4096, 4096)}
+OF_ONE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "gelu": F.gelu,
+    "scaled sine": lambda x: x.sin() * 2 + 1,
+    "sum of rows": lambda x: x.sum(-1),
+    "variance of columns": lambda x: x.var(0, correction=0),
+    "softmax": lambda x: x.softmax(-1),
+    "layer norm": _norm,
+    "norm of gelu": lambda x: _norm(F.gelu(x)),
+}
+Function = tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...], torch.dtype]
+"""What is called, the shapes of its inputs, and their dtype."""
+FLOAT = torch.float32
+FUNCTIONS: Mapping[str, Function] = {
+    **{f"{name}, {size}": (of, (SIZES[size],), FLOAT) for name, of in OF_ONE.items() for size in SIZES},
+    **{
+        f"product, {size}, {str(dtype).removeprefix('torch.')}": (torch.mm, ((size, size), (size, size)), dtype)
+        for size, dtype in product((64, 256, 768), (FLOAT, torch.bfloat16, torch.float64))
+    },
+    "gelu of a product": (lambda x, w: F.gelu(x @ w), ((256, 512), (512, 512)), FLOAT),
+    "convolution 3 × 3": (F.conv2d, ((4, 16, 64, 64), (32, 16, 3, 3)), FLOAT),
+    "convolution 1 × 1": (F.conv2d, ((4, 64, 32, 32), (64, 64, 1, 1)), FLOAT),
+    "convolution by channel": (partial(F.conv2d, groups=32), ((4, 32, 64, 64), (32, 1, 3, 3)), FLOAT),
+    "attention": (F.scaled_dot_product_attention, ((2, 4, 128, 32),) * 3, FLOAT),
+    "attention, causal": (partial(F.scaled_dot_product_attention, is_causal=True), ((1, 8, 512, 64),) * 3, FLOAT),
+}
+
+WHOLE_CALLS = ("gelu of a product", "attention")
+"""Functions of which full Inductor is measured, too."""
+CONFIGS: tuple[dict[str, Any], ...] = (
+    {"realize_opcount_threshold": 3},
+    {"max_fusion_size": 1},
+    {"max_fusion_size": 512},
+    {"loop_ordering_after_fusion": True},
+    {"split_reductions": False},
+    {"cpp.threads": 1},
+    {"cpp.simdlen": 256},
+    {"cpp.min_chunk_size": 64},
+    {"cpp.dynamic_threads": True},
+    {"cpp.enable_tiling_heuristics": False},
+)
+"""What is tried where a region is said to be at the limit of its kernels."""
+FASTER = 1.15
+
+
+@contextmanager
+def other_work(processes: int) -> Iterator[None]:
+    """Let so many processes compute all the while; they end with this one, however it ends."""
+    code = f"import os\nwhile os.getppid() == {os.getpid()}:\n    sum(range(100_000))"
+    with ExitStack() as running:
+        for _ in range(processes):
+            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
+            running.callback(process.wait)
+            running.callback(process.kill)
+        time.sleep(0.1 * bool(processes))
+        yield
+
+
+def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:
+    """Measure all that can be measured, and yield what is said."""
+    ex.benchmark(("eager", "regional", *(["full"] if roofline else [])), budget_s)
+    for region in ex.plan.regions:
+        ex.diagnose(region.name, budget_s)
+    ex.profile(budget_s)
+    if roofline:
+        found = ex.roofline(bitwise=False)
+        regional_us = ex.timings[ex.timings.variant == "regional"].median_us.max()
+        yield Claim(BOUND, not (found.border_frame.at_most_us > regional_us).any(), str(found))
+        yield from _table_claims("What crosses borders", found.border_frame)
+        yield from text_claims(str(found))
+    yield from claims_of(ex.session)
+
+
+FASTER = 1.15
+
+
+def tried(ex: rx.Exploration, again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
+    """Yield whether no other config is faster, if the region is said to be at the limit of its kernels."""
+    if not any(item.code is DiagnosticCode.KERNEL_BOUND for item in ex.diagnostics):
+        return
+    seen = {part.code.text for part in ex.code("r")}
+    for config in CONFIGS:
+        (code,) = {part.code.text for part in ex.code("r", config=config)}
+        if code in seen:
+            continue
+        seen.add(code)
+        with again() as other:
+            other.configure("r", config)
+            other.compile()
+            calls = [
+                replace(one.live.variants.get(VariantName.REGIONAL), name=name)
+                for name, one in (("now", ex), ("then", other))
+            ]
+            result = run_rounds(calls, budget_s, baseline="now")
+        ratios = result.ratios("then", Phase.FORWARD)
+        is_faster = result.verdict("then", Phase.FORWARD) is Verdict.FASTER and np.median(ratios) >= FASTER
+        yield Claim(LIMIT, not is_faster, f"{config}: {ratios is not None and np.median(ratios):.2f}×")
+    yield Claim(LIMIT, True, "")  # noqa: FBT003
+
+
+def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.1) -> Iterator[str]:
+    """Yield a row per function: how many things that are said of it cannot be, by condition."""
+    seen = Seen()
+    kinds = [(count, is_busy) for count in (1, 2) for is_busy in busy]
+    titles = [f"{'busy' if is_busy else 'quiet'}, {count} thread{'s' * (count > 1)}" for count, is_busy in kinds]
+    yield heads("function", *titles)
+    for name in only:
+        found = []
+        for count in (1, 2):
+            with torch_threads(count), explored(name) as ex:
+                ex.compile()
+                for is_busy in busy:
+                    with other_work(2 * is_busy):
+                        claims = [
+                            *measured(ex, budget_s, roofline=name in WHOLE_CALLS),
+                            *tried(ex, partial(explored, name), budget_s),
+                        ]
+                    found.append(seen.add(f"{name}, {titles[len(found)]}", claims))
+        yield cells(name, *found)
+    yield from seen.lines()
+
+
+def explored(name: str) -> rx.Exploration:
+    """Return the exploration of a function that is one region."""
+    function, shapes, dtype = FUNCTIONS[name]
+    torch.manual_seed(0)
+
+    def call(*args: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return function(*args)
+
+    return rx.explore(call, tuple(torch.randn(shape).to(dtype) for shape in shapes))
+
+
+# --------------------------------------------------------------------------------------------------------------- models
+
+GIVEN = (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
+
+
+def verdicts(session: Session) -> dict[str, str]:
+    """Return the verdicts that are given on the whole call and on its regions, by variant or region."""
+    whole, regions = timings_table(session).frame(), region_timings_table(session).frame()
+    rows = [*zip(whole.variant, whole.phase, whole.verdict, strict=True)]
+    rows += [*zip(regions.region, regions.phase, regions.verdict, strict=True)]
+    return {name: verdict for name, phase, verdict in rows if phase == session.whole_phase and verdict in GIVEN}
+
+
+def of_models(only: Iterable[str], busy: Iterable[bool], budget_s: float = 2.0) -> Iterator[str]:
+    """Yield a row per model: how many things cannot be, and which verdicts are given without other work and beside."""
+    yield heads("model", "cannot be", "verdicts without other work", "the same beside it", "not given", "others")
+    seen = Seen()
+    for name in only:
+        given, wrong = [], 0
+        with explore(name) as ex:
+            ex.compile()
+            for is_busy in busy:
+                with other_work(2 * is_busy):
+                    wrong += seen.add(name, measured(ex, budget_s, roofline=True))
+                given.append(verdicts(ex.session))
+        quiet, beside = given[0], given[-1]
+        pairs = {key: (quiet[key], beside[key]) for key in quiet.keys() & beside.keys()}
+        others = seen.add(
+            name, (Claim(VERDICT, one == two, f"{key}: {one}, {two}") for key, (one, two) in pairs.items())
+        )
+        yield cells(name, wrong, len(quiet), len(pairs) - others, len(quiet) - len(pairs), others)
+    yield from seen.lines()
+
+
+def main() -> int:
+    """Print the table; return 1 if something was said that cannot be."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.claims", description=__doc__)
+    parser.add_argument("--busy", action="store_true", help="also beside two processes that compute all the while")
+    parser.add_argument("--models", action="store_true", help="of models")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="those whose names have one of these parts")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    names = [
+        name for name in (REPEATS if given.models else FUNCTIONS) if any(part in name for part in given.only or [""])
+    ]
+    try:
+        for line in (of_models if given.models else of_functions)(names, (False, True)[: 1 + given.busy]):
+            print(line, flush=True)
+    except AssertionError as error:
+        print(f"\n{error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
