@@ -518,6 +518,9 @@ def test_the_static_twin_and_the_panel_are_outputs_of_their_own(run: Run, output
     assert "ops:aten.relu*" in twin["text/plain"]
     assert WIDGET in panel
     assert "text/html" not in panel
+    outputs.cell = "second"
+    run("ex.show()")
+    assert [WIDGET in data for data in outputs.shown] == [False, True, False, True]
 
 
 def test_without_the_widget_progress_is_one_output_that_empties(
@@ -671,13 +674,6 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(run: Run, outpu
     assert "without the earlier region &#x27;made&#x27;: ex.plan = earlier_plan takes" in str(outputs.shown)
     run("ex.plan = earlier_plan")
     assert run("[region.name for region in ex.plan.regions]") == ["made"]
-
-
-def test_show_of_one_exploration_twice(run: Run, outputs: Outputs) -> None:
-    run("%regional_compile --no-bench -o ex f(x)")
-    outputs.cell = "second"
-    run("ex.show()")
-    assert [WIDGET in data for data in outputs.shown] == [False, True, False, True]
 
 
 @pytest.mark.compiles

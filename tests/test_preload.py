@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from regional_explorer.command.preload import Preload
+from tests.shared.processes import python
 
 LOAD = """
 import sys
@@ -28,8 +29,6 @@ print(shell.run_cell("%unload_ext regional_explorer").success, hooked())
 
 
 class Events:
-    """A stand-in for IPython's."""
-
     def __init__(self) -> None:
         self.callbacks: dict[str, list[Callable[[], None]]] = {"pre_execute": [], "post_execute": []}
 
@@ -55,7 +54,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
 
 def test_stages_run_in_turn_and_then_what_comes_afterwards(events: Events) -> None:
     done: list[str] = []
-    ahead = Preload((lambda: done.append("a"), lambda: done.append("b")), lambda: done.append("c"), idle_s=0.02)
+    ahead = Preload([partial(done.append, name) for name in "ab"], partial(done.append, "c"), idle_s=0.02)
     ahead.attach(events)
     assert not ahead.wait(0)
     events.cell()
@@ -96,35 +95,29 @@ def test_nothing_is_imported_for_who_does_not_use_torch(events: Events, monkeypa
     assert done == []
 
 
-def test_what_fails_ends_it_without_a_word(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_or_is_detached_ends_it_without_a_word(events: Events, capfd: pytest.CaptureFixture[str]) -> None:
     done: list[int] = []
-    ahead = Preload((lambda: 1 / 0, lambda: done.append(1)), lambda: done.append(2), idle_s=0.02)
+    stages: list[Callable[[], object]] = [lambda: 1 / 0, partial(done.append, 1)]
+    ahead = Preload(stages, partial(done.append, 2), idle_s=0.02)
     ahead.attach(events)
     events.cell()
     assert ahead.wait(10)
     assert done == []
-    assert capfd.readouterr() == ("", "")
-
-
-def test_detached_it_begins_no_further_stage(events: Events) -> None:
-    done: list[int] = []
-    ahead = Preload((lambda: done.append(1), lambda: done.append(2)), lambda: done.append(3), idle_s=0.02)
+    ahead.detach()
+    ahead = Preload([partial(done.append, 1), partial(done.append, 2)], partial(done.append, 3), idle_s=0.02)
     ahead.attach(events)
     events.cell()
     ahead.detach()
     assert ahead.wait(10)
     assert len(done) < 3
     assert events.callbacks == {"pre_execute": [], "post_execute": []}
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("off", [True, False])
-def test_loading_the_extension(off: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REGIONAL_EXPLORER_WARM", "0" if off else "1")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+def test_loading_the_extension(off: bool, tmp_path: Path) -> None:
     # No compiler, so no toolchain to build: what is left are the imports.
-    monkeypatch.setenv("CXX", str(tmp_path / "none"))
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
-    assert done.stdout.split("\n")[:3] == [f"False {not off} False", f"{not off} {not off}", "True False"]
+    env = {"REGIONAL_EXPLORER_WARM": "0" if off else "1", "IPYTHONDIR": tmp_path, "CXX": tmp_path / "none"}
+    done = python(LOAD, env=env)
+    assert done.err == ""
+    assert done.out.split("\n")[:3] == [f"False {not off} False", f"{not off} {not off}", "True False"]

@@ -14,7 +14,6 @@ from tests.shared.fakes import FakeClock, Make
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Return a clock at zero."""
     return FakeClock()
 
 
@@ -41,5 +40,4 @@ def taking(clock: FakeClock) -> Make:
 
 @pytest.fixture
 def environment() -> Environment:
-    """Return where the runs are said to happen."""
     return Environment(torch="2.13.0", python="3.11", device="cpu", threads=2)

@@ -179,8 +179,6 @@ def _weight(*shape: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Changed:
-    """A change of the values that eager gave."""
-
     change: Callable[[Values], Values]
 
 

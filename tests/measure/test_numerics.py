@@ -23,7 +23,7 @@ from regional_explorer.measure.numerics import Reference, compare, repeats, run_
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.measure.rounding import Arithmetic, Values, dense
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict
-from tests.measure.planted import PROGRAMS, RIGHT, WRONG, WRONG_TRACES, Changed
+from tests.measure.planted import MILLION, PROGRAMS, RIGHT, WRONG, WRONG_TRACES, Changed, rounded
 
 Function = Callable[..., torch.Tensor]
 
@@ -37,7 +37,6 @@ def reference_for(function: Function, args: Sequence[torch.Tensor]) -> tuple[rx.
 
 
 def judged(function: Function, args: Sequence[torch.Tensor], variant: Function) -> tuple[Numerics, ...]:
-    """Return the rows of one variant of a function."""
     torch.manual_seed(0)
     return judge_of(function, args)(variant)
 
@@ -140,7 +139,6 @@ def given(name: str, variant: Callable[..., Any] | Changed) -> tuple[Values, Ref
 
 
 def beyond(values: Values, eager: Values, terms: int) -> bool:
-    """Tell whether any element is beyond the bound."""
     pairs = zip((*values.outputs, *values.gradients), (*eager.outputs, *eager.gradients), strict=True)
     return any(_beyond(mine, theirs, terms) for (_, mine), (_, theirs) in pairs)
 
@@ -251,22 +249,14 @@ def test_equal_terms_summed_one_after_the_other_are_right() -> None:
 
 # ------------------------------------------------------------------------------------------- rounding before a step
 
-MILLION = 1_000_000
-
-
-def quantized(x: torch.Tensor) -> torch.Tensor:
-    """Fake quantization, straight through: what is before ``round`` is rounded to bfloat16 several times."""
-    scaled = (x * 0.37 + 0.11) * 7.3
-    return (scaled + (scaled.round() - scaled).detach()) / 7.3
-
 
 def unrounded(x: torch.Tensor) -> torch.Tensor:
     """Compute the same, as a fused kernel does: rounded to bfloat16 at the end alone."""
-    return quantized(x.float()).bfloat16()
+    return rounded(x.float()).bfloat16()
 
 
 def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    return quantized(x) @ w
+    return rounded(x) @ w
 
 
 def normal(*shape: int, grad: bool = False) -> torch.Tensor:
@@ -274,52 +264,41 @@ def normal(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape).bfloat16().requires_grad_(grad)
 
 
-def test_an_ulp_before_a_step_is_not_called_wrong() -> None:
-    (row,) = judged(quantized, (normal(4096),), unrounded)
+def test_an_ulp_before_a_step_is_not_called_wrong_nor_are_sums_of_many_steps_and_their_gradients() -> None:
+    (row,) = judged(rounded, (normal(4096),), unrounded)
     assert (row.verdict, row.bitwise) == ("not comparable", False)
     assert "rounds otherwise" in row.note
-
-
-def test_nor_are_sums_of_many_steps_and_their_gradients() -> None:
     rows = judged(layer, (normal(64, 256, grad=True), normal(256, 64, grad=True)), lambda x, w: unrounded(x) @ w)
     assert verdict(rows) != "failed", rows
 
 
 def test_runs_that_look_for_an_explanation_can_be_cancelled() -> None:
-    ex = rx.explore(quantized, (normal(4096),))
+    ex = rx.explore(rounded, (normal(4096),))
     cancelled = Mock(side_effect=[False, False, True])
     found = find_reference(ex.live.call, ex.live.program, cancelled)
     with pytest.raises(CancelledError):
-        compare("planted", run_once(ex.live.call, lambda x: quantized(x) * 1.25), found)
+        compare("planted", run_once(ex.live.call, lambda x: rounded(x) * 1.25), found)
     assert cancelled.call_count == 3
 
 
-CHANGES: dict[str, Function] = {
-    "one element of many": lambda y: torch.cat([y[:100], y[100:101] * 2, y[101:]]),
-    "not a number": lambda y: torch.cat([y[:100], y[100:101] * torch.nan, y[101:]]),
-    "a step more everywhere": lambda y: y + 1 / 7.3,
-    "a quarter more": lambda y: y * 1.25,
-}
-OTHERS: dict[str, Function] = {
-    "no quantization": lambda scaled: scaled,
-    "floor for round": torch.floor,
+UNEXPLAINED: dict[str, Function] = {
+    "one element of many": lambda x: at_100(unrounded(x), 2),
+    "not a number": lambda x: at_100(unrounded(x), torch.nan),
+    "a step more everywhere": lambda x: unrounded(x) + 1 / 7.3,
+    "a quarter more": lambda x: unrounded(x) * 1.25,
+    "no quantization": lambda x: (x.float() * 0.37 + 0.11).bfloat16(),
+    "floor for round": lambda x: (((x.float() * 0.37 + 0.11) * 7.3).floor() / 7.3).bfloat16(),
+    "noise behind the step": lambda x: unrounded(x) * (1 + 0.3 * torch.randn(x.shape)).bfloat16(),
 }
 
 
-@pytest.mark.parametrize("name", [*CHANGES, *OTHERS])
+def at_100(y: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.cat([y[:100], y[100:101] * factor, y[101:]])
+
+
+@pytest.mark.parametrize("name", UNEXPLAINED)
 def test_what_no_rounding_explains_is_still_wrong(name: str) -> None:
-    def changed(x: torch.Tensor) -> torch.Tensor:
-        scaled = (x.float() * 0.37 + 0.11) * 7.3
-        if name in OTHERS:
-            return (OTHERS[name](scaled) / 7.3).bfloat16()
-        return CHANGES[name](unrounded(x))
-
-    (row,) = judged(quantized, (normal(4096),), changed)
-    assert row.verdict == "failed"
-
-
-def test_noise_behind_a_step_is_still_wrong() -> None:
-    (row,) = judged(quantized, (normal(4096),), lambda x: unrounded(x) * (1 + 0.3 * torch.randn(x.shape)).bfloat16())
+    (row,) = judged(rounded, (normal(4096),), UNEXPLAINED[name])
     assert row.verdict == "failed"
 
 
@@ -341,18 +320,13 @@ def test_another_index_is_explained_where_two_are_near_alone(name: str) -> None:
     assert row.verdict == "failed"
 
 
-def test_another_index_of_the_call_s_own_arguments_is_wrong() -> None:
-    """Nothing is computed that could be rounded."""
+def test_an_index_of_what_was_not_computed_is_not_explained_and_one_far_away_is() -> None:
     (row,) = judged(lambda x: x.max(-1)[1], (NEAR,), lambda x: x.max(-1)[1] - torch.tensor([1, 0]))
-    assert row.verdict == "failed"
-
-
-def test_another_index_far_from_the_first_is_explained_too() -> None:
-    """However large the index: it is no figure that is rounded."""
+    assert row.verdict == "failed", "the call's own arguments are not rounded"
     scores = torch.zeros(1, MILLION).bfloat16()
     scores[0, 900_000], scores[0, 900_003] = 1.0, 1.0 + 2**-7
     (row,) = judged(lambda x: (x * 1.3).argmax(-1), (scores,), lambda x: (x * 1.3).argmax(-1) - 3)
-    assert row.verdict == "not comparable"
+    assert row.verdict == "not comparable", "an index is no figure that is rounded, however large"
 
 
 CASTS: dict[str, Function] = {
@@ -381,20 +355,16 @@ def logistic(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def test_rounding_that_ops_without_steps_amplify_is_not_called_wrong() -> None:
+def test_rounding_that_ops_without_steps_amplify_is_not_called_wrong_and_withholds_the_speedup() -> None:
     def expanded(x: torch.Tensor) -> torch.Tensor:
         for _ in range(40):
             x = 3.9 * x - 3.9 * x * x
         return x
 
-    (row,) = judged(logistic, (torch.rand(1000),), expanded)
-    assert row.verdict == "chaotic"
-
-
-def test_what_a_check_cannot_tell_from_zeros_has_no_speedup() -> None:
-    (row,) = judged(logistic, (torch.rand(1000),), lambda x: logistic(x) * 0.5)
-    assert row.verdict == "chaotic"
-    assert row.verdict.withholds_speedup
+    for variant in (expanded, lambda x: logistic(x) * 0.5):  # a check cannot tell either from zeros
+        (row,) = judged(logistic, (torch.rand(1000),), variant)
+        assert row.verdict == "chaotic"
+        assert row.verdict.withholds_speedup
     assert not NumericsVerdict.NOT_COMPARABLE.withholds_speedup
 
 
@@ -476,7 +446,7 @@ def test_where_rounding_is_amplified_what_is_wrong_is_still_found(judge_normed: 
 
 
 @pytest.mark.parametrize("name", WRONG_RESIDUAL)
-def test_what_is_wrong_in_a_net_of_two_bytes_is_still_found(judge_residual: Judge, name: str) -> None:
+def test_and_in_a_net_of_two_bytes_too(judge_residual: Judge, name: str) -> None:
     assert judge_residual(WRONG_RESIDUAL[name]) == "failed"
 
 

@@ -40,13 +40,12 @@ from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gaug
 from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
-    VERDICT_CONFIDENCE,
     RoundsResult,
     Stop,
     check_budget,
     run_rounds,
 )
-from regional_explorer.measure.summary import MeasureContext, Measured, measure_rounds
+from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
@@ -97,17 +96,12 @@ def raising(error: BaseException, clock: FakeClock | None = None, after: int = 0
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
-def test_inference_gives_the_forward_alone(clock: FakeClock, taking: Make) -> None:
+def test_a_sample_is_its_typical_call_with_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
     assert taking("eager", 0.25).sample(clock, 4) == {FORWARD: 0.25}
-
-
-def test_training_gives_all_phases_from_the_same_calls(clock: FakeClock, taking: Make) -> None:
+    assert taking("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
+    clock.log.clear()
     assert taking("eager", 0.25, 0.5).sample(clock, 3) == {FORWARD: 0.25, BACKWARD: 0.5, STEP: 0.75}
     assert clock.log == ["eager"] * 3
-
-
-def test_a_sample_is_its_typical_call(clock: FakeClock, taking: Make) -> None:
-    assert taking("eager", [0.25, 9.0, 0.25]).sample(clock, 3) == {FORWARD: 0.25}
 
 
 def test_restoring_selecting_and_flushing_are_not_timed(clock: FakeClock) -> None:
@@ -175,12 +169,10 @@ class Device:
     """A CUDA device on paper: what is asked of it is written down, its events tick 2 ms each."""
 
     def __init__(self) -> None:
-        """Begin with an empty log."""
         self.log: list[str] = []
         self.ticks_ms = 0.0
 
     def as_torch(self) -> SimpleNamespace:
-        """Return the part of torch that the clock uses."""
         device = self
 
         class Event:
@@ -213,7 +205,6 @@ class Device:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """Put a stand-in in the place of torch."""
     made = Device()
     monkeypatch.setitem(sys.modules, "torch", made.as_torch())
     return made
@@ -255,10 +246,6 @@ def test_a_budget_that_is_no_time_is_refused(budget: object) -> None:
     assert repr(budget) in str(caught.value)
 
 
-def test_every_look_of_a_run_pays_for_the_confidence() -> None:
-    assert pytest.approx(0.998) == VERDICT_CONFIDENCE
-
-
 def test_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), taking("full", LONG / 4))
     assert set(result.samples["eager"][FORWARD]) == {LONG}
@@ -270,16 +257,16 @@ def test_ratios_are_exact_on_a_steady_clock(rounds: Rounds, taking: Make) -> Non
     assert len(ratios) == len(control) == result.rounds
 
 
-def test_it_stops_at_the_first_look_where_every_ci_is_narrow(rounds: Rounds, taking: Make) -> None:
+def test_it_stops_at_the_first_look_where_every_ci_is_narrow_or_at_the_budget(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), taking("full", LONG), budget_s=16.0)
     assert result.stopped is Stop.PRECISE
     assert result.spent_s == pytest.approx(1.0, abs=0.1)  # a sixteenth of the budget
-
-
-def test_it_stops_at_the_budget_and_not_past_it(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", LONG), noisy(taking))
     assert result.stopped is Stop.BUDGET
     assert 3.9 < result.spent_s <= 4.05
+    result = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
+    assert (result.rounds, result.stopped) == (1, Stop.BUDGET), "one round is always made"
+    assert result.samples["full"][FORWARD] == (4.0,)
 
 
 class Queue(SameThread):
@@ -302,31 +289,19 @@ def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, rounds
     assert at_once.spent_s == pytest.approx(queued.spent_s)
 
 
-def test_one_round_is_always_made(rounds: Rounds, taking: Make) -> None:
-    result = rounds(taking("eager", 8.0), taking("full", 4.0), budget_s=1.0)
-    assert (result.rounds, result.stopped) == (1, Stop.BUDGET)
-    assert result.samples["full"][FORWARD] == (4.0,)
-
-
-def test_first_calls_may_compile_and_are_not_charged(rounds: Rounds, taking: Make) -> None:
-    result = rounds(taking("eager", LONG), taking("full", chain([1024.0], repeat(LONG))))
+def test_first_calls_are_not_charged_and_made_until_the_variant_is_steady(rounds: Rounds, taking: Make) -> None:
+    result = rounds(taking("eager", LONG), taking("full", chain([1024.0], repeat(LONG))))  # it compiles
     assert result.spent_s < 4.0
     assert set(result.samples["full"][FORWARD]) == {LONG}
-
-
-def test_a_variant_that_gets_quicker_is_called_until_it_is_steady(rounds: Rounds, taking: Make) -> None:
     cooling = taking("full", chain((LONG * 2**step for step in (6, 5, 4, 3, 2, 1)), repeat(LONG)))
     assert set(rounds(taking("eager", LONG), cooling, budget_s=64.0).samples["full"][FORWARD]) == {LONG}
 
 
-def test_short_calls_share_a_sample_and_all_variants_make_as_many(rounds: Rounds, taking: Make) -> None:
+def test_short_calls_share_a_sample_and_long_ones_leave_room_for_rounds(rounds: Rounds, taking: Make) -> None:
     short = 2.0**-13
     result = rounds(taking("eager", 8 * short), taking("full", short), budget_s=1.0)
     assert result.calls_per_sample == 9  # nine of 122 us are the first to last a millisecond
     assert set(result.samples["full"][FORWARD]) == {short}
-
-
-def test_long_calls_leave_room_for_rounds(rounds: Rounds, taking: Make) -> None:
     result = rounds(taking("eager", 2.0**-4), taking("full", 2.0**-12), budget_s=8.0)
     assert result.calls_per_sample == 1
     assert result.rounds > 10
@@ -384,14 +359,13 @@ def test_a_variant_that_raises_is_dropped_and_its_rounds_stay(clock: FakeClock, 
     assert len(ratios) == 5
 
 
-def test_a_variant_that_never_runs_is_dropped_too(rounds: Rounds, taking: Make) -> None:
+def test_what_never_runs_is_dropped_and_without_the_baseline_there_are_times_all_the_same(
+    rounds: Rounds, taking: Make
+) -> None:
     result = rounds(TimedCall("full", raising(ValueError("bad shape"))), taking("eager", LONG))
     assert list(result.samples) == ["eager"]
     assert result.dropped["full"] == "'full' raised ValueError before the first round was complete: bad shape"
     assert result.ratios("full", FORWARD) is None
-
-
-def test_without_its_baseline_a_run_still_gives_times(rounds: Rounds, taking: Make) -> None:
     result = rounds(TimedCall("eager", raising(ValueError("no kernel"))), taking("full", LONG))
     assert set(result.samples["full"][FORWARD]) == {LONG}
     assert result.ratios("full", FORWARD) is None
@@ -407,14 +381,13 @@ def test_nothing_to_measure_is_an_error(rounds: Rounds, taking: Make) -> None:
         rounds(taking("full", LONG), taking("full", LONG))
 
 
-def test_an_interrupt_keeps_the_complete_rounds(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+def test_an_interrupt_keeps_the_complete_rounds_and_none_while_warming_up(
+    clock: FakeClock, rounds: Rounds, taking: Make
+) -> None:
     interrupted = raising(KeyboardInterrupt(), clock, after=WARMUP + 7)
     result = rounds(taking("eager", LONGER), TimedCall("full", interrupted))
     assert (result.stopped, result.rounds) == (Stop.INTERRUPTED, 7)
     assert [len(phases[FORWARD]) for phases in (*result.samples.values(), result.control)] == [7, 7, 7]
-
-
-def test_an_interrupt_while_warming_up_keeps_nothing_and_is_told(rounds: Rounds) -> None:
     result = rounds(TimedCall("eager", raising(KeyboardInterrupt())))
     assert (result.stopped, result.rounds, dict(result.samples)) == (Stop.INTERRUPTED, 0, {})
 
@@ -523,20 +496,16 @@ class DeviceClock(FakeClock):
         return super().seconds(begin, end) + self.behind_s
 
 
-@pytest.mark.parametrize(("behind_s", "warned"), [(0.0, True), (0.1, True), (9.0, False)])
-def test_launches_are_told_apart_from_work(behind_s: float, *, warned: bool) -> None:
+def test_launches_are_told_apart_from_work_in_forward_and_backward() -> None:
     clock = DeviceClock()
-    clock.behind_s = behind_s
-    share = launch_share(TimedCall("full", lambda: clock.spend(1.0)), clock)
-    assert share == pytest.approx(1.0 / (1.0 + behind_s))
-    assert bool(launch_warning(share)) is warned
-
-
-def test_the_backward_is_launched_too() -> None:
-    clock = DeviceClock()
+    forward = TimedCall("full", lambda: clock.spend(1.0))
+    for clock.behind_s, warned in ((0.0, True), (0.1, True), (9.0, False)):
+        share = launch_share(forward, clock)
+        assert share == pytest.approx(1.0 / (1.0 + clock.behind_s))
+        assert bool(launch_warning(share)) is warned
     clock.behind_s = 3.0
-    entry = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
-    assert launch_share(entry, clock) == pytest.approx(0.5)
+    both = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
+    assert launch_share(both, clock) == pytest.approx(0.5)
 
 
 def test_a_system_that_does_not_tell_of_other_processes_gives_none(tmp_path: Path) -> None:
@@ -666,47 +635,29 @@ def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
 
 
 def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
-    said = describe(COOL, HOT)
-    assert said == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
-    assert describe(None, None) == ""
+    assert describe(COOL, HOT) == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
     unread = DeviceState(None, None, GIB, 2 * GIB)
     assert describe(unread, unread) == "1.0 of 2.0 GiB in use"
-
-
-def test_a_clock_that_fell_is_throttling() -> None:
     assert "from 1980 to 1400 MHz" in throttled(COOL, HOT)
     assert throttled(HOT, COOL) == throttled(COOL, COOL) == throttled(None, None) == ""
-
-
-def test_a_cpu_has_no_such_state() -> None:
     assert device_state("cpu") is None
+    assert describe(None, None) == ""
 
 
-@pytest.fixture
-def measured(clock: FakeClock, taking: Make, environment: Environment) -> Callable[..., Measured]:
-    """Return a function that measures between two states of the device."""
-
-    def measure(*states: DeviceState | None) -> Measured:
-        context = MeasureContext(Run(), environment, clock, Mock(side_effect=states))
-        calls = [taking("eager", LONGER), taking("regional", LONG)]
-        verdicts = {"regional": NumericsVerdict.OK}
-        return measure_rounds(calls, 4.0, context, baseline="eager", numerics=verdicts)
-
-    return measure
-
-
-def test_a_clock_that_fell_is_said_of_the_run(measured: Callable[..., Measured]) -> None:
-    found = measured(COOL, HOT)
-    assert "Throttling: the SM clock fell from 1980 to 1400 MHz" in found.conditions.noise.sentence
-    for timing in found.timings:
-        assert any("launch-bound" in text for text in timing.warnings), "the fake device is never slower than the host"
-    assert "SM clock 1980 MHz before" in found.conditions.gpu
-
-
-def test_a_cpu_has_neither(measured: Callable[..., Measured]) -> None:
-    found = measured(None, None)
-    assert not any(timing.warnings for timing in found.timings)
-    assert found.conditions.gpu == ""
+@pytest.mark.parametrize("states", [(COOL, HOT), (None, None)], ids=["gpu", "cpu"])
+def test_a_clock_that_fell_is_said_of_the_run(
+    clock: FakeClock, taking: Make, environment: Environment, states: tuple[DeviceState | None, ...]
+) -> None:
+    context = MeasureContext(Run(), environment, clock, Mock(side_effect=states))
+    calls = [taking("eager", LONGER), taking("regional", LONG)]
+    verdicts = {"regional": NumericsVerdict.OK}
+    found = measure_rounds(calls, 4.0, context, baseline="eager", numerics=verdicts)
+    fell = "Throttling: the SM clock fell from 1980 to 1400 MHz" in found.conditions.noise.sentence
+    # The fake device is never slower than the host.
+    launch_bound = [any("launch-bound" in text for text in timing.warnings) for timing in found.timings]
+    gpu = states == (COOL, HOT)
+    assert (fell, set(launch_bound), "SM clock 1980 MHz before" in found.conditions.gpu) == (gpu, {gpu}, gpu)
+    assert gpu or not (found.conditions.gpu or any(timing.warnings for timing in found.timings))
     assert found.timings[1].speedup == 2.0
 
 
@@ -717,8 +668,6 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 
 
 class FakeGauge:
-    """Sees the peaks it is told to."""
-
     how = "allocator"
     least_bytes = 0
 

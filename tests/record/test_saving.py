@@ -12,6 +12,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -23,7 +24,7 @@ import regional_explorer as rx
 from regional_explorer.diagnostics.measured import plan_diagnostics
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
-from regional_explorer.export.save import save, save_plan
+from regional_explorer.export.save import ENDINGS, save, save_plan
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.session import Environment
@@ -31,10 +32,7 @@ from regional_explorer.record.timing import Verdict
 from tests.shared import sessions
 
 SAVES: list[Callable[[Path], Path]] = [
-    lambda folder: save(sessions.measured(), folder / "x.json"),
-    lambda folder: save(sessions.measured(), folder / "x.html"),
-    lambda folder: save(sessions.measured(), folder / "x.svg"),
-    lambda folder: save(sessions.measured(), folder / "x.csv"),
+    *(partial(lambda ending, folder: save(sessions.measured(), folder / f"x{ending}"), ending) for ending in ENDINGS),
     lambda folder: save_plan(sessions.measured().plan, folder / "plan.json"),
 ]
 

@@ -63,7 +63,7 @@ def lines_of(page: str) -> list[str]:
     return "".join(Page(page).texts["code"]).splitlines()
 
 
-def test_every_line_is_in_one_section_and_boilerplate_is_folded() -> None:
+def test_every_line_is_in_one_section_and_boilerplate_and_long_kernels_are_folded() -> None:
     found = sections(shown().code)
     numbers = [number for section in found for number in range(section.first, section.last + 1)]
     assert numbers == list(range(1, len(TEXT.splitlines()) + 1))
@@ -74,9 +74,6 @@ def test_every_line_is_in_one_section_and_boilerplate_is_folded() -> None:
         ("The calls, in order", False),
         ("Inductor's own benchmark", True),
     ]
-
-
-def test_a_long_kernel_is_folded() -> None:
     long = TEXT.replace("    if", "    a;\n" * 100 + "    if")
     kernel = Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, defined=(4, 110))
     assert sections(ArtifactCode("a", long, (kernel,)))[1].folded
@@ -134,11 +131,11 @@ def test_two_megabytes_of_code_are_shown_in_part_and_cost_as_much_as_one() -> No
         assert of_two < 1.1 * of_one
 
 
-def test_no_kernel_says_why() -> None:
-    page = code_html("r", (shown(kernels=(), problem="Inductor raised X: <y>"),))
-    assert "Inductor raised X: &lt;y&gt;" in page
-    assert "not been compiled" in code_html("r", ())
-    assert "not been compiled" in code_text("r", ())
+def test_no_kernel_says_why_and_control_characters_do_not_reach_the_page() -> None:
+    for show in (code_html, code_text):
+        assert "not been compiled" in show("r", ())
+    assert "Inductor raised X: &lt;y&gt;" in code_html("r", (shown(kernels=(), problem="Inductor raised X: <y>"),))
+    assert "\x1b" not in code_html("r", (shown(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
 
 
 def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
@@ -161,9 +158,9 @@ def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
     assert "registers 32 · spilled 16 B · shared 1.00 KiB · launch" in resources(16, 1024)
 
 
-def test_control_characters_do_not_reach_the_page() -> None:
-    assert "\x1b" not in code_html("r", (shown(TEXT.replace("import torch", "import torch  # \x1b[31m")),))
-
-
-def test_blank_lines_keep_their_place() -> None:
+def test_code_is_told_apart_by_line_and_blank_lines_keep_their_place() -> None:
+    found = tokens_by_line(["// note", "", "int a = 3;", ""], "cpp")
+    assert ["".join(text for _, text in row) for row in found] == ["// note", "", "int a = 3;", ""]
+    assert [kind for row in found for kind, text in row if text.strip()][:2] == ["c", "k"]
+    assert ("m", "3") in found[2]
     assert len(tokens_by_line(["", "", "a = 1", "", ""], "python")) == 5

@@ -55,16 +55,13 @@ def test_a_module_has_its_path_and_class_and_never_a_line_or_a_number_of_ops() -
     assert add.kind is FoldKind.OP
 
 
-def test_a_module_called_twice_is_two_and_says_so() -> None:
+def test_a_module_is_one_box_wherever_its_ops_are_and_called_twice_it_is_two() -> None:
+    found = outline(graph(op("a", modules=["m"]), op("b", modules=["n"]), op("c", modules=["m"])), ())
+    assert [fold.nodes for fold in found] == [("a", "c"), ("b",)]
     calls = [
         Node(f"c{n}", Role.OP, "aten.mm.default", (), (), (), (ModuleCall("shared", "Linear", n),)) for n in range(2)
     ]
     assert names(outline(graph(*calls), ())) == ["shared", "shared (call 2)"]
-
-
-def test_a_module_is_one_box_wherever_its_ops_are() -> None:
-    found = outline(graph(op("a", modules=["m"]), op("b", modules=["n"]), op("c", modules=["m"])), ())
-    assert [fold.nodes for fold in found] == [("a", "c"), ("b",)]
 
 
 def test_equal_layers_are_one_repeat_that_shows_the_first_and_then_the_others() -> None:
@@ -74,6 +71,12 @@ def test_equal_layers_are_one_repeat_that_shows_the_first_and_then_the_others() 
     assert names(repeat.parts) == ["layers.0.norm", "layers.1–5.norm"]
     assert [part.times for part in repeat.parts] == [1, 5]
     assert names(repeat.parts[1].parts) == [f"layers.{n}.norm" for n in range(1, 6)]
+
+    def keys(folds: Iterable[Fold]) -> list[str]:
+        return [key for fold in folds for key in (fold.key, *keys(fold.parts))]
+
+    found = keys(outline(graph(*nodes), ()))
+    assert len(set(found)) == len(found)
 
 
 def test_layers_with_other_shapes_or_other_regions_are_not_equal() -> None:
@@ -189,12 +192,3 @@ def test_five_hundred_levels_are_no_too_many(kind: str) -> None:
 def test_a_long_path_keeps_its_end() -> None:
     assert ending("model.layers.0.norm") == "model.layers.0.norm"
     assert ending("model.encoder.layers.0.attention.query") == "…layers.0.attention.query"
-
-
-def test_keys_do_not_depend_on_what_is_open() -> None:
-    nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
-
-    def keys(folds: Iterable[Fold]) -> list[str]:
-        return [key for fold in folds for key in (fold.key, *keys(fold.parts))]
-
-    assert len(set(keys(outline(graph(*nodes), ())))) == len(keys(outline(graph(*nodes), ())))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from msgspec.structs import replace
 
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results, compare
@@ -44,17 +43,12 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
     assert column in frame._repr_html_(), "the column keeps the name that code uses"
 
 
-def test_a_missing_number_among_whole_ones_is_a_dash() -> None:
-    frame = ShownFrame(pd.DataFrame({"number": pd.array([1, None], dtype="Int64")}))
-    assert ">–<" in frame._repr_html_()
-    assert "NA" not in frame._repr_html_()
-
-
 def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
     session = sessions.measured()
     code, stages = RegionCode.of(session, "mlp"), RegionStages("mlp", session, ())
     found = Roofline((), (), (), Launches(0, 0, 0), Roundings(0, 0))
     tables = [code.kernels, stages.changes, stages.frame, found.border_frame, found.op_frame, found.region_frame]
+    assert "median_us" in Results(sessions.trained(1)).timings._repr_html_()
     for table in (*tables, compare(), compare(session), Results(session).kernel_times("mlp")):
         assert type(table) is ShownFrame
         assert len(table.columns) > 2
@@ -62,16 +56,16 @@ def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
     assert list(found.border_frame.columns)[-2:] == ["fused_bytes", "at_most_us"]
 
 
-def test_long_texts_wrap_and_are_not_cut() -> None:
+def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones_is_a_dash() -> None:
     page = ShownFrame({"message": ["text " * 60]})._repr_html_()
     assert page.count("text ") + page.count("text<") == 60
     assert "white-space:normal" in page
-
-
-def test_many_rows_are_cut_and_said() -> None:
     page = ShownFrame({"n": range(500)})._repr_html_()
     assert page.count("<tr>") == MOST_FRAME_ROWS + 1
     assert f"The first {MOST_FRAME_ROWS} of 500 rows." in page
+    page = ShownFrame(pd.DataFrame({"number": pd.array([1, None], dtype="Int64")}))._repr_html_()
+    assert ">–<" in page
+    assert "NA" not in page
 
 
 def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:
@@ -93,10 +87,6 @@ def test_diagnostics_are_a_list_and_show_a_table() -> None:
     assert "region-split" in page
     assert "Mark the op between them too." in page
     assert DiagnosticList()._repr_html_() == "<p>No diagnostics.</p>"
-
-
-def test_an_empty_table_shows_its_head() -> None:
-    assert "median_us" in Results(replace(sessions.trained(1))).timings._repr_html_()
 
 
 def test_configure_takes_keywords_like_a_marked_region() -> None:

@@ -9,7 +9,7 @@ import pytest
 from regional_explorer import page
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.shown import RegionCode
-from regional_explorer.page.code import code_rows, tokens_by_line
+from regional_explorer.page.code import code_rows
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel
@@ -86,10 +86,3 @@ def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
     assert "Generated for a GPU." in text(panel, "code")
     panel.press("target", value="no such thing")
     assert control.state.target == "h100"
-
-
-def test_code_is_told_apart_by_line() -> None:
-    found = tokens_by_line(["// note", "int a = 3;", ""], "cpp")
-    assert ["".join(text for _, text in row) for row in found] == ["// note", "int a = 3;", ""]
-    assert [kind for row in found for kind, text in row if text.strip()][:2] == ["c", "k"]
-    assert ("m", "3") in found[1]
