@@ -13,12 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.view import overlays, view_state
 from regional_explorer.picture.records import Records
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import PartitionTiming
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
 from regional_explorer.tables.results import region_timings_table, regions_table
@@ -240,3 +241,15 @@ def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measure
     for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
         row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)
+
+
+def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_verdict() -> None:
+    verdict = NumericsVerdict.NOT_COMPARABLE
+    base = sessions.measured(sessions.measured_alone(numerics=verdict))
+    found = tuple(replace(timing, numerics=verdict) for timing in base.timings if timing.variant != "eager")
+    session = replace(base, timings=found)
+    table = region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
+    for shown, least in ((session_html(session), 5), (session_text(session), 5), (" ".join(map(words, table)), 1)):
+        speedups = re.split(r"\d\.\d\d×", re.sub(r"\d\.\d\d–\d\.\d\d×", "an interval", shown))[1:]
+        assert len(speedups) >= least
+        assert all(behind.startswith(f" {verdict}") for behind in speedups)
