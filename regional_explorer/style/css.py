@@ -6,7 +6,7 @@ import functools
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regional_explorer.record.diagnostic import Severity
@@ -51,10 +51,12 @@ class Ground:
     edge: str
     box: str
     bad: str
+    good: str
+    warn: str
 
 
-LIGHT = Ground(paper="#ffffff", ink="#1f2328", quiet="#5f6872", edge="#a3abb4", box="#f4f5f7", bad="#b3261e")
-DARK = Ground(paper="#15181c", ink="#e3e6ea", quiet="#9aa4af", edge="#5b6570", box="#24292f", bad="#ff8a80")
+LIGHT = Ground("#ffffff", "#1f2328", "#5f6872", "#a3abb4", "#f4f5f7", "#b3261e", "#1a7f37", "#8a5300")
+DARK = Ground("#15181c", "#e3e6ea", "#9aa4af", "#5b6570", "#24292f", "#ff8a80", "#56d364", "#f0b72f")
 
 
 @functools.cache
@@ -134,11 +136,14 @@ def _picture_colours(ground: Ground, tones: Mapping[int, Tone]) -> dict[str, str
 def page_css(regions: int = 0) -> str:
     """Return the style sheet of pages and fragments that show this many regions."""
     paints = [paint(number) for number in range(regions)]
-    light_tones, dark_tones = [one.light for one in paints], [one.dark for one in paints]
     scope = f".{PAGE}"
-    light = f"{scope}{{{_theme_variables(LIGHT, light_tones, '#1a7f37', '#8a5300')}}}"
-    dark = f"{{{_theme_variables(DARK, dark_tones, '#56d364', '#f0b72f')}}}"
-    chips = "".join(_chip_rule(scope, number, one.line) for number, one in enumerate(paints))
+    light = f"{scope}{{{_theme_variables(LIGHT, [one.light for one in paints])}}}"
+    dark = f"{{{_theme_variables(DARK, [one.dark for one in paints])}}}"
+    chips = "".join(
+        f"{scope} .rx-r{number}{{background:var(--rx-f{number});color:var(--rx-t{number});"
+        f"border:1px {one.line} var(--rx-s{number})}}"
+        for number, one in enumerate(paints)
+    )
     return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _rules("page") + chips
 
 
@@ -147,17 +152,11 @@ def saved_css() -> str:
     return _rules("saved")
 
 
-def _theme_variables(ground: Ground, tones: Sequence[Tone], good: str, warn: str) -> str:
-    colours = {"paper": ground.paper, "ink": ground.ink, "quiet": ground.quiet, "line": ground.edge, "box": ground.box}
-    colours |= {"bad": ground.bad, "good": good, "warn": warn}
+def _theme_variables(ground: Ground, tones: Sequence[Tone]) -> str:
+    colours = {"line" if name == "edge" else name: colour for name, colour in asdict(ground).items()}
     for number, tone in enumerate(tones):
         colours |= {f"f{number}": tone.fill, f"s{number}": tone.stroke, f"t{number}": tone.text}
     return ";".join(f"--rx-{name}:{colour}" for name, colour in colours.items())
-
-
-def _chip_rule(scope: str, number: int, line: str) -> str:
-    border = f"1px {line} var(--rx-s{number})"
-    return f"{scope} .rx-r{number}{{background:var(--rx-f{number});color:var(--rx-t{number});border:{border}}}"
 
 
 TONES: dict[str, str] = {
