@@ -59,12 +59,13 @@ def from_times(
 ) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
-    ``parts`` are all its partitions: the times of equal code count once for each of them.
+    ``parts`` are all its partitions: the times of equal code count once for each of them. On a machine too busy to tell
+    nothing is found.
     """
     timed_parts = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
-    if not timed_parts or any(part_times.problem is not None for _, part_times in timed_parts):
+    if not timed_parts or any(found.problem is not None or found.noise.is_too_much for _, found in timed_parts):
         return
-    whole_s = sum(part_times.whole_s for _, part_times in timed_parts)
+    whole_s = sum(part_times.parts_s for _, part_times in timed_parts)
     kernels_s = sum(part_times.kernels_s for _, part_times in timed_parts)
     kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
     limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import statistics
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical
@@ -16,13 +16,18 @@ from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.code_store import Insights
+from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import repeats
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
+from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
+from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.timing import Phase
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
 
@@ -52,12 +57,6 @@ def _is_whole_statement(line: str) -> bool:
     return line.count("(") == line.count(")") and not re.search(r"[\\,({\[]\s*$", line)
 
 
-FEWEST_ROUNDS = 5
-MOST_ROUNDS = 500
-BURSTS = 8
-"""How often the rates of the bounds are measured between the rounds."""
-
-
 def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: Run) -> None:
     """Time the kernels of each distinct partition of a region whose code was read.
 
@@ -72,9 +71,9 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
     for done, (key, equal_switches) in enumerate(switches.items()):
         if run.cancelled():
             return
-        run.progress(f"timing the kernels of {region} ({done + 1} of {len(switches)})", done / len(switches))
-        share_s = budget_s / len(switches)
-        times = _measured_times(program, equal_switches, codes[key], share_s, run)
+        title = f"timing the kernels of {region} ({done + 1} of {len(switches)}): "
+        part = run.part(done / len(switches), (done + 1) / len(switches), title)
+        times = _measured_times(program, equal_switches, codes[key], budget_s / len(switches), part)
         if times is not None:
             insights.kernel_times[key] = times
             insights.revision += 1
@@ -87,7 +86,7 @@ def _measured_times(
     budget_s: float,
     run: Run,
 ) -> ArtifactKernelTimes | None:
-    """Return the times of the kernels of equal partitions; None if cancelled before there were enough rounds."""
+    """Return the times of the kernels of equal partitions; None if cancelled before the first round."""
     if code.problem is not None:
         return ArtifactKernelTimes(code.artifact, problem=code.problem)
     if others := _devices(switches[0]) - {"cpu"}:
@@ -107,22 +106,22 @@ def _measured_times(
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
-        whole_call = timed_calls(switch, args)[-1]
-        if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole_call.before)):
+        whole = timed_calls(switch, args)[-1]
+        if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(
                 code.artifact, problem="the code with clocks gives other results", build_s=build_s
             )
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
-        rounds = timed_rounds(
-            (timed, untimed, whole_call.forward), whole_call.before, notes, lambda: rates.measure(works), budget_s, run
+        rounds = run_rounds(
+            kernel_calls(whole, untimed, timed, notes),
+            budget_s,
+            baseline="",
+            context=run,
+            between=lambda: rates.measure(works),
         )
-    if len(rounds) < FEWEST_ROUNDS:
-        return None
-    kernels = tuple(
-        kernel_time(kernel, notes.times.get(number, ()), rates) for number, kernel in enumerate(code.kernels)
-    )
-    return times_of_rounds(code.artifact, kernels, rounds, build_s)
+    rounds.stopped.raise_interrupt()
+    return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None
 
 
 def _devices(switch: Switch) -> set[str]:
@@ -130,44 +129,60 @@ def _devices(switch: Switch) -> set[str]:
     return {layout.device.partition(":")[0] for layout in (*(switch.inputs or ()), *switch.outputs) if layout.device}
 
 
+WHOLE, GENERATED, CLOCKED = "the call", "its generated code", "that with clocks"
+BETWEEN, AROUND = "between", "around"
+
+
 @dataclass
 class ClockNotes:
-    """The times that the clocks in the code measured."""
+    """The seconds by kernel that the clocks in the code measured, in each call of a sample."""
 
-    times: dict[int, list[float]] = field(default_factory=dict)
-    total_s: float = 0.0
+    calls: list[dict[int, float]] = field(default_factory=list)
 
     def note(self, kernel: int, seconds: float) -> None:
         """Record the time of one launch."""
-        self.times.setdefault(kernel, []).append(seconds)
-        self.total_s += seconds
+        if self.calls:
+            self.calls[-1][kernel] = self.calls[-1].get(kernel, 0.0) + seconds
+
+    def parts(self, number: int, marks: Sequence[float]) -> Mapping[Any, float]:
+        """Return the seconds of each kernel and of what ran between them in one call, without those of the clocks."""
+        clock_s, taken = overhead_s(CpuClock()), self.calls[number]
+        between_s = marks[-1] - marks[0] - sum(taken.values()) - clock_s * len(taken)
+        kernels = {kernel: max(seconds - clock_s, 0.0) for kernel, seconds in taken.items()}
+        return {**kernels, BETWEEN: max(between_s, 0.0)}
 
 
-@dataclass(frozen=True)
-class RoundTimes:
-    """The times of one call, of its generated code alone, of that with clocks, and of all kernels of the latter."""
+def kernel_calls(
+    whole: TimedCall, generated: Callable[[], object], clocked: Callable[[], object], notes: ClockNotes
+) -> tuple[TimedCall, TimedCall, TimedCall]:
+    """Return what is timed in turn: the artifact as a whole, its generated code alone, and that with clocks."""
 
-    whole_s: float
-    generated_s: float
-    clocked_s: float
-    kernels_s: float
+    def before() -> None:
+        whole.before()
+        notes.calls.append({})
+
+    return (
+        replace(whole, name=WHOLE),
+        replace(whole, name=GENERATED, forward=generated),
+        TimedCall(CLOCKED, clocked, before=before, select=notes.calls.clear, parts=notes.parts),
+    )
 
 
-def times_of_rounds(
-    artifact: str, kernels: tuple[KernelTime | None, ...], rounds: Sequence[RoundTimes], build_s: float
-) -> ArtifactKernelTimes:
-    """Return the medians over rounds; none is below zero, however the machine disturbed single calls."""
-    whole_s = statistics.median(one.whole_s for one in rounds)
-    around_s = max(0.0, statistics.median(one.whole_s - one.generated_s for one in rounds))
+def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
+    """Return the times that rounds show; what is around the code is by how much the whole takes longer in a round."""
+    whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
+    parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
+    around = parts.figure([AROUND])
     return ArtifactKernelTimes(
-        artifact,
-        kernels,
-        whole_s=whole_s,
-        between_s=statistics.median(one.clocked_s - one.kernels_s for one in rounds),
-        around_s=around_s,
-        with_clocks=(around_s + statistics.median(one.clocked_s for one in rounds)) / whole_s,
-        rounds=len(rounds),
+        code.artifact,
+        tuple(kernel_time(kernel, parts, number, rates) for number, kernel in enumerate(code.kernels)),
+        between=parts.figure([BETWEEN]),
+        around=Figure(max(around.value, 0.0), around.low and max(around.low, 0.0), around.high, around.why),
+        whole=rounds.time(WHOLE, Phase.FORWARD),
+        with_clocks=figure_of((clocked + whole - generated) / whole, rounds.noise),
+        rounds=len(whole),
         build_s=build_s,
+        noise=rounds.noise,
     )
 
 
@@ -199,52 +214,6 @@ def _same_results(
     return repeats(expected, named_outputs(switch, results), arithmetic_of([switch.piece.gm]))
 
 
-def timed_rounds(
-    calls: tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]],
-    put_back: Callable[[], object],
-    notes: ClockNotes,
-    burst: Callable[[], object],
-    budget_s: float,
-    run: Run,
-) -> list[RoundTimes]:
-    """Call the code with clocks, that without, and the whole in turn until the budget is spent.
-
-    Each round begins with another one, as a call finds in the caches what the one before it left there. A ``burst``
-    before the first round, and ``BURSTS`` times between them, sees the machine as they do.
-    """
-    timed, untimed, whole_call = calls
-    order = deque(calls)
-
-    def seconds(call: Callable[[], Any]) -> float:
-        put_back()
-        started = time.perf_counter()
-        call()
-        return time.perf_counter() - started
-
-    def time_round() -> RoundTimes:
-        notes.total_s = 0.0
-        taken_s = {call: seconds(call) for call in order}
-        order.rotate(-1)
-        return RoundTimes(taken_s[whole_call], taken_s[untimed], taken_s[timed], notes.total_s)
-
-    run.executor.run_timed(burst)
-    run.executor.run_timed(time_round)
-    notes.times.clear()
-    rounds: list[RoundTimes] = []
-    now = began = time.perf_counter()
-    bursts = 1
-    while len(rounds) < FEWEST_ROUNDS or (now < began + budget_s and len(rounds) < MOST_ROUNDS):
-        if run.cancelled():
-            break
-        rounds.append(run.executor.run_timed(time_round))
-        now = time.perf_counter()
-        if now >= began + bursts * budget_s / BURSTS:
-            run.executor.run_timed(burst)
-            bursts += 1
-    put_back()
-    return rounds
-
-
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
     """Return the work that bounds the time of a kernel, as far as it is known."""
     works = {}
@@ -255,11 +224,11 @@ def works_of(kernel: Kernel) -> dict[BoundBy, Work]:
     return works
 
 
-def kernel_time(kernel: Kernel, times: Sequence[float], rates: Rates) -> KernelTime | None:
-    """Return the time of a kernel with the largest of its bounds; None if it was timed too seldom."""
-    if len(times) < FEWEST_ROUNDS:
+def kernel_time(kernel: Kernel, parts: Parts, number: int, rates: Rates) -> KernelTime | None:
+    """Return the time of a kernel with the largest of its bounds; None if it was not timed."""
+    if number not in parts.seconds:
         return None
-    low, median, high = statistics.quantiles(times, n=4)
-    bounds = [(rates.bound_s(work, min(times)), by) for by, work in works_of(kernel).items()]
+    fastest_s = float(min(parts.seconds[number]))
+    bounds = [(rates.bound_s(work, fastest_s), by) for by, work in works_of(kernel).items()]
     bound_s, bound_by = max(((bound_s, by) for bound_s, by in bounds if bound_s is not None), default=(None, None))
-    return KernelTime(median, high - low, bound_s, bound_by)
+    return KernelTime(parts.figure([number]), bound_s, bound_by)

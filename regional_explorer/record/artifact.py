@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Node
 from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
@@ -148,56 +149,55 @@ class BoundBy(StrEnum):
 
 
 class KernelTime(Record, frozen=True):
-    """One launch of a kernel: the median and the interquartile range of its times, and its bound.
+    """One launch of a kernel: its time in seconds, and its bound.
 
     ``bound_s`` is None where no bound is known; then no time counts as wasted. ``least_s`` is what is shown of it.
     """
 
-    median_s: Seconds
-    iqr_s: Seconds
+    seconds: Figure
     bound_s: Seconds | None = None
     bound_by: BoundBy | None = None
 
     @property
     def least_s(self) -> float | None:
-        """The bound; None without one, or if the kernel is faster, which sessions saved by older versions may say."""
-        return None if self.bound_s is None or self.bound_s > self.median_s else self.bound_s
+        """The bound; None without one, or if the kernel is faster, whatever a file says."""
+        return None if self.bound_s is None or self.bound_s > self.seconds.value else self.bound_s
 
     @property
     def wasted_s(self) -> float | None:
         """The time beyond the bound."""
-        return None if self.least_s is None else self.median_s - self.least_s
+        return None if self.least_s is None else self.seconds.value - self.least_s
 
 
 class ArtifactKernelTimes(Record, frozen=True):
     """The times of the kernels of one artifact, in the order of ``ArtifactCode.kernels``, None where one was not timed.
 
-    ``whole_s`` is the median time of the same call without clocks between the kernels, ``between_s`` the median time
-    between the kernels in the generated code with clocks: allocations, checks, and launches. ``around_s`` is the time
-    of the wrapper that calls the generated code. ``with_clocks`` is the time of wrapper and code with clocks relative
-    to the call without. All are of medians over rounds in which the calls ran one after the other.
-    ``build_s`` is the time of the build with clocks. ``problem`` says why there are no times.
+    ``between`` is the time between the kernels in the generated code with clocks: allocations, checks, and launches.
+    ``around`` is the time of the wrapper that calls the generated code, from the same rounds. ``whole`` is the time of
+    the call without clocks, ``with_clocks`` how many times as long it takes with them. ``build_s`` is the time of the
+    build with clocks, ``rounds`` counts those that are used. ``problem`` says why there are no times.
     """
 
     artifact: str
     kernels: tuple[KernelTime | None, ...] = ()
-    whole_s: Seconds = 0.0
-    between_s: Seconds = 0.0
-    around_s: Seconds = 0.0
-    with_clocks: Quantity = 1.0
+    between: Figure = Figure(0.0)
+    around: Figure = Figure(0.0)
+    whole: Figure = Figure(0.0)
+    with_clocks: Figure = Figure(1.0)
     rounds: Count = 0
     build_s: Seconds = 0.0
     problem: str | None = None
+    noise: Noise = QUIET
 
     @property
     def kernels_s(self) -> float:
         """The times of all kernels together."""
-        return sum(kernel.median_s for kernel in self.kernels if kernel is not None)
+        return sum(kernel.seconds.value for kernel in self.kernels if kernel is not None)
 
     @property
     def parts_s(self) -> float:
         """The kernels, the time between and that around them: what shares are of, so that they add up to all of it."""
-        return self.kernels_s + self.between_s + self.around_s
+        return self.kernels_s + self.between.value + self.around.value
 
 
 class CacheAnswer(StrEnum):

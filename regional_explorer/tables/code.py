@@ -14,6 +14,7 @@ from regional_explorer.record.artifact import (
     KernelTime,
     RefusedFusion,
 )
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, region_code, total_coverage
@@ -176,7 +177,7 @@ AROUND_CODE = "around the generated code"
 class TimedRow(NamedTuple):
     """A kernel of the partitions ``equal``, which ``times`` are of, or what runs outside of all kernels.
 
-    ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside_s``.
+    ``time`` is None if the kernel was not timed; only what runs outside of all has ``outside``.
     """
 
     equal: Sequence[PartitionCode]
@@ -184,12 +185,12 @@ class TimedRow(NamedTuple):
     name: str | None = None
     linked: LinkedKernel | None = None
     time: KernelTime | None = None
-    outside_s: float | None = None
+    outside: Figure | None = None
 
     @property
-    def seconds(self) -> float | None:
+    def seconds(self) -> Figure | None:
         """How long it takes."""
-        return self.time.median_s if self.time else self.outside_s
+        return self.time.seconds if self.time else self.outside
 
 
 def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
@@ -210,15 +211,16 @@ def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
             Number("number", lambda row: row.linked and row.linked.number, dtype="Int64"),
             Column("kernel", lambda row: row.name),
             Column("kind", lambda row: row.linked and row.linked.kernel.kind),
-            Number("time_us", lambda row: row.seconds),
-            Number("iqr_us", lambda row: row.time and row.time.iqr_s),
-            Number("share", lambda row: None if row.seconds is None else row.seconds / (row.times.parts_s or 1.0)),
-            Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks),
+            Number("time_us", lambda row: row.seconds and row.seconds.value),
+            Number("low_us", lambda row: row.seconds and row.seconds.low),
+            Number("high_us", lambda row: row.seconds and row.seconds.high),
+            Number("share", lambda row: row.seconds and row.seconds.value / (row.times.parts_s or 1.0)),
+            Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks.value),
             Number("bound_us", lambda row: row.time and row.time.least_s),
             Column("bound_by", lambda row: row.time.bound_by if row.time and row.time.least_s else None),
             Number(
                 "times_bound",
-                lambda row: row.time.median_s / row.time.least_s if row.time and row.time.least_s else None,
+                lambda row: row.time.seconds.value / row.time.least_s if row.time and row.time.least_s else None,
             ),
             Number("wasted_us", lambda row: row.time and row.time.wasted_s),
             Column("lines", lambda row: row.linked and ", ".join(map(str, row.linked.lines))),
@@ -234,5 +236,5 @@ def _timed_rows(equal: Sequence[PartitionCode], times: ArtifactKernelTimes) -> I
         return
     for linked, time in zip(equal[0].kernels, times.kernels, strict=True):
         yield TimedRow(equal, times, linked.kernel.name, linked, time)
-    yield TimedRow(equal, times, BETWEEN_KERNELS, outside_s=times.between_s)
-    yield TimedRow(equal, times, AROUND_CODE, outside_s=times.around_s)
+    yield TimedRow(equal, times, BETWEEN_KERNELS, outside=times.between)
+    yield TimedRow(equal, times, AROUND_CODE, outside=times.around)

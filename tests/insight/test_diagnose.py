@@ -25,6 +25,7 @@ from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
@@ -42,10 +43,10 @@ def found(kernel_s: float, bound_s: float | None, whole_s: float) -> list[str]:
 
 
 def findings(
-    kernel_s: float, bound_s: float | None, whole_s: float, bound_by: BoundBy = BoundBy.COPY
+    kernel_s: float, bound_s: float | None, whole_s: float, bound_by: BoundBy = BoundBy.COPY, noise: Noise = QUIET
 ) -> list[Diagnostic]:
-    kernel = KernelTime(kernel_s, 0.0, bound_s, None if bound_s is None else bound_by)
-    times = ArtifactKernelTimes("a", (kernel,), whole_s=whole_s, between_s=whole_s - kernel_s, rounds=5)
+    kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else bound_by)
+    times = ArtifactKernelTimes("a", (kernel,), between=Figure(whole_s - kernel_s), rounds=5, noise=noise)
     return list(from_times("r", [PART], {"a": times}))
 
 
@@ -55,6 +56,7 @@ def test_thresholds() -> None:
     assert found(1.0, None, 1.0) == []
     assert found(0.5, 0.5, 1.0) == ["launch-bound"]
     assert found(0.51, 0.51, 1.0) == []
+    assert findings(1.0, 0.80, 1.0, noise=Noise(rounds=30, disturbed=25)) == [], "on a machine too busy to tell"
 
 
 @pytest.mark.parametrize(
@@ -110,13 +112,9 @@ def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float
 
     def measure(insights: Insights, *_: Any) -> None:
         for key, code in insights.codes.items():
-            kernels = (KernelTime(kernel_s, 0.0, bound_s, None if bound_s is None else BoundBy.COPY),) * len(
-                code.kernels
-            )
-            whole_s = kernel_s * len(kernels) + between_s
-            insights.kernel_times[key] = ArtifactKernelTimes(
-                key, kernels, whole_s=whole_s, between_s=between_s, rounds=5
-            )
+            kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
+            kernels = (kernel,) * len(code.kernels)
+            insights.kernel_times[key] = ArtifactKernelTimes(key, kernels, between=Figure(between_s), rounds=5)
         insights.revision += 1
 
     monkeypatch.setattr(exploration, "measure_kernel_times", measure)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.region_code import PartitionCode
@@ -36,14 +37,16 @@ def durations(text: str) -> list[float]:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(SECONDS, st.none() | SECONDS, st.sampled_from(BoundBy)), min_size=1, max_size=4), SECONDS)
 def test_no_kernel_needs_more_than_its_region_takes(
-    kernels: list[tuple[float, float | None, BoundBy]], whole_s: float
+    kernels: list[tuple[float, float | None, BoundBy]], between_s: float
 ) -> None:
-    times = tuple(KernelTime(taken_s, 0.0, bound_s, bound_s and by) for taken_s, bound_s, by in kernels)  # type: ignore[arg-type]
-    found = from_times("r", [PART], {"a": ArtifactKernelTimes("a", times, whole_s=whole_s, rounds=9)})
-    for text in map(str, found):
+    timed = tuple(
+        KernelTime(Figure(taken_s), bound_s, None if bound_s is None else by) for taken_s, bound_s, by in kernels
+    )
+    times = ArtifactKernelTimes("a", timed, between=Figure(between_s), rounds=9)
+    for text in map(str, from_times("r", [PART], {"a": times})):
         assert "nan" not in text
         assert all(float(share) <= 100 for share in re.findall(r"([\d.]+) ?%", text))
-        assert max(durations(text)) <= whole_s * 1.01, text
+        assert max(durations(text)) <= times.parts_s * 1.01, text
 
 
 @settings(max_examples=300, deadline=None)
