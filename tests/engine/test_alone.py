@@ -14,20 +14,12 @@ from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.record.timing import Phase, VariantName
 from tests.shared import programs
-from tests.shared.checks import version_of
+from tests.shared.checks import codes, only, version_of
 from tests.shared.fakes import FakeClock, TickingClock, timed_by
 
 pytestmark = pytest.mark.compiles
 
 DELAY_S = 0.005
-
-
-def delayed(function, clock):
-    def slow(*args):
-        clock.spend(DELAY_S)
-        return function(*args)
-
-    return slow
 
 
 @pytest.fixture
@@ -63,6 +55,14 @@ def stack():
         store.artifacts[key] = replace(right, call=clock.twice_as_fast(right.call))
     ex.live.program.apply_artifacts()
     return ex, clock
+
+
+@pytest.fixture
+def two():
+    """Return an exploration of two regions, compiled."""
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    ex.compile()
+    return ex
 
 
 def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
@@ -116,41 +116,44 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     assert ex.region_timings.empty, "figures of artifacts that no longer run"
 
 
-def test_a_slow_eager_piece_shows_up_as_a_gain():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    ex.compile()
+def test_a_slow_eager_piece_shows_up_as_a_gain(two):
+    ex, clock = two, TickingClock()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
-    clock = TickingClock()
-    second.eager = delayed(second.eager, clock)
+    eager = second.eager
+
+    def slow(*args):
+        clock.spend(DELAY_S)
+        return eager(*args)
+
+    second.eager = slow
     with timed_by(clock):
         ex.benchmark(variants=("regional",), budget_s=2.0)
     eager_us = ex.regions.set_index("region").eager_us
     assert eager_us["second"] == pytest.approx(DELAY_S * 1e6 + 1000)
     assert eager_us["first"] == pytest.approx(1000)
-    assert not [item for item in ex.diagnostics if item.code == "region-worth"], "the whole call is not faster"
+    assert "region-worth" not in codes(ex), "the whole call is not faster"
 
 
-def test_what_is_disabled_is_measured_eagerly():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False)).disable("first")
+def test_what_is_disabled_is_measured_eagerly(two):
+    ex = two.disable("first")
     ex.benchmark(variants=("regional",), budget_s=0.3)
     row = ex.region_timings.set_index("region").loc["first"]
     assert row.eager_us > 0
     assert row[["compiled_us", "speedup", "pays_off_after_calls"]].isna().all()
 
 
-def test_wrong_code_gets_no_speedup_and_no_cure():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    ex.compile()
-    switch = ex.live.program.switches[0]
-    right = switch.artifact
-    ex.live.program.store.artifacts[right.key] = replace(
-        right, call=lambda args: tuple(value * 1.01 for value in right.call(args))
-    )
-    twins = []
-    ex.live.program.twin = lambda _switch, config: (
-        twins.append(dict(config)) or ex.live.program.store.artifacts[right.key]
-    )
-    ex.live.program.apply_artifacts()
+def made_wrong(artifact, **changes):
+    """Return an artifact whose results are off by a hundredth."""
+    return replace(artifact, call=lambda args: tuple(value * 1.01 for value in artifact.call(args)), **changes)
+
+
+def test_wrong_code_gets_no_speedup_and_no_cure(two):
+    ex, program, twins = two, two.live.program, []
+    switch = program.switches[0]
+    key, wrong = switch.artifact.key, made_wrong(switch.artifact)
+    program.store.artifacts[key] = wrong
+    program.twin = lambda _switch, config: twins.append(dict(config)) or wrong
+    program.apply_artifacts()
     with timed_by(TickingClock()):
         ex.benchmark(variants=("regional",), budget_s=0.5)
     rows = ex.region_timings.set_index("region")
@@ -158,11 +161,11 @@ def test_wrong_code_gets_no_speedup_and_no_cure():
     assert rows.worst_tensor["first"] in switch.piece.outputs
     assert rows.speedup.isna()["first"]
     assert rows.speedup.notna()["second"]
-    (found,) = [item for item in ex.diagnostics if item.code == "region-numerics"]
+    found = only(ex, "region-numerics")
     assert "ex.disable('first')" in found.remedy
     assert {"emulate_precision_casts": True} in twins
     ex.disable("first")
-    assert "region-numerics" not in {item.code for item in ex.diagnostics}, "that code no longer runs"
+    assert "region-numerics" not in codes(ex), "that code no longer runs"
 
 
 def test_a_config_that_cures_is_found():
@@ -174,7 +177,7 @@ def test_a_config_that_cures_is_found():
     ex.compile()
     (switch,) = ex.live.program.switches
     right, program = switch.artifact, ex.live.program
-    wrong = replace(right, key="wrong", call=lambda args: tuple(value * 1.01 for value in right.call(args)))
+    wrong = made_wrong(right, key="wrong")
     program.twin = lambda _switch, config: right if "emulate_precision_casts" in config else wrong
     switch.use(wrong)
     recorded = record_inputs(program, [switch])
@@ -285,22 +288,28 @@ def test_measuring_alone_traces_nothing_anew_under_autocast():
     assert set(ex.region_timings.numerics) == {"ok"}
 
 
-def test_a_branch_not_taken_is_told_not_timed():
-    def f(x):
-        return torch.cond(x.sum() > 0, lambda a: a.sin() * 2 + 1, lambda a: a.cos() - 1, (x,))
-
-    ex = rx.explore(f, (torch.ones(4),), grad=False).mark("r", ops=["aten.sin*", "aten.mul*", "aten.cos*"])
-    ex.benchmark(variants=("regional",), budget_s=0.2)
-    runs = ex.partition_timings.set_index("partition").runs
-    assert sorted(runs) == [0, 1]
+def one_of_two(x):
+    return torch.cond(x.sum() > 0, lambda a: a.sin() * 2 + 1, lambda a: a.cos() - 1, (x,))
 
 
-def test_cancelling_keeps_what_was_measured():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    ex.compile()
-    seen = []
+def of_sizes_that_nobody_knows(x):
+    n = x.nonzero().float()
+    return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (n,))
 
-    fractions = []
+
+@pytest.mark.parametrize(("function", "runs"), [(one_of_two, [0, 1]), (of_sizes_that_nobody_knows, [0])])
+def test_a_branch_not_taken_is_told_not_timed(function, runs):
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        ex = rx.explore(function, (torch.ones(4),), grad=False)
+        ex.mark(
+            "r", ops=["aten.sin*", "aten.mul*", "aten.cos*"] if function is one_of_two else ["aten.mul*", "aten.cos*"]
+        )
+        ex.benchmark(variants=("regional",), budget_s=0.2)
+    assert sorted(ex.partition_timings.runs) == runs
+
+
+def test_cancelling_keeps_what_was_measured(two):
+    ex, seen, fractions = two, [], []
 
     def progress(doing, fraction):
         seen.append(doing)
@@ -320,8 +329,8 @@ def test_cancelling_keeps_what_was_measured():
     ("at", "budget_s", "measured"),
     [("round", 10.0, 0), ("alone: warming up", 0.4, 0), ("dispatch", 0.4, 2)],  # on a busy machine 0.4 s is one round
 )
-def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_again(at, budget_s, measured):
-    seen = []
+def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_again(two, at, budget_s, measured):
+    ex, seen = two, []
 
     class Interrupted(SameThread):
         """It is interrupted in timed work, once."""
@@ -332,54 +341,32 @@ def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_a
                 raise KeyboardInterrupt
             return work()
 
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    ex.compile()
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
     with pytest.raises(KeyboardInterrupt):
-        ex.benchmark(
-            ("regional",), budget_s, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
-        )
+        ex.benchmark(("regional",), budget_s, run=run)
     assert seen[-1] == "interrupted", "nothing comes after it"
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
-def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    measured = ex.benchmark(variants=("regional",), budget_s=0.2)
-    doing = []
-    ex.benchmark(
-        variants=("regional",),
-        budget_s=0.2,
-        run=rx.Run(lambda: any("numerics" in one for one in doing), lambda what, _fraction: doing.append(what)),
-    )
+def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement(two):
+    measured, doing = two.benchmark(variants=("regional",), budget_s=0.2), []
+    run = rx.Run(lambda: any("numerics" in one for one in doing), lambda what, _fraction: doing.append(what))
+    two.benchmark(variants=("regional",), budget_s=0.2, run=run)
     assert any("numerics" in one for one in doing)
-    assert ex.timings.equals(measured)
-    assert not ex.partition_timings.empty
+    assert two.timings.equals(measured)
+    assert not two.partition_timings.empty
 
 
-def test_a_branch_not_taken_of_sizes_that_nobody_knows_is_told_not_timed():
-    def f(x):
-        n = x.nonzero().float()
-        return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (n,))
-
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        ex = rx.explore(f, (torch.ones(4),), grad=False).mark("r", ops=["aten.mul*", "aten.cos*"])
-        ex.benchmark(variants=("regional",), budget_s=0.2)
-    assert ex.partition_timings.runs.tolist() == [0]
-
-
-def test_regions_may_be_left_out():
-    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
-    ex.benchmark(variants=("regional",), budget_s=0.2, regions=False)
-    assert ex.partition_timings.empty
-    assert ex.reconciliation.empty
+def test_regions_may_be_left_out(two):
+    two.benchmark(variants=("regional",), budget_s=0.2, regions=False)
+    assert two.partition_timings.empty
+    assert two.reconciliation.empty
 
 
 def test_without_a_region_regional_is_not_timed_beside_aot_eager():
     ex = rx.explore(programs.textbook, programs.pair(grad=False), plan=rx.Plan())
-    assert set(ex.benchmark(variants=("eager", "aot_eager", "regional"), budget_s=0.1).variant) == {
-        "eager",
-        "aot_eager",
-    }
+    timings = ex.benchmark(variants=("eager", "aot_eager", "regional"), budget_s=0.1)
+    assert set(timings.variant) == {"eager", "aot_eager"}
     assert set(ex.benchmark(variants=("eager", "regional"), budget_s=0.1).variant) == {"eager", "regional"}

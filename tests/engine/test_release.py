@@ -65,40 +65,39 @@ def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(mon
         torch.testing.assert_close(compiled(*(args := (torch.ones(2, 2), torch.ones(2, 2)))), straight(*args))
 
 
-def test_the_users_own_compiled_function_stays() -> None:
-    graphs = []
+class Counting:
+    """A backend that keeps the graphs that it is given."""
 
-    def backend(gm: fx.GraphModule, _inputs: Any) -> Any:
-        graphs.append(gm)
+    def __init__(self) -> None:
+        self.graphs: list[fx.GraphModule] = []
+
+    def __call__(self, gm: fx.GraphModule, _inputs: Any) -> Any:
+        self.graphs.append(gm)
         return gm.forward
 
+
+def test_the_users_own_compiled_function_stays() -> None:
     for fn in (straight, broken):
-        graphs.clear()
-        own = torch.compile(fn, backend=backend)
+        own = torch.compile(fn, backend=(backend := Counting()))
         expected = own(*(args := pair()))
-        traced = len(graphs)
+        traced = len(backend.graphs)
         explored(fn, close=True)
         explored(fn, close=False)
         gc.collect()
         assert torch.equal(own(*args), expected)
-        assert len(graphs) == traced > 0, "traced again"
+        assert len(backend.graphs) == traced > 0, "traced again"
 
 
 def test_a_function_explored_often_can_still_be_compiled() -> None:
-    graphs: list[fx.GraphModule] = []
-
-    def backend(gm: fx.GraphModule, _inputs: Any) -> Any:
-        graphs.append(gm)
-        return gm.forward
-
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w).sum()
 
+    backend = Counting()
     with torch._dynamo.config.patch(accumulated_recompile_limit=4):
         for _ in range(5):
             rx.explore(step, pair()).close()
         torch.compile(step, backend=backend)(*pair())
-    assert graphs, "Dynamo gave up on it"
+    assert backend.graphs, "Dynamo gave up on it"
 
 
 def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:

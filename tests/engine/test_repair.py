@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.errors import CaptureError
+from tests.shared.checks import only, told
 
 linear = nn.Linear(8, 8)
 weight = torch.randn(4, 4, requires_grad=True)
@@ -24,7 +25,7 @@ def test_plain_aot_fails_and_the_exploration_runs():
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         torch.compile(dropout, backend="aot_eager")(x).backward()
     ex = rx.explore(dropout, (x,))
-    (found,) = (item for item in ex.diagnostics if item.code == "aot-eager-failed")
+    found = only(ex, "aot-eager-failed")
     assert found.graph == "0/backward"
     assert len(found.nodes) == 1
     assert [line.function for line in found.where] == ["dropout"]
@@ -65,11 +66,6 @@ def runs_once(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
-@runs_once.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
 def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
     def step(x):
         return runs_once(x.sin())
@@ -98,7 +94,7 @@ def group_norm(x):
 @pytest.mark.parametrize("grad", [False, True])
 def test_group_norm_of_a_transposed_view(grad):
     ex = rx.explore(group_norm, (IMAGE,), grad=grad)
-    found = [item for item in ex.diagnostics if item.code == "aot-eager-failed"]
+    found = told(ex, "aot-eager-failed")
     if torch.__version__ < "2.14":
         with pytest.raises(RuntimeError, match="is_contiguous"), torch.set_grad_enabled(grad):
             torch.compile(group_norm, backend="aot_eager")(IMAGE)
@@ -117,11 +113,6 @@ def other_order(x: torch.Tensor) -> torch.Tensor:
     return x.sin().t().contiguous().t()
 
 
-@other_order.register_fake
-def _(x):
-    return torch.empty_like(x)
-
-
 @torch.library.custom_op("rx_tests::contiguous_alone", mutates_args=())
 def contiguous_alone(x: torch.Tensor) -> torch.Tensor:
     if not x.is_contiguous():
@@ -129,9 +120,8 @@ def contiguous_alone(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-@contiguous_alone.register_fake
-def _(x):
-    return torch.empty_like(x)
+for op in (runs_once, other_order, contiguous_alone):
+    op.register_fake(torch.empty_like)
 
 
 @pytest.mark.filterwarnings("ignore:The call was traced again")
@@ -141,7 +131,7 @@ def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
 
     x = torch.randn(3, 4)
     ex = rx.explore(step, (x,))
-    (found,) = (item for item in ex.diagnostics if item.code == "aot-eager-failed")
+    found = only(ex, "aot-eager-failed")
     assert "rx_tests.contiguous_alone" in found.message
     assert "give me a contiguous one" in found.message
     torch.testing.assert_close(ex.live.capture.run(x), step(x))
@@ -194,14 +184,8 @@ def in_a_checkpoint(x):
 def test_what_else_the_function_calls_is_explored(fn):
     x = torch.randn(3, requires_grad=True)
     ex = rx.explore(fn, (x,))
-    assert [item.region for item in ex.diagnostics if item.code == "region-lost"] == ["lost"]
+    assert [item.region for item in told(ex, "region-lost")] == ["lost"]
     functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}
     assert "helper" in functions
     ex.mark("kept", ops="aten.sin*")
     assert set(ex.partitions.region) == {"kept"}
-
-
-def test_nothing_captured_is_an_error_that_names_region_and_line():
-    with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'lost' \(region-lost\)") as caught:
-        rx.explore(stops, (torch.randn(3),))
-    assert "in stops" in str(caught.value)

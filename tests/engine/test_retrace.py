@@ -10,6 +10,7 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.errors import CaptureError, ClosedError, InvalidArgumentError
+from tests.shared.checks import codes, only
 
 
 def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -124,31 +125,26 @@ def test_regions_marked_by_names_say_if_they_get_other_ops(ex: rx.Exploration) -
     assert not ex.diagnostics
     ex.mark("named", nodes=["0/forward:sin", "0/forward:mul"])
     ex.retrace(dynamic=True)
-    (found,) = (one for one in ex.diagnostics if one.code == "plan-differs")
+    found = only(ex, "plan-differs")
     assert found.region == "named"
     assert "sin instead of sin, mul" in found.message
     ex.unmark("named")
     assert not ex.diagnostics
     name = next(node.name for node in ex.session.graph("0/forward").ops if node.target.startswith("aten.mul"))
     ex.mark("gone", nodes=f"0/forward:{name}").retrace(dynamic=False)
-    assert [one.code for one in ex.diagnostics] == ["region-empty"]
+    assert codes(ex) == ["region-empty"]
 
 
-def test_the_users_tensors_are_left_as_they_were() -> None:
+def test_the_users_tensors_are_left_as_they_were(ex: rx.Exploration) -> None:
     x, w = pair()
     for dynamic in (True, False):
-        ex = rx.explore(step, (x, w), dynamic=dynamic)
-        assert symbolic(ex) is dynamic
-        ex.close()
+        with rx.explore(step, (x, w), dynamic=dynamic) as found:
+            assert symbolic(found) is dynamic
     assert not vars(x)
     assert not vars(w)
-
-
-def test_a_dynamic_run_of_the_users_leaves_a_new_trace_static(ex: rx.Exploration) -> None:
     ex.retrace(dynamic=True)
     ex.live.capture.run(*ex.live.call.args)  # marks sizes of the arguments as dynamic
-    ex.retrace(dynamic=False)
-    assert not symbolic(ex)
+    assert not symbolic(ex.retrace(dynamic=False)), "nor are later traces dynamic for it"
 
 
 def test_an_edit_of_another_thread_is_kept(ex: rx.Exploration) -> None:
