@@ -21,6 +21,7 @@ import nbformat
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from ipywidgets.widgets.widget import _instances
 from nbclient import NotebookClient
 from nbconvert.exporters.html import HTMLExporter
 
@@ -489,12 +490,14 @@ class Outputs:
     def wait_for_html(self, part: str) -> None:
         """Wait until the first output has ``part``: the static twin is drawn on another thread."""
         ends_s = time.monotonic() + 60
-        while part not in self.shown[0].get("text/html", ""):
+        while part not in self.twin:
             assert time.monotonic() < ends_s
             time.sleep(0.01)
 
-    def html(self) -> list[str]:
-        return [data["text/html"] for data in self.shown if "text/html" in data]
+    @property
+    def twin(self) -> str:
+        """The static copy of the first panel."""
+        return str(self.shown[0].get("text/html", ""))
 
 
 @pytest.fixture
@@ -541,21 +544,7 @@ def test_without_the_widget_progress_is_one_output_that_empties(
     assert outputs.updates < 10
 
 
-def test_the_twin_has_what_the_panel_did_and_keeps_out_of_other_cells(run: Run, outputs: Outputs, shell: Any) -> None:
-    run(CALL)
-    assert "disabled" not in outputs.shown[0]["text/html"]
-    outputs.cell = "second"
-    run("ex.rename('act', 'relus')")
-    assert "relus" not in outputs.shown[0]["text/html"]
-    updates = outputs.updates
-    run("1 + 1")
-    assert outputs.updates == updates
-    control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
-    outputs.wait_for_html("disabled")
-    assert "relus" in outputs.shown[0]["text/html"]
-
-
-def test_a_change_in_the_panel_does_not_wait_for_the_drawing_of_its_twin(
+def test_the_twin_has_what_the_panel_did_which_does_not_wait_for_the_drawing_and_keeps_out_of_other_cells(
     run: Run, outputs: Outputs, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
@@ -565,11 +554,18 @@ def test_a_change_in_the_panel_does_not_wait_for_the_drawing_of_its_twin(
         return session_svg(session)
 
     run(CALL)
+    outputs.cell = "second"
+    run("ex.rename('act', 'relus')")
+    assert "relus" not in outputs.twin
+    updates = outputs.updates
+    run("1 + 1")
+    assert outputs.updates == updates
     monkeypatch.setattr(display, "session_svg", drawn_later)
-    control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("act"))
-    assert "disabled" not in outputs.shown[0]["text/html"]
+    control_of(shell.user_ns["ex"]).edit(lambda ex: ex.disable("relus"))
+    assert "disabled" not in outputs.twin
     go_on.set()
     outputs.wait_for_html("disabled")
+    assert "relus" in outputs.twin
 
 
 def test_the_twin_has_what_the_cell_did_when_the_cell_ends(
@@ -577,7 +573,7 @@ def test_the_twin_has_what_the_cell_did_when_the_cell_ends(
 ) -> None:
     replace_benchmark(lambda ex, **_: ex.rename("act", "relus"))
     run("%regional_compile -r act=ops:aten.relu* f(x)")
-    assert "relus" in outputs.shown[0]["text/html"]
+    assert "relus" in outputs.twin
 
 
 def test_what_is_shown_without_a_panel_is_not_hidden_by_another_panel(run: Run, outputs: Outputs) -> None:
@@ -589,8 +585,6 @@ def test_what_is_shown_without_a_panel_is_not_hidden_by_another_panel(run: Run, 
 
 
 def newest_panel() -> Panel:
-    from ipywidgets.widgets.widget import _instances
-
     return [widget for widget in _instances.values() if isinstance(widget, Panel)][-1]
 
 
@@ -616,11 +610,9 @@ def test_what_a_panel_copies_as_python_runs_in_the_next_cell(run: Run, outputs: 
     run(imported)
     run(CALL)
     exploration = rx.last()
-    (copied,) = (
-        one for one in elements(newest_panel().part("header"), data_do="copy") if words(one) == "Copy as Python"
-    )
+    copies = {words(one): one[1]["data-of"] for one in elements(newest_panel().part("header"), data_do="copy")}
     exploration.unmark("act")
-    run(copied[1]["data-of"])
+    run(copies["Copy as Python"])
     assert run("ex") is exploration
     assert "act" in exploration.plan
 
@@ -629,13 +621,8 @@ def test_what_a_panel_copies_as_python_runs_in_the_next_cell(run: Run, outputs: 
 def test_a_panel_follows_later_cells_whether_or_not_they_have_ids(
     run: Run, outputs: Outputs, cell_ids: tuple[str, ...]
 ) -> None:
-    cells = (
-        CALL,
-        "%regional_compile --no-bench -o other f(x)",
-        "ex.rename('act', 'relus')",
-    )
     panels = []
-    for number, cell in enumerate(cells):
+    for number, cell in enumerate((CALL, "%regional_compile --no-bench -o other f(x)", "ex.rename('act', 'relus')")):
         outputs.cell, outputs.run_number = cell_ids[number], number
         run(cell)
         panels.append(newest_panel())
@@ -652,8 +639,6 @@ def test_an_exploration_shown_without_a_panel_is_freed_with_its_variable(
 
 
 def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs: Outputs) -> None:
-    from ipywidgets.widgets.widget import _instances
-
     run("import ipywidgets")
     run(CALL)
     many = len(_instances)
