@@ -40,7 +40,7 @@ from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanEr
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.environment import Machine
 from regional_explorer.torch_api.shipping import Packed
-from tests.record.mutations import mutated
+from tests.shared.mutations import mutated
 from tests.shared.processes import python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]

@@ -7,13 +7,12 @@ import copy
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, main
@@ -39,6 +38,7 @@ from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Environment, Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
 from tests.shared import sessions
+from tests.shared.mutations import at, mutated
 
 SOME = 100
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
@@ -151,64 +151,6 @@ def loaded(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tup
     assert len(refusal) < LONGEST
     assert len(refusal.splitlines()) == 1
     return None, refusal
-
-
-Way = tuple[str | int, ...]
-
-ODD: tuple[Any, ...] = (
-    None, True, False, 0, -1, 10**400, 2**63, 1e308, -1.5, "", " ", "aten", "\ud800", "\x1b[31m", [], {}, [[]], [None],
-    {"float": "nan"}, {"float": "inf"}, {"float": "x"}, {"": ""}, "regional", "mlp", "0/forward",
-)  # fmt: skip
-"""What takes the place of a value; more come from the document itself."""
-
-
-def paths(value: Any, here: Way = ()) -> Iterator[Way]:
-    yield here
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from paths(item, (*here, key))
-
-
-def at(value: Any, path: Way) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
-def places(document: dict[str, Any]) -> list[Way]:
-    """Return one way to every value of each kind: of the items of a list the first and the last stand for all."""
-    found = {}
-    for path in paths(document):
-        found[tuple("…" if isinstance(key, int) and key > 0 else key for key in path)] = path
-    return [path for path in found.values() if path]
-
-
-@st.composite
-def mutated(draw: st.DrawFn, document: dict[str, Any]) -> str:
-    """Return the text of ``document`` after one or two random changes, now and then cut short too."""
-    changed = copy.deepcopy(document)
-    for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
-        known = places(changed)
-        if not known:
-            break
-        *above, key = draw(st.sampled_from(known))
-        holder: Any = at(changed, tuple(above))
-        kin = [at(changed, path) for path in known if type(at(changed, path)) is type(holder[key])]
-        match draw(st.sampled_from(["kin", "odd", "other", "drop", "double", "rename"])):
-            case "kin":
-                holder[key] = copy.deepcopy(draw(st.sampled_from([*kin, *(v for v in ODD if type(v) is type(kin[0]))])))
-            case "odd":
-                holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
-            case "other":
-                holder[key] = copy.deepcopy(at(changed, draw(st.sampled_from(known))))
-            case "drop":
-                del holder[key]
-            case "double" if isinstance(holder, list):
-                holder.insert(int(key), copy.deepcopy(holder[int(key)]))
-            case _ if isinstance(holder, dict):
-                holder[draw(st.sampled_from(["x", "", "name", "nodes", "float"]))] = holder.pop(str(key))
-    text = json.dumps(changed)
-    return text[: draw(st.integers(0, len(text)))] if draw(st.integers(0, 49)) == 49 else text
 
 
 def run_mutations(document: dict[str, Any], check: Callable[[Path], None], path: Path, count: int) -> None:

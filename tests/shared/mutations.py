@@ -1,0 +1,68 @@
+"""Random damage to JSON: values lost, exchanged, doubled, or made what no file should hold."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import strategies as st
+
+Path = tuple[str | int, ...]
+
+ODD: tuple[Any, ...] = (
+    None, True, False, 0, -1, 10**400, 2**63, 1e308, -1.5, "", " ", "aten", "\ud800", "\x1b[31m", [], {}, [[]], [None],
+    {"float": "nan"}, {"float": "inf"}, {"float": "x"}, {"": ""}, "regional", "mlp", "0/forward",
+)  # fmt: skip
+"""What takes the place of a value; more come from the document itself."""
+
+
+def paths(value: Any, here: Path = ()) -> Iterator[Path]:
+    """Yield the way to every value inside ``value``."""
+    yield here
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths(item, (*here, key))
+
+
+def at(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def places(document: dict[str, Any]) -> list[Path]:
+    """Return one way to every value of each kind: of the items of a list the first and the last stand for all."""
+    found = {}
+    for path in paths(document):
+        found[tuple("…" if isinstance(key, int) and key > 0 else key for key in path)] = path
+    return [path for path in found.values() if path]
+
+
+@st.composite
+def mutated(draw: st.DrawFn, document: dict[str, Any]) -> str:
+    """Return the text of ``document`` after one or two random changes, now and then cut short too."""
+    changed = copy.deepcopy(document)
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
+        known = places(changed)
+        if not known:
+            break
+        *above, key = draw(st.sampled_from(known))
+        holder: Any = at(changed, tuple(above))
+        kin = [at(changed, path) for path in known if type(at(changed, path)) is type(holder[key])]
+        match draw(st.sampled_from(["kin", "odd", "other", "drop", "double", "rename"])):
+            case "kin":
+                holder[key] = copy.deepcopy(draw(st.sampled_from([*kin, *(v for v in ODD if type(v) is type(kin[0]))])))
+            case "odd":
+                holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
+            case "other":
+                holder[key] = copy.deepcopy(at(changed, draw(st.sampled_from(known))))
+            case "drop":
+                del holder[key]
+            case "double" if isinstance(holder, list):
+                holder.insert(int(key), copy.deepcopy(holder[int(key)]))
+            case _ if isinstance(holder, dict):
+                holder[draw(st.sampled_from(["x", "", "name", "nodes", "float"]))] = holder.pop(str(key))
+    text = json.dumps(changed)
+    return text[: draw(st.integers(0, len(text)))] if draw(st.integers(0, 49)) == 49 else text
