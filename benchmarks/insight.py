@@ -24,7 +24,7 @@ from benchmarks.programs import explore, quickstart
 from benchmarks.row import Row, cells, heads, regional_steps, timed
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.region_code import PartitionCode, partition_codes, total_coverage
+from regional_explorer.record.region_code import PartitionCode, by_artifact, partition_codes, total_coverage
 from regional_explorer.torch_api import lowering
 
 MODELS = ("quickstart", "gpt", "dit", "bert", "albert", "gpt2", "llama", "vit", "mamba")
@@ -52,7 +52,7 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
         with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
         if codes != [artifact.code for artifact in ex.live.program.store.artifacts.values()]:
             raise AssertionError("looking changed the code that runs")
-        if not all(code.same_code for code in ex.session.codes):
+        if any(part.code.problem for part in partition_codes(ex.session)):
             raise AssertionError("lowered again, a partition gave other code")
         ex.close()
     yield Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
@@ -86,10 +86,10 @@ def kernel_rows(models: Iterable[str] = ("quickstart", "gpt", "bert", "vit"), bu
         ex.compile()
         for region in ex.plan.regions:
             ex.kernel_times(region.name, budget_s)
-        partitions = {part.artifact: part.id for part in reversed(ex.session.partitions)}
-        for found in ex.session.kernel_times:
-            if found.problem is None and found.kernels_s > LEAST_S:
-                what = f"{name}: {partitions[found.artifact]}, {found.kernels_s / found.parts_s:.0%} of it in kernels"
+        for key, artifact in ex.session.artifacts.items():
+            found = artifact.kernel_times
+            if found is not None and found.problem is None and found.kernels_s > LEAST_S:
+                what = f"{name}: {ex.session.owners[key]}, {found.kernels_s / found.parts_s:.0%} of it in kernels"
                 yield Row(what, "the same without clocks", [found.parts_s], [found.whole.value], 1.1, least=0.9)
         ex.close()
 
@@ -102,7 +102,8 @@ def _copy_row(budget_s: float) -> Row:
     ex = rx.explore(negated, (torch.ones(COPIED // 8),))
     ex.compile()
     ex.kernel_times("copy", budget_s)
-    (found,) = ex.session.kernel_times
+    (found,) = (artifact.kernel_times for artifact in ex.session.artifacts.values())
+    assert found is not None
     bandwidth = copy_bandwidth("cpu")
     ex.close()
     copied_s = COPIED / bandwidth.bytes_per_s.value
@@ -126,11 +127,11 @@ def links(models: Iterable[str] = MODELS) -> Iterator[str]:
         compile_s = timed(ex.compile)
         look(ex)
         # Equal partitions have one code: each is counted once.
-        parts = list({part.code.artifact: part for part in partition_codes(ex.session)}.values())
+        parts = [equal[0] for equal in by_artifact(partition_codes(ex.session))]
         ex.close()
         found = total_coverage(tuple(part.coverage for part in parts))
         lines = sum(bool(linked.lines) for part in parts for linked in part.kernels)
-        other = sum(not part.code.same_code or part.code.problem is not None for part in parts)
+        other = sum(part.code.problem is not None for part in parts)
         nodes = f"{found.linked}/{found.nodes} ({100 * found.share:.1f} %)"
         code_s = sum(part.code.seconds for part in parts)
         yield cells(
@@ -227,9 +228,9 @@ def gpu_code(models: Iterable[str] = GPU_MODELS, targets: Iterable[str] = ("h100
         for target in targets:
             ex = explore(name)
             started = time.perf_counter()
-            found: dict[str, PartitionCode] = {}
+            found: dict[int, PartitionCode] = {}
             for region in ex.plan.regions:
-                found |= {part.code.artifact: part for part in ex.code(region.name, target=target)}
+                found |= {id(part.code): part for part in ex.code(region.name, target=target)}
             seconds = time.perf_counter() - started
             ex.close()
             good = [part for part in found.values() if part.code.problem is None]

@@ -70,8 +70,8 @@ def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, l
         found = [loss := ours(x), *torch.autograd.grad(loss, leaves)]
     wanted = [loss := ex.compiled(x), *torch.autograd.grad(loss, leaves)]
     mine, known = (
-        [(part.id, part.nodes, part.config_applied, part.artifact) for part in parts]
-        for parts in (rx.status(ours).partitions, ex.session.partitions)
+        [(part.id, part.nodes, part.artifact, of.artifacts[part.artifact or ""].config) for part in of.partitions]
+        for of in (rx.status(ours), ex.session)
     )
     if mine != known:
         raise RuntimeError("rx.compile has other partitions, configs or artifacts than the exploration")

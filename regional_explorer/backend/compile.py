@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from regional_explorer.backend.planned_backend import (
     planned_backend_of,
     subject_of,
 )
-from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
+from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import frame_inputs
 from regional_explorer.errors import InvalidArgumentError, check_callable, check_flag, count, shown_value
+from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region
@@ -77,7 +78,8 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
 class Status:
     """How a compiled function runs; ``partitions`` are those of all graphs traced so far.
 
-    ``compiles`` says of each graph that has run when its partitions were compiled, and what that cost.
+    ``compiles`` says of each graph that has run when its partitions were compiled, and what that cost; ``artifacts``
+    has what they run by key, with the config as it was read inside the compile.
     """
 
     plan: Plan
@@ -85,6 +87,7 @@ class Status:
     diagnostics: tuple[Diagnostic, ...]
     graphs: tuple[str, ...]
     compiles: tuple[GraphCompile, ...] = ()
+    artifacts: Mapping[str, ArtifactRecord] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Return a line per region and one per diagnostic."""
@@ -152,7 +155,9 @@ def status_of(backend: PlannedBackend) -> Status:
     ]
     graphs = tuple(live.id for live in program.capture.live)
     compiles = tuple(program.compiles[graph] for graph in graphs if graph in program.compiles)
-    return Status(program.plan, records, (*backend.findings, *unreported), graphs, compiles)
+    return Status(
+        program.plan, records, (*backend.findings, *unreported), graphs, compiles, artifact_records(program, records)
+    )
 
 
 def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, library_path
@@ -186,7 +185,7 @@ class ArtifactStore:
 
             artifact = _assembled_artifact(wanted, compiled, sizes)
             artifact = dataclasses.replace(
-                artifact, made=KNOWN_COMPILES.compared(artifact.made, started.facts), pack=pack
+                artifact, made=KNOWN_COMPILES.compared(wanted.key, artifact.made, started.facts), pack=pack
             )
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
@@ -240,7 +239,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         call=_with_tokens(call, tokens) if tokens else call,
         code=compiled.code,
         config=compiled.config,
-        made=replace(compiled.made, artifact=wanted.key),
+        made=compiled.made,
         guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
         dynamic=bool(sizes.places),
     )

@@ -113,20 +113,20 @@ class KnownCompiles:
 
     artifacts: dict[tuple[bytes, bytes], str] = field(default_factory=dict)
 
-    def compared(self, made: ArtifactCompile, facts: CompileFacts) -> ArtifactCompile:
-        """Return the record of a compile with what differs from the nearest known one, and remember it."""
+    def compared(self, artifact: str, made: ArtifactCompile, facts: CompileFacts) -> ArtifactCompile:
+        """Return the record of the compile of an artifact with what differs from the nearest known, and remember it."""
         if made.answer not in (CacheAnswer.HIT, CacheAnswer.MISS):
             return made
         key = _compressed(facts.parts), _compressed(facts.ops)
         same = self.artifacts.pop(key, None)
         nearest = self._nearest(facts, key[1]) if same is None else (same, facts)
-        self.artifacts[key] = made.artifact
+        self.artifacts[key] = artifact
         while len(self.artifacts) > MOST_KNOWN or self._bytes() > MOST_KNOWN_BYTES:
             del self.artifacts[next(iter(self.artifacts))]
         if nearest is None:
             return made
-        artifact, known = nearest
-        return replace(made, nearest=artifact, changes=tuple(changes(known, facts)))
+        name, known = nearest
+        return replace(made, nearest=name, changes=tuple(changes(known, facts)))
 
     def _nearest(self, facts: CompileFacts, same_ops: bytes) -> tuple[str, CompileFacts] | None:
         """Return the known facts with the fewest changes and their artifact; of several equally near ones the last."""

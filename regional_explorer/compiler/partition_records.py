@@ -16,9 +16,9 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.diagnostics.regions import check_empty, check_failures
+from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, Preview, State
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of
 from regional_explorer.record.session import Environment
@@ -63,17 +63,14 @@ def preview(live_graphs: Iterable[tuple[str, fx.GraphModule]], recorded: Evidenc
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
     keys = program.keys()
-    keyed_switches = [(switch, keys.get(switch, "")) for switch in program.switches]
-    names_by_key = grouped((key, switch.partition.name) for switch, key in keyed_switches)
-    return tuple(_partition_record(program, switch, key, names_by_key[key][0]) for switch, key in keyed_switches)
+    return tuple(_partition_record(program, switch, keys.get(switch, "")) for switch in program.switches)
 
 
-def _partition_record(program: CutProgram, switch: Switch, key: str, first_name: str) -> Partition:
+def _partition_record(program: CutProgram, switch: Switch, key: str) -> Partition:
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
-    owns_artifact = artifact is not None and first_name == switch.partition.name
     return Partition(
         id=switch.partition.name,
         region=region.name,
@@ -82,14 +79,16 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, first_name:
         nodes=switch.piece.nodes,
         state=_partition_state(region, artifact, problem),
         config_requested=config_of(region, Direction.of_graph(switch.piece.graph_id)),
-        config_applied=artifact.config if artifact is not None else None,
         artifact=artifact.key if artifact is not None else None,
-        shared_with=first_name if artifact is not None and not owns_artifact else None,
-        compile_s=artifact.made.seconds if artifact is not None and owns_artifact else None,
-        cache=artifact.made.cache if artifact is not None and owns_artifact else None,
         error=problem,
         code_hash=program.store.code_hash(key) if artifact is not None else None,
     )
+
+
+def artifact_records(program: CutProgram, records: Iterable[Partition]) -> dict[str, ArtifactRecord]:
+    """Return the artifacts that these partitions run, by key."""
+    artifacts, keys = program.store.artifacts, dict.fromkeys(part.artifact for part in records)
+    return {key: ArtifactRecord(artifacts[key].made, artifacts[key].config) for key in keys if key in artifacts}
 
 
 def _partition_state(region: Region, artifact: Artifact | None, problem: str | None) -> State:

@@ -14,7 +14,7 @@ from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
-from regional_explorer.compiler.partition_records import diagnostics, environment_of, partitions
+from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
@@ -30,7 +30,6 @@ from regional_explorer.record.plan_file import PlanFile, environment_difference,
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import with_measured_states
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import CompileCost
 from regional_explorer.regions.select import members
 
 
@@ -142,12 +141,11 @@ class Live:
         shown_plan = measured or self.measurements.last
         results = shown_plan.results if shown_plan else Results()
         figures = self.measurements.figures(plan_partitions)
-        keys = dict.fromkeys(part.artifact or "" for part in plan_partitions)
-        artifacts = program.store.artifacts
-        toolchain = self.compiling.toolchain
-        compiled = [
-            CompileCost(part.id, part.compile_s, part.cache or "") for part in plan_partitions if part.compile_s
-        ]
+        codes, kernel_times = self.insights.codes, self.insights.kernel_times
+        artifacts = {
+            key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
+            for key, artifact in artifact_records(program, plan_partitions).items()
+        }
         session = Session(
             title=self.title,
             environment=self.environment,
@@ -161,15 +159,14 @@ class Live:
             timings=tuple(results.timings),
             conditions=results.conditions and replace(results.conditions, outdated=measured is None),
             numerics=tuple(results.numerics),
-            compile_costs=(*([toolchain] if toolchain else []), *compiled, *results.costs),
+            artifacts=artifacts,
+            toolchain=self.compiling.toolchain,
+            variant_costs=tuple(results.costs),
             partition_timings=figures.timings,
             partition_numerics=figures.numerics,
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
             profile=self.profile,
-            codes=tuple(self.insights.codes[key] for key in keys if key in self.insights.codes),
-            compiles=tuple(artifacts[key].made for key in keys if key in artifacts),
-            kernel_times=tuple(self.insights.kernel_times[key] for key in keys if key in self.insights.kernel_times),
         )
         session = with_measured_states(session)
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]

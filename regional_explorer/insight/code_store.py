@@ -141,7 +141,7 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
         piece = _sendable(wanted)
         if piece is None:
             problem = f"The partition cannot be sent: {NOT_SENT}."
-            codes[wanted.key] = ArtifactCode(wanted.key, "", target=target.name, problem=problem)
+            codes[wanted.key] = ArtifactCode("", target=target.name, problem=problem)
         else:
             pieces[wanted.key] = piece
     if not pieces:

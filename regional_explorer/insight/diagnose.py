@@ -19,10 +19,10 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
-from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, code_hash
+from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.style.formats import duration, size
@@ -54,23 +54,21 @@ FUSING: Mapping[str, Mapping[str, Any]] = {
 """Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
 
-def from_times(
-    region: str, parts: Sequence[PartitionCode], times: Mapping[str, ArtifactKernelTimes]
-) -> Iterator[Diagnostic]:
+def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
     ``parts`` are all its partitions: the times of equal code count once for each of them. On a machine too busy to tell
     nothing is found.
     """
-    timed_parts = [(part, times[part.code.artifact]) for part in parts if part.code.artifact in times]
-    if not timed_parts or any(found.problem is not None or found.noise.is_too_much for _, found in timed_parts):
+    timed = [(part, part.times) for part in parts if part.times is not None]
+    if not timed or any(times.problem is not None or times.noise.is_too_much for _, times in timed):
         return
-    whole_s = sum(part_times.parts_s for _, part_times in timed_parts)
-    kernels_s = sum(part_times.kernels_s for _, part_times in timed_parts)
-    kernels = [kernel for _, part_times in timed_parts for kernel in part_times.kernels]
+    whole_s = sum(times.parts_s for _, times in timed)
+    kernels_s = sum(times.kernels_s for _, times in timed)
+    kernels = [kernel for _, times in timed for kernel in times.kernels]
     limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
-    graph, where = timed_parts[0][0].partition.graph, timed_parts[0][0].source[:1]
+    graph, where = timed[0][0].partition.graph, timed[0][0].source[:1]
     if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
         yield DiagnosticCode.LAUNCH_BOUND.found(
             f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
@@ -198,7 +196,7 @@ def diagnose(
     run: Run,
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
-    distinct = list({part.code.artifact: part for part in parts}.values())
+    distinct = [equal[0] for equal in by_artifact(parts)]
     candidates = [
         candidate
         for config, find in remedies(distinct)
@@ -214,7 +212,7 @@ def diagnose(
         return ()
     diagnostics = tuple(
         diagnostic
-        for diagnostic in (*from_times(region, parts, insights.kernel_times), *measured)
+        for diagnostic in (*from_times(region, parts), *measured)
         if not (
             measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND
         )  # the code under the remedy has another limit
@@ -283,7 +281,7 @@ def remedy_timing(
 
     None if it cannot be measured, or does not compute what eager does.
     """
-    key = part.code.artifact
+    key = part.partition.artifact
     switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     switch, args = recorded.switch, recorded.args

@@ -47,22 +47,22 @@ def _answer(question: GpuQuestion) -> dict[str, ArtifactCode] | str:
         return f"{problem}: {type(error).__name__}: {error}"
     with virtual_gpu(question.target):
         return {
-            key: _code_or_problem(key, piece, positions, question.target)
+            key: _code_or_problem(piece, positions, question.target)
             for key, (piece, positions) in question.pieces.items()
         }
 
 
-def _code_or_problem(key: str, piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
+def _code_or_problem(piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     try:
-        return _generate_code(key, piece, positions, target)
+        return _generate_code(piece, positions, target)
     except Exception as error:  # noqa: BLE001 - whatever it is, the next piece may work
         last_frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f" ({Path(last_frame.filename).name}:{last_frame.lineno})"
         first_line = (str(error).strip().splitlines() or [""])[0]
-        return ArtifactCode(key, "", target=target.name, problem=f"{type(error).__name__}: {first_line}{where}")
+        return ArtifactCode("", target=target.name, problem=f"{type(error).__name__}: {first_line}{where}")
 
 
-def _generate_code(key: str, piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
+def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
     from regional_explorer.insight.lowering import code_record
@@ -75,7 +75,7 @@ def _generate_code(key: str, piece: bytes, positions: Mapping[str, int], target:
     mode = fake_mode_with_symbols()
     gm, inputs = load_piece(dumped, mode)
     lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
-    code = code_record(key, lowered, target=target.name)
+    code = code_record(lowered, target=target.name)
     resources = kernel_resources(code.text, target)
     rounds_to_tf32 = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(

@@ -88,14 +88,14 @@ def _measured_times(
 ) -> ArtifactKernelTimes | None:
     """Return the times of the kernels of equal partitions; None if cancelled before the first round."""
     if code.problem is not None:
-        return ArtifactKernelTimes(code.artifact, problem=code.problem)
+        return ArtifactKernelTimes(problem=code.problem)
     if others := _devices(switches[0]) - {"cpu"}:
         # The clocks are the host's, and the bounds are those of the CPU.
         problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
-        return ArtifactKernelTimes(code.artifact, problem=f"{problem}torch.profiler its kernels")
+        return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels")
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
-        return ArtifactKernelTimes(code.artifact, problem="the call does not reach it: a branch not taken")
+        return ArtifactKernelTimes(problem="the call does not reach it: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     notes = ClockNotes()
     with as_in_the_call():
@@ -104,13 +104,11 @@ def _measured_times(
             timed, untimed = run.executor.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
-            return ArtifactKernelTimes(code.artifact, problem=problem.splitlines()[0])
+            return ArtifactKernelTimes(problem=problem.splitlines()[0])
         build_s = time.perf_counter() - started
         whole = timed_calls(switch, args)[-1]
         if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
-            return ArtifactKernelTimes(
-                code.artifact, problem="the code with clocks gives other results", build_s=build_s
-            )
+            return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s)
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(
@@ -174,7 +172,6 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])
     return ArtifactKernelTimes(
-        code.artifact,
         tuple(kernel_time(kernel, parts, number, rates) for number, kernel in enumerate(code.kernels)),
         between=parts.figure([BETWEEN]),
         around=Figure(max(around.value, 0.0), around.low and max(around.low, 0.0), around.high, around.why),

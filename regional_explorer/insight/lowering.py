@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 
 def code_record(
-    key: str, lowered: Lowered, inputs: Sequence[str] = (), *, seconds: float = 0.0, target: str = ""
+    lowered: Lowered, inputs: Sequence[str] = (), *, seconds: float = 0.0, target: str = ""
 ) -> ArtifactCode:
     """Return the record of a lowered partition; ``inputs`` are the names of its inputs."""
     passed = lowered.after_passes
     return ArtifactCode(
-        key,
         lowered.code,
         kernels=tuple(with_lines(lowered.kernels, lowered.code)),
         views=lowered.views,
@@ -114,7 +113,7 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
     if code.problem is not None or not artifact.code:
         return replace(code, text=artifact.code or code.text)
     if normalized(artifact.code) != normalized(code.text):
-        return ArtifactCode(artifact.key, artifact.code, same_code=False, problem=OTHER_CODE, seconds=code.seconds)
+        return ArtifactCode(artifact.code, problem=OTHER_CODE, seconds=code.seconds)
     return replace(code, text=artifact.code, kernels=tuple(with_lines(code.kernels, artifact.code)))
 
 
@@ -125,8 +124,8 @@ def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
         with compile_lock(), generated.collected():
             lowered = _lower_partition(wanted)
     except RegionCompileError as error:
-        return ArtifactCode(wanted.key, "", problem=str(error), seconds=time.perf_counter() - started)
-    return code_record(wanted.key, lowered, wanted.piece.inputs, seconds=time.perf_counter() - started)
+        return ArtifactCode("", problem=str(error), seconds=time.perf_counter() - started)
+    return code_record(lowered, wanted.piece.inputs, seconds=time.perf_counter() - started)
 
 
 def _lower_partition(wanted: Wanted) -> Lowered:

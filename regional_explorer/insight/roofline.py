@@ -69,11 +69,11 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     piece = Piece(Claim(WHOLE_GRAPH), live.id, gm, names, tuple(node.name for node in inputs), outputs)
     layouts = traced_layouts(inputs)
     if layouts is None:
-        return FullGraph(live.id, names, ArtifactCode(live.id, "", problem="the sizes of its inputs are not all known"))
+        return FullGraph(live.id, names, ArtifactCode("", problem="the sizes of its inputs are not all known"))
     try:
         code = code_under(Wanted(live.id, piece, layouts, {}, ""), program.store.generated)
     except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
-        code = ArtifactCode(live.id, "", problem=f"{type(error).__name__}: {error}".splitlines()[0])
+        code = ArtifactCode("", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)
 
 

@@ -314,7 +314,9 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
         region = session.plan.regions[piece.region]
         planned = config_of(region, Direction.of_graph(graph.id))
         timing = timings.get(region.name) if partition else None
-        rows.append(_piece_row(piece, names[piece.id], partition, planned, timing, alone.get(piece.id)))
+        artifact = session.artifact_of(partition) if partition else None
+        applied = artifact.config if artifact else None
+        rows.append(_piece_row(piece, names[piece.id], partition, planned, applied, timing, alone.get(piece.id)))
     return rows
 
 
@@ -323,11 +325,15 @@ def _piece_row(
     name: str,
     partition: Partition | None,
     planned: Mapping[str, Any],
+    applied: Mapping[str, Any] | None,
     timing: RegionTiming | None,
     alone: PartitionTiming | None,
 ) -> Payload:
-    """Return the row of a piece; ``planned`` is its config in the plan, ``timing`` its region's, ``alone`` its own."""
-    applied = partition.config_applied if partition else None
+    """Return the row of a piece.
+
+    ``planned`` is its config in the plan, ``applied`` that of its artifact; ``timing`` is its region's, ``alone`` its
+    own.
+    """
     ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
     requested = config_text(partition.config_requested if partition else planned)
     applied_text = requested if applied is None else config_text(applied)

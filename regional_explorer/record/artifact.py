@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import Node
@@ -108,8 +109,8 @@ class ArtifactCode(Record, frozen=True):
     """The generated code of one artifact.
 
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
-    The kernels are found by lowering the partition once more, which took ``seconds``; ``same_code`` says whether that
-    gave the code that was compiled. If not, or if ``problem`` says why lowering failed, there are no kernels.
+    The kernels are found by lowering the partition once more, which took ``seconds``; ``problem`` says why there are
+    none, if that failed or gave other code than was compiled.
     ``target`` is the GPU that the code is for, empty for the device of the call.
 
     ``after_passes`` is the graph after Inductor's passes; its sources are positions in ``Partition.nodes``. ``output``
@@ -117,12 +118,10 @@ class ArtifactCode(Record, frozen=True):
     ``output_problem`` says why not.
     """
 
-    artifact: str
     text: str
     kernels: tuple[Kernel, ...] = ()
     views: tuple[Count, ...] = ()
     refused: tuple[RefusedFusion, ...] = ()
-    same_code: bool = True
     problem: str | None = None
     seconds: Seconds = 0.0
     target: str = ""
@@ -178,7 +177,6 @@ class ArtifactKernelTimes(Record, frozen=True):
     build with clocks, ``rounds`` counts those that are used. ``problem`` says why there are no times.
     """
 
-    artifact: str
     kernels: tuple[KernelTime | None, ...] = ()
     between: Figure = Figure(0.0)
     around: Figure = Figure(0.0)
@@ -256,7 +254,6 @@ class ArtifactCompile(Record, frozen=True):
     pre_grad_passes: str = ""
     pre_grad_s: Seconds = 0.0
     cold: bool = False
-    artifact: str = ""
 
     @property
     def why(self) -> str:
@@ -280,6 +277,15 @@ class ArtifactCompile(Record, frozen=True):
     def cache(self) -> str:
         """``warm`` if it came from the cache, ``shipped`` if from a folder of artifacts, else ``cold``."""
         return {CacheAnswer.HIT: "warm", CacheAnswer.SHIPPED: "shipped"}.get(self.answer, "cold")
+
+
+class ArtifactRecord(Record, frozen=True):
+    """What is known of one artifact: ``config`` as it was read inside the compile, code and times if requested."""
+
+    compile: ArtifactCompile
+    config: Mapping[str, Any] | None = None
+    code: ArtifactCode | None = None
+    kernel_times: ArtifactKernelTimes | None = None
 
 
 _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")

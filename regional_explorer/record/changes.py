@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.plan import Plan, config_texts
+from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, paired_ratios
 from regional_explorer.record.timing import VariantName, Verdict
@@ -148,12 +149,8 @@ def _op_count(sizes: Counter[int]) -> int:
 
 
 def _generated_codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
-    texts = {code.artifact: tuple(normalized(code.text)) for code in session.codes}
-    return Counter(
-        texts[part.artifact] for part in session.partitions if part.region == region and part.artifact in texts
-    )
+    return Counter(tuple(normalized(part.text)) for part in region_code(session, region))
 
 
 def _kernel_count(session: Session, region: str) -> int:
-    kernels = {code.artifact: len(code.kernels) for code in session.codes}
-    return sum(kernels.get(part.artifact or "", 0) for part in session.partitions if part.region == region)
+    return sum(len(part.kernels) for part in region_code(session, region))

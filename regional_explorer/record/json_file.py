@@ -115,9 +115,15 @@ def check_references(session: Session) -> None:
     for index, diagnostic in enumerate(session.diagnostics):
         if diagnostic.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
-    _check_codes(session)
-    _check_kernel_times(session)
-    _check_unique("compiles", (entry.artifact for entry in session.compiles))
+    sizes: dict[str | None, int] = defaultdict(lambda: LARGEST_INTEGER)
+    for part in session.partitions:
+        sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
+    for key, artifact in session.artifacts.items():
+        place, code, times = f"artifacts[{shown(key)}]", artifact.code, artifact.kernel_times
+        if code is not None:
+            _check_code(f"{place}.code", code, sizes[key])
+        if times is not None and times.kernels and (code is None or len(times.kernels) != len(code.kernels)):
+            raise MalformedError(f"{place}.kernel_times", "expected a time for each kernel of the code")
 
 
 def _check_graphs(graphs: Iterable[Graph]) -> NodeNames:
@@ -143,24 +149,14 @@ def _check_order(place: str, nodes: Iterable[Node]) -> set[str]:
     return seen
 
 
-def _check_codes(session: Session) -> None:
-    sizes: dict[str | None, int] = defaultdict(lambda: 1 << 62)
-    for part in session.partitions:
-        sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
-    _check_unique("codes", (code.artifact for code in session.codes))
-    for index, code in enumerate(session.codes):
-        for number, kernel in enumerate(code.kernels):
-            _check_positions(
-                f"codes[{index}].kernels[{number}]", (*kernel.nodes, *kernel.inferred), sizes[code.artifact]
-            )
-        _check_positions(f"codes[{index}].views", code.views, sizes[code.artifact])
-        _check_lowered(f"codes[{index}]", code, sizes[code.artifact])
-        for number, refused in enumerate(code.refused):
-            _check_positions(f"codes[{index}].refused[{number}]", (refused.first, refused.second), len(code.kernels))
-
-
-def _check_lowered(place: str, code: ArtifactCode, size: int) -> None:
-    """Check the graphs that Inductor made of a partition of ``size`` nodes."""
+def _check_code(place: str, code: ArtifactCode, size: int) -> None:
+    """Check the positions in the code of a partition of ``size`` nodes, and the graphs that Inductor made of it."""
+    _check_positions(f"{place}.views", code.views, size)
+    for number, kernel in enumerate(code.kernels):
+        _check_positions(f"{place}.kernels[{number}]", (*kernel.nodes, *kernel.inferred), size)
+        _check_positions(f"{place}.kernels[{number}].reads_from", kernel.reads_from, number)
+    for number, refused in enumerate(code.refused):
+        _check_positions(f"{place}.refused[{number}]", (refused.first, refused.second), len(code.kernels))
     for name, graph, limit in (("after_passes", code.after_passes, size), ("output", code.output, len(code.kernels))):
         if graph is None:
             continue
@@ -169,17 +165,6 @@ def _check_lowered(place: str, code: ArtifactCode, size: int) -> None:
             _check_known(f"{place}.{name}", "node", sources, names)
             for positions in sources.values():
                 _check_positions(f"{place}.{name}", positions, limit)
-    for number, kernel in enumerate(code.kernels):
-        _check_positions(f"{place}.kernels[{number}].reads_from", kernel.reads_from, number)
-
-
-def _check_kernel_times(session: Session) -> None:
-    kernels = {code.artifact: len(code.kernels) for code in session.codes}
-    _check_unique("kernel_times", (times.artifact for times in session.kernel_times))
-    for index, times in enumerate(session.kernel_times):
-        _check_known(f"kernel_times[{index}].artifact", "code of an artifact", [times.artifact], kernels)
-        if times.kernels and len(times.kernels) != kernels[times.artifact]:
-            raise MalformedError(f"kernel_times[{index}]", f"expected {kernels[times.artifact]} kernels")
 
 
 def _check_positions(place: str, positions: Iterable[int], size: int) -> None:

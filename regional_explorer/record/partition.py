@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.record import Integer, Record, Seconds
+from regional_explorer.record.record import Integer, Record
 
 
 class State(StrEnum):
@@ -29,11 +29,9 @@ class State(StrEnum):
 class Partition(Record, frozen=True):
     """A piece cut out of one graph for a region, and its state.
 
-    ``nodes`` are the names of its ops in the graph ``graph``. ``config_applied`` was read inside the compile and is
-    None before one was seen. ``artifact`` is the key of the compiled callable; partitions of equal structure and config
-    share one. ``compile_s`` is the time of that compile in seconds, ``cache`` says ``cold`` or ``warm``; both are
-    None when the artifact was shared with a partition compiled before. ``code_hash`` is that of the generated code,
-    which artifacts of different configs may share.
+    ``nodes`` are the names of its ops in the graph ``graph``. ``artifact`` is the key of the compiled callable;
+    partitions of equal structure and config share one. ``code_hash`` is that of the generated code, which artifacts of
+    different configs may share.
     """
 
     id: str
@@ -43,11 +41,7 @@ class Partition(Record, frozen=True):
     nodes: tuple[str, ...]
     state: State
     config_requested: Mapping[str, Any] = {}
-    config_applied: Mapping[str, Any] | None = None
     artifact: str | None = None
-    shared_with: str | None = None
-    compile_s: Seconds | None = None
-    cache: str | None = None
     error: str | None = None
     code_hash: str | None = None
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import fields
 
-from regional_explorer.record.artifact import ArtifactCode, Kernel
+from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, Kernel
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
@@ -64,11 +64,12 @@ class LinkedKernel(Record, frozen=True):
 
 @dataclass(frozen=True)
 class PartitionCode:
-    """The generated code of one partition, and its kernels in the order they run."""
+    """The generated code of one partition, and its kernels in the order they run, with their times if measured."""
 
     partition: Partition
     code: ArtifactCode
     nodes: tuple[Node, ...]
+    times: ArtifactKernelTimes | None = None
 
     @property
     def text(self) -> str:
@@ -125,17 +126,17 @@ def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
 
 def partition_codes(session: Session) -> Iterator[PartitionCode]:
     """Yield the code of every partition whose code ``session`` has."""
-    codes = {code.artifact: code for code in session.codes}
     graphs = {graph.id: graph.by_name() for graph in session.graphs}
     for part in session.partitions:
-        if part.artifact in codes:
+        artifact = session.artifact_of(part)
+        if artifact is not None and artifact.code is not None:
             nodes = tuple(graphs[part.graph][name] for name in part.nodes)
-            yield PartitionCode(part, codes[part.artifact], nodes)
+            yield PartitionCode(part, artifact.code, nodes, artifact.kernel_times)
 
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:
     """Return the partitions in groups that share one artifact, and so have the same code, in order of the first."""
-    return list(grouped((part.code.artifact, part) for part in parts).values())
+    return list(grouped((id(part.code), part) for part in parts).values())
 
 
 def qualified_names(graphs: Iterable[Graph]) -> Iterator[str]:

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
 from regional_explorer.record.record import Record
-from regional_explorer.record.session import Session
+from regional_explorer.record.session import Session, derived
 from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 
 
@@ -73,6 +74,7 @@ class RegionTiming(Record, frozen=True):
         return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
 
 
+@derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
     """Return one row per region and phase that was measured, in the order of the plan.
 
@@ -88,7 +90,8 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
             phase_ids = {part.id for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))}
             chosen = [timing for timing in of_region if timing.partition in phase_ids]
             if chosen and len(chosen) == len(phase_ids) and (phase is not Phase.STEP or session.grad):
-                rows.append(_summed(region.name, phase, chosen, [by_id[timing.partition] for timing in chosen]))
+                compiles = [session.compile_of(by_id[timing.partition]) for timing in chosen]
+                rows.append(_summed(region.name, phase, chosen, compiles))
     return tuple(rows)
 
 
@@ -97,6 +100,7 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
+@derived
 def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
     """Return the timings of the partitions that still have the artifact that was timed."""
     current = {(part.id, part.region, part.artifact) for part in session.partitions}
@@ -105,14 +109,16 @@ def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
     )
 
 
-def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts: Iterable[Partition]) -> RegionTiming:
+def _summed(
+    region: str, phase: Phase, chosen: Sequence[PartitionTiming], compiles: Iterable[ArtifactCompile | None]
+) -> RegionTiming:
     compiled = [timing for timing in chosen if timing.compiled_s is not None]
     failed = [timing for timing in compiled if timing.numerics and timing.numerics.withholds_speedup]
     eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
     low, high = (_speedup_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
     speedup = _speedup_bound(chosen, eager_s, "speedup")
     has_speedup = bool(compiled) and not failed
-    costs = [(part.compile_s or 0.0, part.cache) for part in parts]
+    own = [compiled for compiled in compiles if compiled is not None]
     return RegionTiming(
         region=region,
         phase=phase,
@@ -126,8 +132,8 @@ def _summed(region: str, phase: Phase, chosen: Sequence[PartitionTiming], parts:
         verdict=_region_verdict(compiled, low, high) if has_speedup else Verdict.UNKNOWN,
         numerics=NumericsVerdict.worst(timing.numerics for timing in compiled),
         worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
-        compile_cold_s=sum(seconds for seconds, cache in costs if cache != "warm"),
-        compile_warm_s=sum(seconds for seconds, cache in costs if cache == "warm"),
+        compile_cold_s=sum(compiled.seconds for compiled in own if compiled.cache != "warm"),
+        compile_warm_s=sum(compiled.seconds for compiled in own if compiled.cache == "warm"),
         partitions=len(chosen),
         measured=sum(timing.measured_as is None for timing in chosen),
     )
@@ -160,7 +166,8 @@ class RegionSummary(Record, frozen=True):
     """One region: what was requested (``region``), its partitions and state, and its figures.
 
     ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
-    ``timing`` is that of the whole call, None if the region was not measured in its current state.
+    ``timing`` is that of the whole call, None if the region was not measured in its current state. ``compile_s`` are
+    the seconds that its own artifacts took to compile, None if it has none.
     """
 
     number: int
@@ -170,6 +177,7 @@ class RegionSummary(Record, frozen=True):
     ops_forward: int
     ops_backward: int
     partitions: tuple[Partition, ...]
+    compile_s: float | None
     timing: RegionTiming | None
     diagnostics: tuple[Diagnostic, ...]
 
@@ -177,12 +185,6 @@ class RegionSummary(Record, frozen=True):
     def artifacts(self) -> int:
         """How many artifacts its partitions run."""
         return len({part.artifact for part in self.partitions} - {None})
-
-    @property
-    def compile_s(self) -> float | None:
-        """Seconds that its own artifacts took to compile, None if it has none."""
-        known = [part.compile_s for part in self.partitions if part.compile_s is not None]
-        return sum(known) if known else None
 
     @property
     def numerics(self) -> NumericsVerdict | None:
@@ -195,6 +197,7 @@ class RegionSummary(Record, frozen=True):
         return max((diagnostic.severity for diagnostic in self.diagnostics), key=list(Severity).index, default=None)
 
 
+@derived
 def region_summaries(session: Session) -> tuple[RegionSummary, ...]:
     """Return one summary per region, in the order of the plan."""
     timings = whole_region_timings(session)
@@ -211,6 +214,7 @@ def _region_summary(session: Session, number: int, region: Region, timing: Regio
         ops[graph.kind] += len(members.get(graph.id, ()))
     forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
     partitions = tuple(part for part in session.partitions if part.region == region.name)
+    own = [compiled.seconds for part, compiled in session.compiled_partitions if part.region == region.name]
     counts = Counter(part.state for part in partitions)
     state = next((state for state in State if state in counts), State.EAGER if forward + backward else State.EMPTY)
     return RegionSummary(
@@ -221,6 +225,7 @@ def _region_summary(session: Session, number: int, region: Region, timing: Regio
         ops_forward=forward,
         ops_backward=backward,
         partitions=partitions,
+        compile_s=sum(own) if own else None,
         timing=timing,
         diagnostics=tuple(diagnostic for diagnostic in session.diagnostics if diagnostic.region == region.name),
     )

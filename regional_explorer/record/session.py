@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, wraps
+from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value
-from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactKernelTimes
+from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
@@ -44,14 +46,14 @@ class Environment(Record, frozen=True):
         return self.device.partition(" ")[0].partition(":")[0]
 
 
-class Session(Record, frozen=True):
+class Session(Record, frozen=True, dict=True):
     """All results of one exploration, without live objects.
 
     ``members`` maps a region's name to the ids of its nodes, per graph: ``members["mlp"]["0/forward"]``.
     ``partition_timings`` and ``partition_numerics`` are of partitions alone; ``region_timings`` sums them by region.
-    ``codes`` has the generated code of those artifacts for which it was requested, ``kernel_times`` the times of their
-    kernels, ``profile`` the eager time of every op. ``compiles`` has the cache result and the compile time by phase of
-    each artifact. ``dynamic`` is the option that the call was traced with.
+    ``artifacts`` are those of the partitions by key: their compiles, and for what it was requested their code and the
+    times of its kernels. ``toolchain`` is what its start cost, ``variant_costs`` what compiling other variants did.
+    ``profile`` is the eager time of every op. ``dynamic`` is the option that the call was traced with.
     """
 
     title: str
@@ -65,16 +67,15 @@ class Session(Record, frozen=True):
     timings: tuple[Timing, ...] = ()
     conditions: Conditions | None = None
     numerics: tuple[Numerics, ...] = ()
-    compile_costs: tuple[CompileCost, ...] = ()
+    artifacts: Mapping[str, ArtifactRecord] = {}
+    toolchain: CompileCost | None = None
+    variant_costs: tuple[CompileCost, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     partition_timings: tuple[PartitionTiming, ...] = ()
     partition_numerics: tuple[Numerics, ...] = ()
     reconciliation: tuple[Reconciled, ...] = ()
     memory: tuple[MemoryPeak, ...] = ()
-    codes: tuple[ArtifactCode, ...] = ()
-    kernel_times: tuple[ArtifactKernelTimes, ...] = ()
     profile: Profile | None = None
-    compiles: tuple[ArtifactCompile, ...] = ()
     dynamic: bool | None = None
 
     @property
@@ -101,15 +102,28 @@ class Session(Record, frozen=True):
     @property
     def compile_s(self) -> float:
         """The seconds that compiling the partitions took, reused artifacts included."""
-        return sum(part.compile_s or 0.0 for part in self.partitions)
+        return sum(compiled.seconds for _, compiled in self.compiled_partitions)
+
+    @cached_property
+    def owners(self) -> Mapping[str, str]:
+        """The partition that each artifact was compiled for, the first that runs it, by key of the artifact."""
+        return {part.artifact: part.id for part in reversed(self.partitions) if part.artifact is not None}
 
     @property
     def compiled_partitions(self) -> Iterator[tuple[Partition, ArtifactCompile]]:
         """The partitions that an artifact was compiled for, each with its compile, without those that share one."""
-        compiles = {entry.artifact: entry for entry in self.compiles}
         for part in self.partitions:
-            if part.artifact in compiles and part.shared_with is None:
-                yield part, compiles[part.artifact]
+            if (compiled := self.compile_of(part)) is not None:
+                yield part, compiled
+
+    def artifact_of(self, partition: Partition) -> ArtifactRecord | None:
+        """Return the artifact that a partition runs; None if it has none."""
+        return self.artifacts.get(partition.artifact or "")
+
+    def compile_of(self, partition: Partition) -> ArtifactCompile | None:
+        """Return the compile of its artifact; None without one, or if another partition shared it."""
+        artifact = self.artifact_of(partition)
+        return artifact.compile if artifact and self.owners[partition.artifact or ""] == partition.id else None
 
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.
@@ -123,3 +137,20 @@ class Session(Record, frozen=True):
         ids = [graph.id for graph in self.graphs]
         listed = f"Graphs: {', '.join(ids)}." if ids else "There is no graph."
         raise SessionError(f"No graph is called {shown_value(graph_id)}.{did_you_mean(graph_id, ids)} {listed}")
+
+
+V = TypeVar("V")
+
+
+def derived(view: Callable[[Session], V]) -> Callable[[Session], V]:
+    """Decorator: keep what ``view`` makes of a session, which never changes, with that session."""
+
+    @wraps(view)
+    def kept(session: Session) -> V:
+        views = session.__dict__
+        if view.__name__ not in views:
+            views[view.__name__] = view(session)
+        made: V = views[view.__name__]
+        return made
+
+    return kept

@@ -17,7 +17,7 @@ from regional_explorer.record.artifact import (
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.region_code import LinkedKernel, PartitionCode, region_code, total_coverage
+from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, region_code, total_coverage
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, significant, size
@@ -200,9 +200,8 @@ def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
     and that around them, so that all shares add up to 1; ``with_clocks`` is how many times as long the clocks make the
     call. Without a known bound, no time counts as wasted.
     """
-    parts = grouped((part.code.artifact, part) for part in region_code(session, session.plan[region].name))
-    times = {kernel_times.artifact: kernel_times for kernel_times in session.kernel_times}
-    rows = [row for key, equal in parts.items() if key in times for row in _timed_rows(equal, times[key])]
+    parts = by_artifact(region_code(session, session.plan[region].name))
+    rows = [row for equal in parts if equal[0].times is not None for row in _timed_rows(equal, equal[0].times)]
     return Table(
         f"Times of the kernels of {region}",
         (

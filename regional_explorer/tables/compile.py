@@ -34,7 +34,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
             Column("why", lambda row: row[1].why, text=lambda row: _answer_reason(row[1])),
             Column("changed", lambda row: ", ".join(change.part for change in row[1].changes)),
             Column("nearest", lambda row: row[1].nearest),
-            Column("artifact", lambda row: row[1].artifact),
+            Column("artifact", lambda row: row[0].artifact),
             Number("compile_s", lambda row: row[1].seconds),
             Column("pre_grad_passes", lambda row: row[1].pre_grad_passes, "passes before autograd", tone="quiet"),
             Number("pre_grad_s", lambda row: row[1].pre_grad_s),

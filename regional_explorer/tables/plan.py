@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, NamedTuple
 
 from regional_explorer.errors import SessionError, count, listing
+from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphBreak
@@ -50,7 +51,15 @@ Equal = tuple[Partition, ...]
 
 def partitions_table(session: Session) -> Table[Equal]:
     """One row per partition, with requested and applied config."""
-    groups = grouped((_equality_key(part), part) for part in session.partitions)
+
+    def applied(partition: Partition) -> Mapping[str, Any] | None:
+        return artifact.config if (artifact := session.artifact_of(partition)) else None
+
+    def shared_with(partition: Partition) -> str | None:
+        owner = session.owners.get(partition.artifact or "")
+        return None if owner == partition.id else owner
+
+    groups = grouped((_equality_key(part, applied(part)), part) for part in session.partitions)
     region_numbers = session.plan.numbers
 
     def notes() -> Iterator[str]:
@@ -77,16 +86,20 @@ def partitions_table(session: Session) -> Table[Equal]:
             ),
             Column(
                 "config_applied",
-                lambda parts: parts[0].config_applied,
+                lambda parts: applied(parts[0]),
                 "applied",
-                text=lambda parts: _applied_text(parts[0]),
-                tone=lambda parts: _applied_tone(parts[0]),
+                text=lambda parts: _applied_text(parts[0].config_requested, applied(parts[0])),
+                tone=lambda parts: _applied_tone(parts[0].config_requested, applied(parts[0])),
             ),
             Column("artifact", lambda parts: parts[0].artifact),
             Number("", lambda parts: len({part.artifact for part in parts} - {None}) or NONE, "artifacts"),
-            Column("shared_with", lambda parts: parts[0].shared_with),
-            Number("compile_s", lambda parts: parts[0].compile_s, text=_compile_text),
-            Column("cache", lambda parts: parts[0].cache),
+            Column("shared_with", lambda parts: shared_with(parts[0])),
+            Number(
+                "compile_s",
+                lambda parts: made.seconds if (made := session.compile_of(parts[0])) else None,
+                text=lambda parts: _compile_text([made for part in parts if (made := session.compile_of(part))]),
+            ),
+            Column("cache", lambda parts: made.cache if (made := session.compile_of(parts[0])) else None),
             Column("error", lambda parts: parts[0].error),
         ),
         [(part,) for part in session.partitions],
@@ -100,8 +113,8 @@ def partitions_table(session: Session) -> Table[Equal]:
     )
 
 
-def _equality_key(partition: Partition) -> Hashable:
-    configs = repr(partition.config_requested), repr(partition.config_applied)
+def _equality_key(partition: Partition, applied: Mapping[str, Any] | None) -> Hashable:
+    configs = repr(partition.config_requested), repr(applied)
     return partition.region, partition.graph, len(partition.nodes), partition.state, partition.error, configs
 
 
@@ -109,21 +122,17 @@ def _ops_text(parts: Equal) -> str:
     return f"{len(parts[0].nodes)} ×{len(parts)}" if len(parts) > 1 else str(len(parts[0].nodes))
 
 
-def _compile_text(parts: Equal) -> str:
-    seconds = [part.compile_s for part in parts if part.compile_s is not None]
-    caches = sorted({clean(part.cache) for part in parts if part.cache})
-    return f"{duration(sum(seconds))} {'/'.join(caches)}".rstrip() if seconds else NONE
+def _compile_text(compiles: Sequence[ArtifactCompile]) -> str:
+    caches = "/".join(sorted({made.cache for made in compiles}))
+    return f"{duration(sum(made.seconds for made in compiles))} {caches}" if compiles else NONE
 
 
-def _applied_tone(partition: Partition) -> str:
-    if partition.config_applied is None:
-        return "quiet"
-    return "" if partition.config_applied == partition.config_requested else "warn"
+def _applied_tone(requested: Mapping[str, Any], applied: Mapping[str, Any] | None) -> str:
+    return "quiet" if applied is None else "" if applied == requested else "warn"
 
 
-def _applied_text(partition: Partition) -> str:
+def _applied_text(requested: Mapping[str, Any], applied: Mapping[str, Any] | None) -> str:
     """Return the applied config, with keys marked that differ from the requested one."""
-    requested, applied = partition.config_requested, partition.config_applied
     if applied is None:
         return "not seen yet"
     if applied == requested:

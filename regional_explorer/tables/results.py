@@ -470,6 +470,14 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
             Number("compile_s", lambda cost: cost.seconds, "time"),
             Column("cache", lambda cost: cost.cache),
         ),
-        session.compile_costs,
+        (
+            *([session.toolchain] if session.toolchain else []),
+            *(
+                CompileCost(part.id, made.seconds, made.cache)
+                for part, made in session.compiled_partitions
+                if made.seconds
+            ),
+            *session.variant_costs,
+        ),
         fold="long",
     )

@@ -35,7 +35,7 @@ def session() -> Session:
     """Return a measured session with source lines, diagnostics, and the code of one artifact."""
     base = sessions.measured(sessions.troubled())
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(0, 1), defined=(1, 3), called=5)
-    return replace(base, codes=(ArtifactCode("artifact-0/forward", CODE, kernels=(kernel,)),))
+    return sessions.with_code(base, ArtifactCode(CODE, kernels=(kernel,)))
 
 
 @pytest.fixture
@@ -238,8 +238,9 @@ def test_code_opens_and_its_lines_show_their_nodes(open_page: Open) -> None:
 
 def test_code_that_belongs_to_no_node_selects_nothing(open_page: Open) -> None:
     found = session()
-    (code,) = found.codes
-    page = open_page(replace(found, codes=(replace(code, kernels=(replace(code.kernels[0], nodes=()),)),)))
+    code = found.artifacts["artifact-0/forward"].code
+    assert code is not None
+    page = open_page(sessions.with_code(found, replace(code, kernels=(replace(code.kernels[0], nodes=()),))))
     page.get_by_text("Code of mlp").click()
     page.locator(".rx-code [data-kernels]").first.click()
     page.locator("[data-do=region]").click()

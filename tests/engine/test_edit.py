@@ -372,7 +372,7 @@ def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
     ex.configure("layer.1", {"max_fusion_size": 3})
     assert_bitwise(ex)
     ex.compile()
-    applied = {part.region: dict(part.config_applied) for part in ex.session.partitions}
+    applied = {part.region: dict(ex.session.artifact_of(part).config) for part in ex.session.partitions}
     assert applied == {"layer.1": {"max_fusion_size": 3}, "layer.2": {}, "loss": {"max_fusion_size": 5}}
     assert {str(part.state) for part in ex.session.partitions} == {"compiled"}
     whole = [tensor.detach() for tensor in gradients(ex, on=False)]

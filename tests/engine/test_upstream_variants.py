@@ -67,7 +67,7 @@ def test_neighbours_lend_their_config():
     said = found(ex)["upstream-config"]
     assert said.region == "b"
     assert "max_fusion_size=2; requested was max_fusion_size=8" in said.message
-    assert [dict(part.config_applied) for part in ex.session.partitions] == [
+    assert [dict(ex.session.artifact_of(part).config) for part in ex.session.partitions] == [
         {"max_fusion_size": 2},
         {"max_fusion_size": 8},
     ]

@@ -109,33 +109,33 @@ def test_a_custom_pass_is_the_same_while_its_uuid_is():
     assert change.part == "inductor config pre_grad_custom_pass"
 
 
-def made(artifact, answer=CacheAnswer.MISS):
-    return ArtifactCompile(1.0, answer, artifact=artifact)
+def made(answer=CacheAnswer.MISS):
+    return ArtifactCompile(1.0, answer)
 
 
 def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
     known = KnownCompiles()
     facts = CompileFacts({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
-    assert known.compared(made("first"), facts).nearest is None
-    known.compared(made("far"), CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
-    known.compared(made("other graph"), CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
-    found = known.compared(made("new"), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+    assert known.compared("first", made(), facts).nearest is None
+    known.compared("far", made(), CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compared("other graph", made(), CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
+    found = known.compared("new", made(), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
     assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
-    more = known.compared(made("more"), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    more = known.compared("more", made(), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
 def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone():
     known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
-    known.compared(made("one"), facts)
-    assert "gone" in known.compared(made("one"), facts).why
-    assert known.compared(made("one", CacheAnswer.HIT), facts).why == ""
+    known.compared("one", made(), facts)
+    assert "gone" in known.compared("one", made(), facts).why
+    assert known.compared("one", made(CacheAnswer.HIT), facts).why == ""
 
 
 def test_without_a_look_up_there_is_no_comparison():
     known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
     for answer in (CacheAnswer.BYPASS, CacheAnswer.OFF):
-        assert known.compared(made("one", answer), facts).nearest is None
+        assert known.compared("one", made(answer), facts).nearest is None
     assert not known.artifacts
 
 
@@ -150,9 +150,9 @@ def big_facts(number: int, ops: int = 3000) -> CompileFacts:
 def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
     known = KnownCompiles()
     for number in range(10):
-        known.compared(made(f"artifact {number}"), big_facts(number))
+        known.compared(f"artifact {number}", made(), big_facts(number))
     assert len(pickle.dumps(known)) < 10 * 2**15
-    found = known.compared(made("new"), replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
+    found = known.compared("new", made(), replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
     assert found.nearest == "artifact 7"
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
@@ -160,12 +160,12 @@ def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
 def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch):
     known = KnownCompiles()
     for number in range(key_changes.MOST_KNOWN + 5):
-        known.compared(made(str(number)), CompileFacts({"x": str(number)}, ("add(x)",)))
+        known.compared(str(number), made(), CompileFacts({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
-    known.compared(made("again"), CompileFacts({"x": "5"}, ("add(x)",)))
+    known.compared("again", made(), CompileFacts({"x": "5"}, ("add(x)",)))
     assert len(known.artifacts) == key_changes.MOST_KNOWN, "what is known takes no more room"
     monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
-    known.compared(made("last"), CompileFacts({"x": "1"}, ("add(x)",)))
+    known.compared("last", made(), CompileFacts({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
     assert [*known.artifacts.values()][-1] == "last"
 
@@ -252,9 +252,10 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
     ex.configure("r", {"realize_opcount_threshold": 31})
     with inductor_config.patch(force_disable_caches=False):
         ex.compile()
-    (change,) = ex.session.compiles[0].changes
+    (artifact,) = ex.session.artifacts.values()
+    (change,) = artifact.compile.changes
     assert (change.part, change.after) == ("inductor config realize_opcount_threshold", "31")
-    assert ex.session.compiles[0].nearest is not None
+    assert artifact.compile.nearest is not None
 
 
 def same(graph):

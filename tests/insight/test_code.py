@@ -17,6 +17,7 @@ from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.errors import NotCompiledError, RegionCompileError
 from regional_explorer.insight import lowering
+from regional_explorer.insight.lowering import OTHER_CODE
 from regional_explorer.record.artifact import KernelKind, normalized
 from tests.shared.checks import BEFORE_2_13
 
@@ -89,7 +90,7 @@ def test_the_code_looked_at_is_that_compiled_and_nothing_is_compiled_for_it() ->
     artifact = next(iter(ex.live.program.store.artifacts.values()))
     compiles = ex.live.program.store.compiles
     (part,) = ex.code("r")
-    assert part.code.same_code
+    assert part.code.problem is None
     assert normalized(part.text) == normalized(artifact.code)
     assert ex.live.program.store.compiles == compiles
     assert ex.compile().empty
@@ -105,13 +106,13 @@ def test_kernels_of_an_artifact_out_of_the_cache_are_the_same(read: rx.Explorati
 
 def test_code_is_looked_at_when_asked_for_once_and_then_in_the_session() -> None:
     ex = explored()
-    assert ex.session.codes == ()
+    assert [artifact.code for artifact in ex.session.artifacts.values()] == [None]
     told: list[str] = []
     ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
     assert told == ["reading the code of r (1 of 1)"]
     ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
     assert len(told) == 1
-    assert len(ex.session.codes) == 1
+    assert None not in [artifact.code for artifact in ex.session.artifacts.values()]
 
 
 def test_cancelled_before_it_began_nothing_is_lost() -> None:
@@ -152,11 +153,12 @@ def test_a_file_without_code_and_a_damaged_one(tmp_path: Any) -> None:
     ex.code("r")
     path = ex.save(tmp_path / "x.json")
     values = json.loads(path.read_text())
-    values["codes"][0]["kernels"][0]["nodes"] = [99]
+    (artifact,) = values["artifacts"].values()
+    artifact["code"]["kernels"][0]["nodes"] = [99]
     path.write_text(json.dumps(values))
-    with pytest.raises(rx.SessionError, match=r"codes\[0\].kernels\[0\]: there is nothing at position 99"):
+    with pytest.raises(rx.SessionError, match=r"artifacts\['\w+'\].code.kernels\[0\]: there is nothing at position 99"):
         rx.load(path)
-    del values["codes"]
+    del artifact["code"]
     path.write_text(json.dumps(values))
     assert not list(rx.load(path).code("r"))
 
@@ -263,7 +265,7 @@ def test_other_code_when_lowered_again_is_told_not_shown_as_kernels(monkeypatch:
     for key, artifact in store.artifacts.items():
         store.artifacts[key] = replace(artifact, code=artifact.code + "\nother = 1\n")
     (part,) = ex.code("r")
-    assert not part.code.same_code
+    assert part.code.problem == OTHER_CODE
     assert part.kernels == ()
     assert "Inductor wrote other code" in str(ex.code("r"))
     assert "Inductor wrote other code" in ex.code("r")._repr_mimebundle_()["text/html"]

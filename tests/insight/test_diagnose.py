@@ -33,7 +33,7 @@ from tests.engine import diagnostics_programs
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
-    ArtifactCode("a", "x", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 3, "add": 9}),)),
+    ArtifactCode("x", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 3, "add": 9}),)),
     (),
 )
 
@@ -46,8 +46,8 @@ def findings(
     kernel_s: float, bound_s: float | None, whole_s: float, bound_by: BoundBy = BoundBy.COPY, noise: Noise = QUIET
 ) -> list[Diagnostic]:
     kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else bound_by)
-    times = ArtifactKernelTimes("a", (kernel,), between=Figure(whole_s - kernel_s), rounds=5, noise=noise)
-    return list(from_times("r", [PART], {"a": times}))
+    times = ArtifactKernelTimes((kernel,), between=Figure(whole_s - kernel_s), rounds=5, noise=noise)
+    return list(from_times("r", [dataclasses.replace(PART, times=times)]))
 
 
 def test_thresholds() -> None:
@@ -82,7 +82,7 @@ def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by: Boun
 
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
-    kept = ArtifactCode("b", "y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
+    kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
     again = recomputed_ops("r", PART, kept)
     assert again is not None
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
@@ -114,7 +114,7 @@ def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float
         for key, code in insights.codes.items():
             kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
             kernels = (kernel,) * len(code.kernels)
-            insights.kernel_times[key] = ArtifactKernelTimes(key, kernels, between=Figure(between_s), rounds=5)
+            insights.kernel_times[key] = ArtifactKernelTimes(kernels, between=Figure(between_s), rounds=5)
         insights.revision += 1
 
     monkeypatch.setattr(exploration, "measure_kernel_times", measure)

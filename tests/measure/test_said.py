@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -24,7 +25,7 @@ SECONDS = st.floats(1e-7, 10.0)
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
-    ArtifactCode("a", "x", (Kernel("k", KernelKind.POINTWISE),)),
+    ArtifactCode("x", (Kernel("k", KernelKind.POINTWISE),)),
     (),
 )
 
@@ -42,8 +43,8 @@ def test_no_kernel_needs_more_than_its_region_takes(
     timed = tuple(
         KernelTime(Figure(taken_s), bound_s, None if bound_s is None else by) for taken_s, bound_s, by in kernels
     )
-    times = ArtifactKernelTimes("a", timed, between=Figure(between_s), rounds=9)
-    for text in map(str, from_times("r", [PART], {"a": times})):
+    times = ArtifactKernelTimes(timed, between=Figure(between_s), rounds=9)
+    for text in map(str, from_times("r", [dataclasses.replace(PART, times=times)])):
         assert "nan" not in text
         assert all(float(share) <= 100 for share in re.findall(r"([\d.]+) ?%", text))
         assert max(durations(text)) <= times.parts_s * 1.01, text

@@ -46,8 +46,7 @@ def test_graphs_and_generated_code_are_compared() -> None:
     kernel = Kernel("k", KernelKind.POINTWISE)
 
     def coded(text: str, kernels: int) -> Session:
-        code = ArtifactCode("artifact-0/forward", text, kernels=(kernel,) * kernels)
-        return replace(first, codes=(code,))
+        return sessions.with_code(first, ArtifactCode(text, kernels=(kernel,) * kernels))
 
     assert changes(coded("# 1\ncall()", 1), coded("# 2\ncall()", 1)) == []
     assert changes(coded("call()", 1), coded("call2()", 2)) == ["mlp: other generated code, 2 → 4 kernels"]

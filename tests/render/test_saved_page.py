@@ -75,8 +75,7 @@ def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
 
 def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     base = sessions.measured(sessions.troubled())
-    code = ArtifactCode("artifact-0/forward", "def call(args):\n    return args  # </script>\n")
-    session = replace(base, codes=(code,))
+    session = sessions.with_code(base, ArtifactCode("def call(args):\n    return args  # </script>\n"))
     other = replace(session, plan=session.plan.changed("mlp", enabled=False))
     page = page_html(session, measured_plans((session, other), session))
     assert "<summary>Code of mlp</summary>" in page

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
@@ -153,10 +154,7 @@ def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None 
             nodes=nodes[n],
             state=state,
             config_requested=asked,
-            config_applied=None if state is State.FAILED else dict(asked),
             artifact=None if state is State.FAILED else f"artifact-{graph}",
-            compile_s=1.5 if n == 0 else None,
-            cache="cold" if n == 0 else None,
             error=error,
         )
         for graph, nodes in (("0/forward", forward), ("0/backward", back))
@@ -168,7 +166,20 @@ def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None 
             "0/backward": tuple(name for names in back.values() for name in names),
         },
     }
-    return session((layers(count), backward(count)), (region("mlp", **asked),), members, partitions=cuts)
+    made = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.MISS), dict(asked))
+    return session(
+        (layers(count), backward(count)),
+        (region("mlp", **asked),),
+        members,
+        partitions=cuts,
+        artifacts={part.artifact: made for part in cuts if part.artifact},
+    )
+
+
+def with_code(base: Session, code: ArtifactCode) -> Session:
+    """Return a session of ``trained`` with the code of its forward."""
+    artifact = replace(base.artifacts["artifact-0/forward"], code=code)
+    return replace(base, artifacts={**base.artifacts, "artifact-0/forward": artifact})
 
 
 def timing(variant: str, median_s: float, speedup: float | None, **fields: Any) -> Timing:
@@ -200,7 +211,7 @@ def measured(base: Session | None = None, *, numerics: NumericsVerdict = Numeric
         timings=variants,
         conditions=Conditions("cpu", "2.13.0", 2, 0.95, 40, "every CI is narrow enough", 5.0, 0.011),
         numerics=(tensor, replace(tensor, tensor="gradient of layers.0.w", error=5e-7)),
-        compile_costs=(CompileCost("mlp", 3.25, "cold"), CompileCost("full", 0.4, "warm")),
+        variant_costs=(CompileCost("full", 0.4, "warm"),),
     )
 
 
@@ -314,7 +325,7 @@ def hostile(text: str) -> Session:
         Node(f"{text}3", Role.OP, text, (f"{text}2",), (spec,), (line,), (ModuleCall(text, text),)),
         Node(f"{text}4", Role.OUTPUT, "output", (f"{text}3",)),
     )
-    cut = Partition(text, name, 0, text, (f"{text}1",), State.FAILED, {text: text}, {text: text * 2}, text, error=text)
+    cut = Partition(text, name, 0, text, (f"{text}1",), State.FAILED, {text: text}, text, error=text)
     base = Session(
         title=text,
         environment=Environment(text, text, text, 2),
@@ -326,7 +337,8 @@ def hostile(text: str) -> Session:
         partitions=(cut,),
         timings=(timing(text, 1.0, 1.5, numerics=NumericsVerdict.NOT_COMPARABLE, warnings=(text,)),),
         conditions=Conditions(text, text, 2, 0.95, 40, text, 5.0),
-        compile_costs=(CompileCost(text, 1.0, text),),
+        artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheAnswer.MISS, text), {text: text * 2})},
+        variant_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
             Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, text),
         ),

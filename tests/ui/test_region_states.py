@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.view import overlays, view_state
 from regional_explorer.picture.records import Records
+from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
@@ -50,13 +51,14 @@ class Shown:
 def session_of(states: list[State], *, matched: bool = True, measured: bool = False, cache: str = "cold") -> Session:
     """Return a session with one region, whose partitions are in these states, half of them in the backward."""
     base = sessions.measured_alone()
+    made = ArtifactRecord(ArtifactCompile(6.0, CacheAnswer.MISS if cache == "cold" else CacheAnswer.HIT))
     partitions, timings = [], []
-    for number, (cut, timing, state) in enumerate(zip(base.partitions, base.partition_timings, states, strict=False)):
+    for cut, timing, state in zip(base.partitions, base.partition_timings, states, strict=False):
         if state in HAVE_CODE:
-            partitions.append(replace(cut, state=state, compile_s=1.5 + number, cache=cache))
+            partitions.append(replace(cut, state=state))
             timings.append(timing)
         else:
-            partitions.append(replace(cut, state=state, artifact=None, compile_s=None, cache=None))
+            partitions.append(replace(cut, state=state, artifact=None))
             timings.append(
                 PartitionTiming(cut.id, cut.region, timing.phase, timing.eager_s, timing.eager_iqr_s, samples=40)
             )
@@ -65,6 +67,7 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
         plan=base.plan.changed("mlp", enabled=State.EAGER not in states),
         members=base.members if matched else {},
         partitions=tuple(partitions),
+        artifacts=dict.fromkeys(base.artifacts, made),
         partition_timings=tuple(timings) if measured else (),
     )
     return with_measured_states(found) if measured else found

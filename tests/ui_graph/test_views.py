@@ -228,7 +228,7 @@ def test_a_session_without_lines_has_a_message() -> None:
 
 def test_what_is_picked_in_the_code_is_selected_in_the_order_it_runs() -> None:
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
-    session = replace(sessions.trained(12), codes=(ArtifactCode("artifact-0/forward", "code", kernels=(kernel,)),))
+    session = sessions.with_code(sessions.trained(12), ArtifactCode("code", kernels=(kernel,)))
     graph, code = GraphView(session), CodeView()
     code.link(graph)
     code.set_code(region_code(session, "mlp"))
