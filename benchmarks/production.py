@@ -40,9 +40,9 @@ started = time.perf_counter()
 torch.autograd.grad(compiled(x), [x, *model.parameters()])
 seconds = time.perf_counter() - started
 loss = compiled(x)
-parts = rx.status(compiled).partitions
-assert {{str(part.state) for part in parts}} == {{"compiled"}}, rx.status(compiled)
-caches = sorted({{part.cache for part in parts if part.cache}})
+status = rx.status(compiled)
+assert {{str(part.state) for part in status.partitions}} == {{"compiled"}}, status
+caches = sorted({{artifact.compile.cache for artifact in status.artifacts.values()}})
 print(json.dumps([seconds, caches, float(loss), float(model(x))]))
 """
 

@@ -28,11 +28,11 @@ from regional_explorer.errors import (
     check_flag,
     require_notebook,
 )
+from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
 from regional_explorer.exploration.results import Results
-from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
@@ -374,8 +374,8 @@ class Exploration(Edits, Results):
                 return DiagnosticList()
             self.kernel_times(name, half_s, run=run)
             partitions = super().code(name).partitions
-            live = self.live
-            return DiagnosticList(diagnose(live.insights, live.environment, name, partitions, half_s, run))
+            found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run)
+            return DiagnosticList(finding for finding in self.session.diagnostics if finding in found)
 
     def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
         """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.

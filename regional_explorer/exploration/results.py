@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from regional_explorer.errors import InvalidArgumentError, check_argument, require_notebook, shown_value
-from regional_explorer.exploration.shown import RegionCode, RegionStages
+from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.export.save import save
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
@@ -124,15 +124,7 @@ def load(path: str | Path) -> SavedSession:
     return SavedSession(load_session(path))
 
 
-class SessionOwner(Protocol):
-    """An object with a session: an exploration, or a session loaded from a file."""
-
-    @property
-    def session(self) -> Session:
-        """The frozen record."""
-
-
-def compare(*views: SessionOwner | Session) -> ShownFrame:
+def compare(*views: Results | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 
     Each speedup is against the eager samples of its own run, so sessions of other machines and versions of torch can be
@@ -141,10 +133,9 @@ def compare(*views: SessionOwner | Session) -> ShownFrame:
     its 99 % interval; ``difference`` says whether that is real. A session whose plan has changed since it was measured
     gives no times. ``rx.compare(*ex.runs)`` compares the plans that one exploration measured.
     """
-    runs = [view if isinstance(view, Session) else getattr(view, "session", None) for view in views]
-    for view, run in zip(views, runs, strict=True):
-        if not isinstance(run, Session):
+    for view in views:
+        if not isinstance(view, (Results, Session)):
             raise InvalidArgumentError(
                 f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
             )
-    return runs_table([run for run in runs if run is not None]).frame()
+    return runs_table([view.session if isinstance(view, Results) else view for view in views]).frame()

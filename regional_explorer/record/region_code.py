@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,14 +124,15 @@ def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
     return tuple(code for code in partition_codes(session) if code.partition.region == region)
 
 
-def partition_codes(session: Session) -> Iterator[PartitionCode]:
-    """Yield the code of every partition whose code ``session`` has."""
+def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | None = None) -> Iterator[PartitionCode]:
+    """Yield the code of every partition whose code ``session`` has, or that ``other_codes`` has by its id."""
     graphs = {graph.id: graph.by_name() for graph in session.graphs}
     for part in session.partitions:
         artifact = session.artifact_of(part)
-        if artifact is not None and artifact.code is not None:
-            nodes = tuple(graphs[part.graph][name] for name in part.nodes)
-            yield PartitionCode(part, artifact.code, nodes, artifact.kernel_times)
+        found = (artifact.code, artifact.kernel_times) if artifact else (None, None)
+        code, times = found if other_codes is None else (other_codes.get(part.id), None)
+        if code is not None:
+            yield PartitionCode(part, code, tuple(graphs[part.graph][name] for name in part.nodes), times)
 
 
 def by_artifact(parts: Iterable[PartitionCode]) -> list[list[PartitionCode]]:

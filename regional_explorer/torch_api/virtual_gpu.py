@@ -139,8 +139,9 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
         def patch(owner: Any, name: str, value: Any, *, create: bool = False) -> None:
             patches.enter_context(mock.patch.object(owner, name, value, create=create))
 
-        for name, value in _cuda_functions(properties).items():
+        for name, value in _device_functions(properties).items():
             patch(torch.cuda, name, value, create=True)
+            patch(interfaces.CudaInterface, name, staticmethod(value), create=True)
         if target.backend == "hip":
             patch(torch.version, "hip", torch.version.hip or "6.4")
         elif torch.version.cuda is None:
@@ -152,8 +153,6 @@ def virtual_gpu(target: GpuTarget) -> Iterator[None]:
         for module in (joint_graph, post_grad):
             patch(module, "lazy_init", _without_gpu(module.lazy_init))
         patch(PythonWrapperCodegen, "generate_and_run_autotune_block", lambda _self: None)
-        for name, value in _interface_functions(properties).items():
-            patch(interfaces.CudaInterface, name, staticmethod(value), create=True)
         patch(interfaces.CudaInterface.Worker, "get_device_properties", staticmethod(lambda *_, **__: properties))
         patch(interfaces.CudaInterface.Worker, "current_device", staticmethod(lambda: 0))
         patch(triton_helpers, "set_driver_to_gpu", lambda: None)
@@ -193,14 +192,16 @@ def _device_properties(target: GpuTarget) -> Any:
     )
 
 
-def _cuda_functions(properties: Any) -> dict[str, Callable[..., Any]]:
-    memory = properties.total_memory
+def _device_functions(properties: Any) -> dict[str, Callable[..., Any]]:
+    """Return the functions of ``torch.cuda``, and those that Dynamo's interface to it has besides."""
+    memory, hip = properties.total_memory, properties.gcnArchName
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
         "get_device_properties": lambda *_, **__: properties,
         "get_device_capability": lambda *_, **__: (properties.major, properties.minor),
+        "get_compute_capability": lambda *_, **__: hip or properties.major * 10 + properties.minor,
         "get_device_name": lambda *_, **__: properties.name,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda: True,
@@ -210,27 +211,13 @@ def _cuda_functions(properties: Any) -> dict[str, Callable[..., Any]]:
         "mem_get_info": lambda *_: (memory, memory),
         "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8),
         "set_rng_state": lambda *_, **__: None,
-        "_lazy_init": lambda: None,
-        "_exchange_device": lambda _device: 0,
-        "_maybe_exchange_device": lambda _device: 0,
-    }
-
-
-def _interface_functions(properties: Any) -> dict[str, Callable[..., Any]]:
-    hip = properties.gcnArchName
-    return {
-        "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "get_device_properties": lambda *_, **__: properties,
-        "get_compute_capability": lambda *_, **__: hip or properties.major * 10 + properties.minor,
-        "synchronize": lambda *_: None,
         "get_raw_stream": lambda _device: 0,
-        "is_bf16_supported": lambda *_, **__: True,
-        "exchange_device": lambda _device: 0,
-        "maybe_exchange_device": lambda _device: 0,
         "set_device": lambda _device: None,
-        "memory_allocated": lambda *_: 0,
+        "_lazy_init": lambda: None,
+        **dict.fromkeys(
+            ("exchange_device", "maybe_exchange_device", "_exchange_device", "_maybe_exchange_device"),
+            lambda _device: 0,
+        ),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import BusyError
-from regional_explorer.exploration.shown import RegionCode
+from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan

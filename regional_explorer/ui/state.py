@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
-from regional_explorer.exploration.shown import RegionCode
+from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, config_of
 from regional_explorer.record.regions import RegionSummary

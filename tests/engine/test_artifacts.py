@@ -105,7 +105,7 @@ def trained(fn, net, x):
 
 
 def caches(compiled):
-    return {part.cache for part in rx.status(compiled).partitions if part.cache is not None}
+    return {artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()}
 
 
 @contextlib.contextmanager
@@ -205,8 +205,9 @@ compiled = rx.compile(net, PLAN, artifacts={folder!r})
 for _ in range(3):
     torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
 print(sorted({{str(part.state) for part in rx.status(compiled).partitions}}))
-print(sorted({{part.cache for part in rx.status(compiled).partitions if part.cache}}))
-print(sum(part.cache in ("cold", "warm") for part in rx.status(compiled).partitions))
+caches = [artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()]
+print(sorted(set(caches)))
+print(sum(cache in ("cold", "warm") for cache in caches))
 """
 
 

@@ -577,9 +577,9 @@ def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_
     ex.save_artifacts(tmp_path / "artifacts")
     compiled = rx.compile(net, PLAN, artifacts=tmp_path / "artifacts", strict=True)
     compiled(x).backward()
-    partitions = rx.status(compiled).partitions
-    assert {part.cache for part in partitions} == {"shipped"}
-    assert {part.artifact for part in partitions} == set(ex.partitions["artifact"])
+    artifacts = rx.status(compiled).artifacts
+    assert {artifact.compile.cache for artifact in artifacts.values()} == {"shipped"}
+    assert set(artifacts) == set(ex.partitions["artifact"])
 
 
 # ---------------------------------------------------------------------------------------- what is said has no ex in it

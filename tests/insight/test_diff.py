@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.exploration.shown import RegionCode
+from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.artifact import code_hash
 
 pytestmark = pytest.mark.compiles

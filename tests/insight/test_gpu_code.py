@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.exploration.shown import _gpu_note
+from regional_explorer.exploration.code_results import _gpu_note
 from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS

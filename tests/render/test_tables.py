@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
+from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results, compare
-from regional_explorer.exploration.shown import RegionCode, RegionStages, Roofline
 from regional_explorer.record.roofline import Launches, Roundings
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer import page
+from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.results import compare
-from regional_explorer.exploration.shown import RegionCode
 from regional_explorer.page.code import code_rows
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity

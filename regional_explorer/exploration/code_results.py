@@ -13,7 +13,7 @@ from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
 from regional_explorer.record.profile import Bandwidth
-from regional_explorer.record.region_code import Coverage, PartitionCode, region_code, total_coverage
+from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
 from regional_explorer.record.roofline import (
     BitwiseTrial,
     Border,
@@ -37,8 +37,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True)
-class CodeDiffs:
+class CodeResult:
+    """A result that is displayed as text or HTML."""
+
+    def __repr__(self) -> str:
+        """Return it as text."""
+        return str(self)
+
+    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends."""
+        return {"text/plain": str(self), "text/html": self._html()}
+
+    def _html(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, repr=False)
+class CodeDiffs(CodeResult):
     """The differences in the code of a region's partitions; displayed as text or HTML."""
 
     region: str
@@ -57,15 +72,12 @@ class CodeDiffs:
         """Return the differences as text."""
         return diff_text(self.region, self.partitions)
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends."""
-        return {"text/plain": str(self), "text/html": diff_html(self.region, self.partitions)}
+    def _html(self) -> str:
+        return diff_html(self.region, self.partitions)
 
 
-@dataclass(frozen=True)
-class RegionCode:
+@dataclass(frozen=True, repr=False)
+class RegionCode(CodeResult):
     """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
 
     region: str
@@ -92,14 +104,8 @@ class RegionCode:
         codes: Mapping[str, ArtifactCode],
     ) -> RegionCode:
         """Return code that was generated but not compiled; ``codes`` has it by partition id."""
-        graphs = {graph.id: graph.by_name() for graph in session.graphs}
-        parts = tuple(
-            PartitionCode(part, codes[part.id], tuple(graphs[part.graph][name] for name in part.nodes))
-            for part in session.partitions
-            if part.id in codes
-        )
         notes = [f"Generated under {config_text(config)}, not compiled." if config else "", _gpu_note(target)]
-        return cls(region, parts, " ".join(filter(None, notes)))
+        return cls(region, tuple(partition_codes(session, codes)), " ".join(filter(None, notes)))
 
     def diff(self, other: RegionCode) -> CodeDiffs:
         """Return how the code of ``other`` differs: ``ex.code("mlp").diff(ex.code("mlp", config={…}))``.
@@ -135,28 +141,21 @@ class RegionCode:
         """Return the kernels and the code of all partitions as text."""
         return code_text(self.region, self.partitions, self.note)
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends."""
-        return {"text/plain": str(self), "text/html": code_html(self.region, self.partitions, self.note)}
+    def _html(self) -> str:
+        return code_html(self.region, self.partitions, self.note)
 
 
 def _gpu_note(target: GpuTarget | None) -> str:
     if target is None:
         return ""
+    shared = f" or {size(target.last_cache_bytes)} of Infinity Cache" if target.last_cache_bytes else ""
     return (
         f"Generated for {target.title}, not run. Bounds come from its data sheet ({target.source}: "
         f"{target.memory_gb_s:,} GB/s); nothing was measured. They hold for data in memory: data still in its "
-        f"{_cache_sizes(target)} moves faster. Launch costs are not included. "
+        f"{size(target.l2_bytes)} of L2 cache{shared} moves faster. Launch costs are not included. "
         "Registers are those of the first launch config: nothing was autotuned. "
         "For extern calls only bytes and operations are known. The assembly of each kernel is in kernel.gpu.assembly."
     )
-
-
-def _cache_sizes(target: GpuTarget) -> str:
-    shared = f" or {size(target.last_cache_bytes)} of Infinity Cache" if target.last_cache_bytes else ""
-    return f"{size(target.l2_bytes)} of L2 cache{shared}"
 
 
 def why_no_code(session: Session, region: str) -> str:
@@ -181,8 +180,8 @@ def why_no_code(session: Session, region: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class RegionStages:
+@dataclass(frozen=True, repr=False)
+class RegionStages(CodeResult):
     """The stages of a region, one entry per distinct partition; displayed as text or HTML.
 
     ``nodes`` are the names of nodes that are followed through all stages.
@@ -237,16 +236,12 @@ class RegionStages:
         """Return what each stage changed, as text."""
         return stages_text(self.region, self.partitions, self.nodes, self.note)
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends."""
-        html = stages_html(self.session, self.region, self.partitions, self.nodes, self.note)
-        return {"text/plain": str(self), "text/html": html}
+    def _html(self) -> str:
+        return stages_html(self.session, self.region, self.partitions, self.nodes, self.note)
 
 
-@dataclass(frozen=True)
-class Roofline:
+@dataclass(frozen=True, repr=False)
+class Roofline(CodeResult):
     """Full Inductor as the roofline of a plan; displayed as text or HTML.
 
     ``reach`` is the part of full's gain that the plan reaches, ``regions`` what each region gains, ``borders`` the data
@@ -294,10 +289,6 @@ class Roofline:
         """Return the tables as text."""
         return "\n\n".join(table.text() for table in self._tables())
 
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
-        """Return plain text and HTML for Jupyter front ends."""
+    def _html(self) -> str:
         nodes = [node for table in self._tables() for node in table.nodes()]
-        html = f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
-        return {"text/plain": str(self), "text/html": html}
+        return f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
