@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ from regional_explorer.record.graph import (
     Node,
     Role,
     SourceLine,
-    SubgraphOptions,
     TensorSpec,
     traced_from,
 )
@@ -49,7 +47,7 @@ from regional_explorer.torch_api.graphs import (
 )
 
 
-def with_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
+def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
     """Return the modules of an op in a body; aliases are the paths that each has under the body's other callers.
 
     ``callers`` are the modules of the ops that call the body: ``layers.0.act`` in the body of ``layers.0`` is
@@ -103,13 +101,10 @@ class GraphRecorder:
         parent: tuple[str, str] | None = None,
         callers: Sequence[Chain] = (),
     ) -> list[Graph]:
-        """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops.
+        """Return the record of ``gm`` and, after it, of the bodies of its higher-order ops: ``graph_id/attribute``.
 
-        Args:
-            gm: the live graph.
-            graph_id: its id; a body gets ``graph_id/attribute``.
-            parent: for a body, the graph and the node that holds it.
-            callers: for a body, the modules around each op that calls it.
+        For a body, ``parent`` is the graph and the node that holds it, ``callers`` the modules around each op that
+        calls it.
         """
         inputs = self.inputs if parent is None else ()
         nodes = tuple(self._node(node, gm, inputs, callers) for node in gm.graph.nodes)
@@ -123,13 +118,19 @@ class GraphRecorder:
             if self.kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
                 call = next(record for record in nodes if record.name == users[0].name)
                 name = _function_name(inner, call) or str(node.target)
-                inner = replace(inner, name=name, options=_recorded_options(users[0]))
+                inner = replace(inner, name=name, options=subgraph_options(users[0]))
             records += [inner, *nested]
         return records
 
     def _node(self, node: fx.Node, gm: fx.GraphModule, inputs: Sequence[Node], callers: Sequence[Chain]) -> Node:
         custom = node.meta.get("custom") or {}
-        role, label = self._node_role(node, gm, inputs)
+        role, label = Role.OP, ""
+        if node.op == "placeholder":
+            role, label = self._input_role(node, inputs)
+        elif node.op == "output":
+            role = Role.OUTPUT
+        elif node.op == "get_attr":
+            role = Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT
         record = Node(
             name=node.name,
             role=role,
@@ -155,19 +156,8 @@ class GraphRecorder:
             random=draws_random(node),
         )
 
-    def _node_role(self, node: fx.Node, gm: fx.GraphModule, inputs: Sequence[Node]) -> tuple[Role, str]:
-        """Return the role of a node, and for an input the name that the user knows it by."""
-        match node.op:
-            case "output":
-                return Role.OUTPUT, ""
-            case "get_attr":
-                return (Role.SUBGRAPH if isinstance(resolve(gm, node), fx.GraphModule) else Role.CONSTANT), ""
-            case "placeholder":
-                return self._input_role(node, inputs)
-            case _:
-                return Role.OP, ""
-
     def _input_role(self, node: fx.Node, inputs: Sequence[Node]) -> tuple[Role, str]:
+        """Return the role of an input, and the name that the user knows it by."""
         if self.kind is GraphKind.DYNAMO:
             return _dynamo_input(node)
         description = type(node.meta.get("desc")).__name__
@@ -189,12 +179,12 @@ class GraphRecorder:
             # Keys are "<id(module)>" or, for the k-th call, "<id(module)>@k"; the path is Dynamo's expression.
             module_id, _, call = str(key).partition("@")
             paths = self.names.get(int(module_id)) if module_id.isdigit() else None
-            path, *aliases = paths or (_strip_root(expression),)
+            path, *aliases = paths or (re.sub(r"^[LG]\[['\"]\w+['\"]\]\.?", "", expression),)
             class_name = cls if isinstance(cls, str) else getattr(cls, "__name__", str(cls))
             calls.append(
                 ModuleCall(path, class_name.rsplit(".", 1)[-1], int(call) if call.isdigit() else 0, tuple(aliases))
             )
-        return with_callers(tuple(calls), callers)
+        return with_other_callers(tuple(calls), callers)
 
 
 def _function_name(body: Graph, call: Node) -> str:
@@ -203,30 +193,15 @@ def _function_name(body: Graph, call: Node) -> str:
     return next((line.scope or line.function for line in lines), "")
 
 
-def _recorded_options(call: fx.Node) -> SubgraphOptions | None:
-    options = subgraph_options(call)
-    if options is None:
-        return None
-    return replace(options, config=json_safe(options.config), backward_config=json_safe(options.backward_config))
-
-
-def _strip_root(expression: str) -> str:
-    return re.sub(r"^[LG]\[['\"]\w+['\"]\]\.?", "", expression)
-
-
 def _dynamo_input(node: fx.Node) -> tuple[Role, str]:
-    label = _readable_input(input_expression(node))
+    # As a user would write Dynamo's expression: model.layers.0.weight or batch['x'].
+    label = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", input_expression(node))
+    label = re.sub(r"^[LG]\['(\w+)'\]", r"\1", label)
     static = (node.meta.get("tensor_dict") or {}).get("_dynamo_static_input_type")
     if static is None:
         return Role.INPUT, label
     example = node.meta.get("example_value")
     return (Role.PARAMETER if isinstance(example, torch.Tensor) and example.requires_grad else Role.BUFFER), label
-
-
-def _readable_input(expression: str) -> str:
-    """Return Dynamo's expression for an input as a user would write it: ``model.layers.0.weight`` or ``batch['x']``."""
-    text = re.sub(r"\._(?:modules|parameters|buffers)\['([^']*)'\]", r".\1", expression)
-    return re.sub(r"^[LG]\['(\w+)'\]", r"\1", text)
 
 
 def _target_name(node: fx.Node) -> str:
@@ -236,8 +211,6 @@ def _target_name(node: fx.Node) -> str:
         return str(target)
     module = getattr(target, "__module__", None) or ""
     name = getattr(target, "__name__", str(target))
-    if target is operator.getitem:
-        return "getitem"
     return f"{module}.{name}" if module and not module.startswith(("_operator", "builtins")) else name
 
 
@@ -248,8 +221,8 @@ def _tensor_specs(node: fx.Node) -> Iterator[TensorSpec]:
             strided = item.layout is torch.strided
             yield TensorSpec(
                 dtype=str(item.dtype).removeprefix("torch."),
-                shape=tuple(_int_or_text(size) for size in item.shape),
-                stride=tuple(_int_or_text(size) for size in item.stride()) if strided else (),
+                shape=tuple(map(_int_or_text, item.shape)),
+                stride=tuple(map(_int_or_text, item.stride())) if strided else (),
                 device=str(item.device),
             )
 

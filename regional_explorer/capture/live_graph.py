@@ -114,9 +114,6 @@ def _copies_for(node: fx.Node) -> list[fx.Node]:
     return copies
 
 
-GRAPH_INPUTS = frozenset({Role.INPUT, Role.PARAMETER, Role.BUFFER})
-
-
 _NO_GRAPH = fx.GraphModule({}, fx.Graph())
 
 
@@ -138,7 +135,7 @@ class LiveGraph:
         self.raised = False
 
     def _run_noting_failure(self, args: list[Any]) -> Any:
-        """Run as captured, and note whether this graph raised, rather than torch while tracing."""
+        """Run as captured, and note that this graph raised, rather than torch while tracing."""
         try:
             return self.eager(args)
         except Exception:
@@ -209,7 +206,7 @@ class Frame:
     @property
     def inputs(self) -> Sequence[Node]:
         """The inputs of Dynamo's graph."""
-        return [node for node in self.dynamo[0].nodes if node.role in GRAPH_INPUTS]
+        return [node for node in self.dynamo[0].nodes if node.role in (Role.INPUT, Role.PARAMETER, Role.BUFFER)]
 
     def record(self, names: ModuleNames) -> None:
         """Update the records from the live graphs as they are now."""

@@ -10,9 +10,10 @@ import random
 import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,183 +40,138 @@ _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, 
 class Variables:
     """The values of one owner that a call may assign, by key; ``name`` is the owner's name in the user's program.
 
-    With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it adds.
+    ``read`` returns a copy of the current values; ``write`` assigns one of them, or removes it if it is ``MISSING``.
+    Without ``write``, what a call changes can only be named. ``label_format`` makes the name of a value in the user's
+    program. With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it
+    adds. With ``ordered``, the order of the keys is restored too.
     """
 
     name: str
     owner: Any
+    read: Callable[[], dict[Any, Any]]
+    write: Callable[[Any, Any], None] | None
+    label_format: str = "{name}.{key}"
     whole: bool = False
-
-    restorable: ClassVar[bool] = True
-    """Whether values can be assigned; else what a call changes is named."""
-
-    def read(self) -> dict[Any, Any]:
-        """Return a copy of the current values."""
-        raise NotImplementedError
-
-    def write(self, key: Any, value: Any) -> None:
-        """Assign one value, or remove it if that is ``MISSING``; nothing where neither is possible."""
+    ordered: bool = False
 
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all values by these; what is the same is not written."""
+        """Replace all values by these, if they can be written; what is the same is not written."""
+        if self.write is None:
+            return
         now = self.read()
         for key in {**now, **values}:
             if (value := values.get(key, MISSING)) is not now.get(key, MISSING):
                 self.write(key, value)
+        if self.ordered and list(self.read()) != list(values):
+            for key in values:
+                self.write(key, MISSING)
+            for key, value in values.items():
+                self.write(key, value)
 
     def label(self, key: Any) -> str:
         """Return the name of one of the values in the user's program."""
-        return f"{self.name}.{key}" if self.name else str(key)
+        return self.label_format.format(name=self.name, key=key).removeprefix(".")
 
 
-@dataclass
-class Keys(Variables):
-    """The items of a dict, or only those of the keys ``only``; with ``attributes``, labels look like attributes."""
-
-    only: Collection[str] | None = None
-    attributes: bool = False
-
-    def read(self) -> dict[Any, Any]:
-        """Return the values now."""
-        if self.only is None:
-            return dict(self.owner)
-        return {key: self.owner[key] for key in self.only if key in self.owner}
-
-    def write(self, key: Any, value: Any) -> None:
-        """Set an item, or remove it."""
-        if value is MISSING:
-            del self.owner[key]
-        else:
-            self.owner[key] = value
-
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Write what differs, or everything if the order of the keys differs."""
-        super().assign(values)
-        if self.only is None and list(self.owner) != list(values):
-            self.owner.clear()
-            self.owner.update(values)
-
-    def label(self, key: Any) -> str:
-        """Return the label of an item, as an index or as a name."""
-        return super().label(key) if self.attributes or self.only is not None else f"{self.name}[{key!r}]"
+def _set_item(items: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        del items[key]
+    else:
+        items[key] = value
 
 
-@dataclass
-class Items(Variables):
-    """The items of a list, a deque or a set, as one value."""
-
-    def read(self) -> dict[Any, Any]:
-        """Return the items now."""
-        return {"": tuple(self.owner)}
-
-    def write(self, _key: Any, value: Any) -> None:
-        """Set the items."""
-        self.owner.clear()
-        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(value)
-
-    def label(self, key: Any) -> str:  # noqa: ARG002 - there is only one
-        """Return the name of the list."""
-        return self.name
+def _set_attribute(owner: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        delattr(owner, key)
+    else:
+        setattr(owner, key, value)
 
 
-@dataclass
-class Attributes(Variables):
-    """The attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
+def _dict_items(name: str, items: Any, label_format: str = "{name}[{key!r}]", *, whole: bool = False) -> Variables:
+    """Return the items of a dict."""
+    return Variables(name, items, lambda: dict(items), partial(_set_item, items), label_format, whole, ordered=True)
 
-    hidden: Collection[str] = ()
 
-    def read(self) -> dict[Any, Any]:
-        """Return the values now."""
-        return {name: value for name, value in attributes_of(self.owner).items() if name not in self.hidden}
+def _globals(items: dict[str, Any], names: Collection[str]) -> Variables:
+    def read() -> dict[Any, Any]:
+        return {key: items[key] for key in names if key in items}
 
-    def write(self, key: Any, value: Any) -> None:
-        """Set an attribute, or remove it, without calling ``__setattr__``."""
-        if key not in slot_names(type(self.owner)):
-            Keys("", vars(self.owner)).write(key, value)
+    return Variables("", items, read, partial(_set_item, items))
+
+
+def _contents(name: str, values: Any, *, whole: bool) -> Variables:
+    """Return the items of a list, a deque or a set, as one value."""
+
+    def write(_key: Any, value: Any) -> None:
+        values.clear()
+        (values.update if isinstance(values, set) else values.extend)(value)
+
+    return Variables(name, values, lambda: {"": tuple(values)}, write, "{name}", whole)
+
+
+def _attributes(name: str, owner: Any, hidden: Collection[str] = (), *, whole: bool = False) -> Variables:
+    """Return the attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
+
+    def read() -> dict[Any, Any]:
+        return {key: value for key, value in attributes_of(owner).items() if key not in hidden}
+
+    def write(key: Any, value: Any) -> None:  # without calling a ``__setattr__`` of the user's
+        if key not in slot_names(type(owner)):
+            _set_item(vars(owner), key, value)
         elif value is MISSING:
-            object.__delattr__(self.owner, key)
+            object.__delattr__(owner, key)
         else:
-            object.__setattr__(self.owner, key, value)
+            object.__setattr__(owner, key, value)
+
+    return Variables(name, owner, read, write, whole=whole)
 
 
-@dataclass
-class ClassAttributes(Variables):
-    """The attributes of a class that are values: no functions, no descriptors, no dunder names."""
+def _class_attributes(cls: type) -> Variables:
+    """Return the attributes of a class that are values: no functions, no descriptors, no dunder names."""
 
-    def read(self) -> dict[Any, Any]:
-        """Return the values now."""
+    def read() -> dict[Any, Any]:
         return {
             name: value
-            for name, value in vars(self.owner).items()
+            for name, value in vars(cls).items()
             if not (name.startswith("__") or callable(value) or hasattr(type(value), "__get__"))
         }
 
-    def write(self, key: Any, value: Any) -> None:
-        """Set an attribute, or remove it."""
-        if value is MISSING:
-            delattr(self.owner, key)
-        else:
-            setattr(self.owner, key, value)
+    return Variables(cls.__qualname__, cls, read, partial(_set_attribute, cls))
 
 
-@dataclass
-class ClosureVariable(Variables):
-    """A variable that a function closes over; ``owner`` is its cell."""
-
-    def read(self) -> dict[Any, Any]:
-        """Return the value now."""
+def _closure_variable(name: str, cell: types.CellType) -> Variables:
+    def read() -> dict[Any, Any]:
         try:
-            return {self.name: self.owner.cell_contents}
+            return {name: cell.cell_contents}
         except ValueError:  # an empty cell
             return {}
 
-    def write(self, _key: Any, value: Any) -> None:
-        """Set the variable, or empty its cell."""
-        if value is MISSING:
-            del self.owner.cell_contents
-        else:
-            self.owner.cell_contents = value
-
-    def label(self, key: Any) -> str:
-        """Return the name of the variable."""
-        return str(key)
+    return Variables(name, cell, read, lambda _, value: _set_attribute(cell, "cell_contents", value), "{name}")
 
 
-@dataclass
-class CallCache(Variables):
-    """What ``functools.lru_cache`` keeps for a function: single entries can be neither read nor removed."""
+def _call_cache(function: Any) -> Variables:
+    """Return what ``functools.lru_cache`` keeps for a function: how many entries were made and are kept."""
 
-    restorable: ClassVar[bool] = False
-
-    def read(self) -> dict[Any, Any]:
-        """Return how many entries were made and are kept."""
-        info = self.owner.cache_info()
+    def read() -> dict[Any, Any]:
+        info = function.cache_info()
         return {"cache": (info.misses, info.currsize)}
 
+    return Variables(function.__wrapped__.__name__, function, read, write=None)
 
-@dataclass
-class Hooks(Variables):
-    """The hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
 
-    stores: Collection[str] = ()
+def _hooks(name: str, owner: Any, stores: Collection[str]) -> Variables:
+    """Return the hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
 
-    def read(self) -> dict[Any, Any]:
-        """Return the hooks now."""
-        return {(store, key): hook for store in self.stores for key, hook in self._hooks(store).items()}
+    def hooks_in(store: str) -> dict[int, Any]:
+        return getattr(owner, store, None) or {}  # a tensor has no dict before its first hook
 
-    def _hooks(self, store: str) -> dict[int, Any]:
-        return getattr(self.owner, store, None) or {}  # a tensor has no dict before its first hook
+    def read() -> dict[Any, Any]:
+        return {(store, key): hook for store in stores for key, hook in hooks_in(store).items()}
 
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all hooks by these."""
-        for store in self.stores:
-            hooks, kept = self._hooks(store), {key: hook for (name, key), hook in values.items() if name == store}
-            hooks.clear()
-            hooks.update(kept)
+    def write(key: tuple[str, int], value: Any) -> None:
+        _set_item(hooks_in(key[0]), key[1], value)
 
-    def label(self, key: Any) -> str:  # noqa: ARG002 - hooks have no names
-        """Return a name for all the hooks."""
-        return f"hooks of {self.name or 'the module'}"
+    return Variables(name or "the module", owner, read, write, "hooks of {name}", ordered=True)
 
 
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
@@ -325,7 +281,7 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
             reachable.tensors.append(value)
             reachable.names.append(name)
             if value.is_leaf and value.requires_grad:
-                reachable.variables.append(Hooks(name, value, stores=_TENSOR_HOOKS))
+                reachable.variables.append(_hooks(name, value, _TENSOR_HOOKS))
         case nn.Module():
             yield from _module_values(value, name, reachable)
         case types.FunctionType():
@@ -335,7 +291,7 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
         case types.BuiltinMethodType():
             yield _Reached(name, value.__self__)
         case _ if isinstance(value, LRU_CACHE):
-            reachable.variables.append(CallCache(value.__wrapped__.__name__, value))
+            reachable.variables.append(_call_cache(value))
             yield _Reached(name, value.__wrapped__)
         case functools.partial():
             yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
@@ -355,9 +311,9 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
     name, value = item.name, item.value
     if type(value) in _DICT_TYPES:
-        reachable.variables.append(Keys(name, value, whole=item.argument))
+        reachable.variables.append(_dict_items(name, value, whole=item.argument))
     elif type(value) in _LIST_TYPES:
-        reachable.variables.append(Items(name, value, whole=item.argument))
+        reachable.variables.append(_contents(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
     yield from (_Reached(f"{name}[{key!r}]", entry, item.argument) for key, entry in itertools.islice(pairs, MAX_ITEMS))
     if not isinstance(value, (tuple, frozenset)):
@@ -365,11 +321,11 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
-    reachable.variables.append(Attributes(name, module, hidden=_HIDDEN_ATTRIBUTES))
-    reachable.variables.append(Hooks(name, module, stores=_MODULE_HOOKS))
+    reachable.variables.append(_attributes(name, module, _HIDDEN_ATTRIBUTES))
+    reachable.variables.append(_hooks(name, module, _MODULE_HOOKS))
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some
-        reachable.variables.append(Keys(name, entries, attributes=True))
+        reachable.variables.append(_dict_items(name, entries, "{name}.{key}"))
         yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
     user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
     yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)
@@ -381,7 +337,7 @@ def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     cls = type(item.value)
     if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES and cls not in _NAMESPACES:
         return
-    attributes = Attributes(item.name, item.value, whole=item.argument)
+    attributes = _attributes(item.name, item.value, whole=item.argument)
     reachable.variables.append(attributes)
     yield from (_Reached(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items())
     yield _Reached(cls.__qualname__, cls)
@@ -393,7 +349,7 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
         file = getattr(sys.modules.get(base.__module__), "__file__", "")
         if base.__module__.partition(".")[0] in _FOREIGN_PACKAGES or _is_installed(file):
             continue
-        reachable.variables.append(ClassAttributes(base.__qualname__, base))
+        reachable.variables.append(_class_attributes(base))
         for key, value in vars(base).items():
             # Class methods and static methods hold the function.
             yield _Reached(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
@@ -404,16 +360,16 @@ def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator
     if _is_installed(function.__code__.co_filename):
         yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
         return
-    reachable.variables.append(Attributes(function.__name__, function))
+    reachable.variables.append(_attributes(function.__name__, function))
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        variable = ClosureVariable(name, cell)
+        variable = _closure_variable(name, cell)
         reachable.variables.append(variable)
         yield from (_Reached(name, value) for value in variable.read().values())
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     yield from (_Reached("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
     if assigned:
-        reachable.variables.append(Keys("", function.__globals__, only=assigned))
+        reachable.variables.append(_globals(function.__globals__, assigned))
     yield from (_Reached(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
 
 

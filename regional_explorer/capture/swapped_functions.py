@@ -26,13 +26,7 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
     """Return what ``work`` returns, while functions run the code of a changed text, as IPython's autoreload does it.
 
     What other threads compute with them stays the same: marks of that text have an effect where Dynamo traces, only.
-
-    Args:
-        texts: the text of files before and after, by path. Both have the same functions, in the same order.
-        work: runs the functions.
-
-    Raises:
-        SyntaxError: a text is not Python.
+    ``texts`` has the text of files before and after, by path; both have the same functions, in the same order.
     """
     codes = {}
     for path, (before, after) in texts.items():

@@ -38,8 +38,9 @@ class TracedGraphs:
     """The graphs that Dynamo traced, and those that AOTAutograd made of them.
 
     ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
-    may have to run again. ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after
-    ``close``; it raises. ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
+    may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed.
+    ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after ``close``; it raises.
+    ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
 
     Args:
         partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
@@ -54,7 +55,7 @@ class TracedGraphs:
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self.partitioner = partitioner
         self.names: Mapping[int, tuple[str, ...]] = {}
-        self.complete = True
+        self.complete, self.all_late = True, False
         self.instead: Callable[..., NoReturn] = closed
         self.generated = GeneratedCode()
         self._next_origin = 0
@@ -118,20 +119,17 @@ class TracedGraphs:
         self.on_graph = lambda _frame, _live: None
         self.generated.release()
 
-    def is_late(self, reason: str) -> bool:
-        """Return whether a frame that is traced now is late; ``reason`` is the guard that failed, if any did."""
-        return bool(reason and self.frames)
-
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
         index = len(self.frames)
         self.outdated |= outdated_lines(traced_code())
-        self._stamp_origins(gm, self._module_of_frame())
+        module = frame_module()  # below the root: after a graph break its ops do not record it
+        self._stamp_origins(gm, None if "" in self.names.get(id(module), ("",)) else module)
         recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
         dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
-        late = self.is_late(reason)
+        late = self.all_late or bool(reason and self.frames)
         frame = Frame(index, dynamo, late=late, reason=reason, autocast=autocast, outdated=self.outdated)
         self_ref = weakref.ref(self)
 
@@ -143,9 +141,8 @@ class TracedGraphs:
             with compile_lock():
                 return capture.add_graph(frame, GraphKind(kind), aot_gm)
 
-        backend = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)
         with self.generated.collected():
-            compiled = backend(gm, inputs)
+            compiled = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         return compiled
@@ -161,11 +158,6 @@ class TracedGraphs:
             live.run_as_captured()
         self.on_graph(frame, live)
         return live.as_boxed()
-
-    def _module_of_frame(self) -> nn.Module | None:
-        """Return the module below the root that the frame runs in: after a graph break its ops do not record it."""
-        module = frame_module()
-        return None if "" in self.names.get(id(module), ("",)) else module
 
     def _stamp_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:
         """Give every op its origin, and put ``module`` around ops that do not record it; bodies included."""
@@ -227,7 +219,7 @@ class Capture(TracedGraphs):
         ):
             while not self._try_traced_run():
                 call.restore()
-        self.complete = True
+        self.complete = self.all_late = True
         for live in self.live:
             live.run_as_captured(self.failed_targets)
         for frame in self.frames if self.failed_ops else ():
@@ -246,18 +238,14 @@ class Capture(TracedGraphs):
         except CaptureError:
             raise
         except Exception as error:
-            for frame in self.frames:
-                for live in frame.live:
-                    if live.raised and live.failed_ops is None:
-                        live.repair(next(record for record in frame.records if record.id == live.id))
-                        return False
-            raise CaptureError(RefusalCode.TRACE_FAILED, f"torch could not trace the call: {_trim(error)}") from error
+            for live in self.live:
+                if live.raised and live.failed_ops is None:
+                    live.repair(next(record for record in self.graphs if record.id == live.id))
+                    return False
+            lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
+            message = "torch could not trace the call: " + "\n".join(lines[:15])
+            raise CaptureError(RefusalCode.TRACE_FAILED, message) from error
         return True
-
-    def is_late(self, reason: str) -> bool:
-        """Return whether a frame that is traced now belongs to another call than the captured one."""
-        del reason
-        return self.complete
 
     def drop_call(self) -> None:
         """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""
@@ -331,8 +319,3 @@ def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
             f"Nothing was captured: Dynamo does not trace under {mode}. Explore the call outside of this mode's block."
         )
     return "Nothing was captured: the call runs no torch operation that Dynamo could trace."
-
-
-def _trim(error: Exception) -> str:
-    lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
-    return "\n".join(lines[:15])

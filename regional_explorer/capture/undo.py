@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
@@ -217,37 +217,33 @@ def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
 
 
 class RandomState:
-    """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's."""
+    """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's.
 
-    def __init__(self, generators: Sequence[Generator] = ()) -> None:
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        self._numpy = np.random.get_state()  # noqa: NPY002 - the user's code may draw from it
-        self._python = random.getstate()
-        self._generators = [(generator, _state_of(generator)) for generator in generators]
+    As a context manager, it restores them behind the block.
+    """
+
+    def __init__(self, generators: Iterable[Generator] = ()) -> None:
+        accessors: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
+            (torch.get_rng_state, torch.set_rng_state),
+            (np.random.get_state, np.random.set_state),
+            (random.getstate, random.setstate),
+            *map(_state_accessors, generators),
+        ]
+        if torch.cuda.is_initialized():
+            accessors.append((torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
+        self._states = [(get, put, get()) for get, put in accessors]
 
     def is_unchanged(self) -> bool:
         """Return whether all generators are still in the saved states."""
-        return (
-            torch.equal(self._torch, torch.get_rng_state())
-            and all(map(torch.equal, self._cuda, torch.cuda.get_rng_state_all() if self._cuda else ()))
-            and self._python == random.getstate()
-            and repr(self._numpy) == repr(np.random.get_state())  # noqa: NPY002
-            and all(_equal_states(state, _state_of(generator)) for generator, state in self._generators)
-        )
+        return all(_equal_states(state, get()) for get, _, state in self._states)
 
     def restore(self) -> None:
         """Set all generators to the saved states."""
-        torch.set_rng_state(self._torch)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
-        np.random.set_state(self._numpy)  # noqa: NPY002
-        random.setstate(self._python)
-        for generator, state in self._generators:
-            _set_state(generator, state)
+        for _, put, state in self._states:
+            put(state)
 
     def __enter__(self) -> Self:
-        """Enter a block after which the generators are in the states they had at construction."""
+        """Return these states."""
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -255,27 +251,21 @@ class RandomState:
         self.restore()
 
 
-def _state_of(generator: Generator) -> Any:
+def _state_accessors(generator: Generator) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """Return the functions that return and set the state of a generator."""
     match generator:
         case random.Random():
-            return generator.getstate()
+            return generator.getstate, generator.setstate
         case np.random.Generator():
-            return generator.bit_generator.state
+            bits = generator.bit_generator
+            return lambda: bits.state, lambda state: setattr(bits, "state", state)
         case _:
-            return generator.get_state()
-
-
-def _set_state(generator: Generator, state: Any) -> None:
-    match generator:
-        case random.Random():
-            generator.setstate(state)
-        case np.random.Generator():
-            generator.bit_generator.state = state
-        case _:
-            generator.set_state(state)
+            return generator.get_state, generator.set_state
 
 
 def _equal_states(state: Any, other: Any) -> bool:
+    if isinstance(state, list):  # those of several devices
+        return all(map(torch.equal, state, other))
     return torch.equal(state, other) if isinstance(state, torch.Tensor) else repr(state) == repr(other)
 
 
@@ -380,7 +370,7 @@ class AssignedState:
             if not _any_changed(before, after) and not _any_changed(before, now):
                 continue
             stay = [] if scope.whole else [key for key in differing(before, after) if _stays(key, before, after, now)]
-            added = stay if scope.restorable else list(before)
+            added = stay if scope.write is not None else list(before)
             labels += [scope.label(key) for key in added]
             if added:
                 self._before_first.append((scope, before))

@@ -11,7 +11,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
-from regional_explorer.regions.instances import Claim, surrounded
+from regional_explorer.regions.instances import Claim, claims_from_around
 
 FORWARD_KINDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
@@ -66,7 +66,7 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
         owner = amid or (next(iter(sources)) if len(sources) == 1 else None)
         if owner is not None:
             if circular is None:
-                circular = surrounded(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
+                circular = claims_from_around(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
             if evidence.plan.cut is not Cut.INSTANCES:
                 reason = f"cut='{evidence.plan.cut}' takes only marked ops"
             elif node.name in circular:

@@ -123,11 +123,12 @@ class Places:
             except (OSError, ValueError) as error:
                 self._unread[name] = str(error)
         for line in {line for node in self._nodes.values() for line in node.stack if line.file in self.files}:
-            if line.file in self.files and not self.files[line.file].is_unchanged(line):
+            now = self.files[line.file].lines[line.line : line.line + 1] if line.file in self.files else [line.text]
+            if [text.strip() for text in now] != [line.text.strip()]:
                 self._unread[line.file] = f"{line.file} has changed since the call was traced: explore again"
                 del self.files[line.file]
 
-    def chosen(self, choices: Mapping[str, Choice]) -> Placement:
+    def placement_of(self, choices: Mapping[str, Choice]) -> Placement:
         """Return what a choice for each region means for all marks in the source."""
         placement = Placement(
             [mark for choice in choices.values() if isinstance(choice, list) for mark in choice],
@@ -138,7 +139,7 @@ class Places:
         kept_keys = {key for region in kept for key in region.patterns(SelectorKind.ANNOTATION)}
         reused = [mark.reused for mark in placement.marks]
         for file in self.files.values():
-            for site in _with_all_below(file.functions):
+            for site in file.sites:
                 if site.mark is None or site.mark.value is None or not site.ops or site.mark in reused:
                     continue
                 if annotation_key(json_safe(site.mark.value)) in kept_keys:
@@ -155,7 +156,7 @@ class Places:
                     placement.staying[marked[-1]] = "it is computed, not written out"
         return placement
 
-    def selected(self, names: Iterable[str]) -> list[Region]:
+    def by_node_names(self, names: Iterable[str]) -> list[Region]:
         """Return regions of the plan as ones that pick the same ops by names, which a later trace has, too.
 
         Those that are marked in the source are left out: a later trace finds them there.
@@ -173,7 +174,7 @@ class Places:
 
     def without_instances(self) -> Plan:
         """Return the plan with regions that pick the same ops by names: what is connected is one instance."""
-        by_names = {region.name: region for region in self.selected(region.name for region in self._plan.regions)}
+        by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
         return Plan(tuple(by_names.get(region.name, region) for region in self._plan.regions), self._plan.cut)
 
     # -------------------------------------------------------------------------------------------- one region: its marks
@@ -346,18 +347,17 @@ def _is_from_run(node: Node, stack: Sequence[SourceLine], modules: Chain) -> boo
     return node.stack == stack and node.modules[:shorter] == modules[:shorter]
 
 
-def _with_all_below(sites: Iterable[Site]) -> Iterator[Site]:
-    for site in sites:
-        yield site
-        yield from _with_all_below(site.body)
-
-
 def _ops_of(span: Span) -> AbstractSet[int]:
     first, last = span
     return set().union(*(site.ops for site in first.until(last)))
 
 
 def _with_other_torch(marks: Iterable[NewMark]) -> Site | None:
-    """Return a function that marks inside it would use the name ``torch`` in, where it means something else."""
-    functions = (mark.first.function for mark in marks if not mark.first.scope and mark.reused is None)
-    return next((site for site in functions if site.file.has_other_torch(site)), None)
+    """Return a function in which marks would use the name ``torch``, a variable of it or of one around it."""
+    for function in [mark.first.function for mark in marks if not mark.first.scope and mark.reused is None]:
+        around = next(site for site in function.file.functions if site.first <= function.first <= site.last)
+        for node in ast.walk(around.node):
+            is_stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == "torch"
+            if is_stored or (isinstance(node, ast.arg) and node.arg == "torch"):
+                return function
+    return None

@@ -17,7 +17,6 @@ from regional_explorer.export.mark_places import NewMark, Placement, Places
 from regional_explorer.export.plan_as_python import plan_source, region_arguments
 from regional_explorer.export.statements import (
     Edits,
-    Mark,
     SourceFile,
     first_argument,
     split_lines,
@@ -70,7 +69,7 @@ def source_patch(
     }
     choices = {name: next(options) for name, options in candidates.items()}
     while True:
-        placement = places.chosen(choices)
+        placement = places.placement_of(choices)
         changed = [
             ChangedFile(file, after)
             for file in places.files.values()
@@ -81,12 +80,13 @@ def source_patch(
             break
         texts = {change.file.path: (change.file.text, change.after) for change in changed}
         try:
-            found = retraced(texts, places.selected(placement.refused))
+            found = retraced(texts, places.by_node_names(placement.refused))
         except (CaptureError, SyntaxError) as error:
             choices |= dict.fromkeys(marked, f"the changed source cannot be traced: {str(error).splitlines()[0]}")
             continue
         if found is None:
-            changed, placement = [], places.chosen(choices | dict.fromkeys(marked, "cancelled before it was traced"))
+            choices |= dict.fromkeys(marked, "cancelled before it was traced")
+            changed, placement = [], places.placement_of(choices)
             break
         wrong = [name for name in marked if found.get(name) != expected.get(name)]
         if not wrong:
@@ -104,13 +104,18 @@ def _marked(file: SourceFile, placement: Placement) -> str:
     edits = Edits(file)
     marks = [mark for mark in placement.marks if mark.first.file is file]
     for mark in marks:
-        value = _value_text(mark, edits)
-        if mark.reused is not None:
-            _change_mark(edits, mark.reused, mark, value)
-        elif mark.first.scope:
+        value, old = _value_text(mark, edits), mark.reused
+        if old is None and mark.first.scope:
             edits.decorate(mark.first, f"{ANNOTATE}_fn({value})")
-        else:
+        elif old is None:
             edits.wrap(mark.first, mark.last, f"{ANNOTATE}({value})")
+        elif not old.by_region:
+            edits.replace(first_argument(old.call), value)
+        elif mark.parts:  # a name alone cannot distinguish instances
+            edits.replace(old.call, f"{ANNOTATE}({value})")
+        else:
+            arguments = region_arguments(mark.region.name, config_of(mark.region, Direction.FORWARD), text_of)
+            edits.replace(old.call, f"{ast.unparse(old.call.func)}({arguments})")
     for site in placement.obsolete:
         if site.file is file:
             edits.unmark(site)
@@ -136,20 +141,17 @@ def _value_text(mark: NewMark, edits: Edits) -> str:
     if mark.parts:
         parts = (str(part) if isinstance(part, int) else edits.index_of(part) for part in mark.parts)
         entries.append(f'"inductor_region": ({text_of(mark.region.name)}, {", ".join(parts)})')
-    elif not is_default(mark.region):
+    elif not _stands_for_marks_without_id(mark.region):
         entries.append(f'"inductor_region": {text_of(mark.region.name)}')
     if config := config_of(mark.region, Direction.FORWARD):
         entries.append(f'"inductor_configs": {text_of(config)}')
     return f'{{"{ANNOTATION}": {{{", ".join(entries)}}}}}'
 
 
-def is_default(region: Region) -> bool:
-    """Return whether a region stands for marks without an id, which have no name."""
-    return region.name == "default" and all(
-        selector.kind is SelectorKind.ANNOTATION and pattern.startswith("default:")
-        for selector in region.selectors
-        for pattern in selector.patterns
-    )
+def _stands_for_marks_without_id(region: Region) -> bool:
+    kinds, patterns = {selector.kind for selector in region.selectors}, region.patterns(SelectorKind.ANNOTATION)
+    is_marked = kinds == {SelectorKind.ANNOTATION} and all(pattern.startswith("default:") for pattern in patterns)
+    return is_marked and region.name == "default"
 
 
 def text_of(value: Any) -> str:
@@ -164,17 +166,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(text_of, value))}{',' if len(value) == 1 else ''})"
     return repr(value)
-
-
-def _change_mark(edits: Edits, old: Mark, new: NewMark, value: str) -> None:
-    """Give an existing mark a new value; the form of its call is kept."""
-    if not old.by_region:
-        edits.replace(first_argument(old.call), value)
-    elif new.parts:  # a name alone cannot distinguish instances
-        edits.replace(old.call, f"{ANNOTATE}({value})")
-    else:
-        arguments = region_arguments(new.region.name, config_of(new.region, Direction.FORWARD), text_of)
-        edits.replace(old.call, f"{ast.unparse(old.call.func)}({arguments})")
 
 
 # ------------------------------------------------------------------------------------------------------- the patch
@@ -266,12 +257,11 @@ class SourcePatch:
 
 
 def _shown_path(path: Path) -> str:
-    """Return a path relative to its working tree, or else to the current directory."""
+    """Return a path relative to its git working tree, or else to the current directory."""
     path = path.resolve()
-    for folder in (root_of(path), Path.cwd()):
-        if folder is not None and path.is_relative_to(folder):
-            return path.relative_to(folder).as_posix()
-    return path.as_posix().lstrip("/")
+    trees = [folder for folder in path.parents if (folder / ".git").exists()]
+    folder = next((folder for folder in (*trees, Path.cwd()) if path.is_relative_to(folder)), Path("/"))
+    return path.relative_to(folder).as_posix()
 
 
 def as_typed(cell: str) -> str:
@@ -286,11 +276,6 @@ def as_typed(cell: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------- git's tracked files
-
-
-def root_of(path: Path) -> Path | None:
-    """Return the root of the git working tree that contains ``path``, or None."""
-    return next((folder for folder in path.parents if (folder / ".git").exists()), None)
 
 
 def require_clean(path: Path) -> None:

@@ -86,33 +86,17 @@ class SourceFile:
         self.path, self.library = path, is_library(path)
         self.cell = not Path(path).is_file()
         try:
-            if self.cell:
-                self.encoding, self.text = "utf-8", "".join(linecache.getlines(path))
-            else:
-                content = Path(path).read_bytes()
-                self.encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-                self.text = content.decode(self.encoding)
-            if self.cell and not self.text:
+            content = "".join(linecache.getlines(path)).encode() if self.cell else Path(path).read_bytes()
+            if self.cell and not content:
                 raise FileNotFoundError(path)
+            self.encoding = "utf-8" if self.cell else tokenize.detect_encoding(io.BytesIO(content).readline)[0]
+            self.text = content.decode(self.encoding)
             self.lines = ["", *split_lines(self.text)]  # the first line has number 1
             self.tree = ast.parse(self.text)
+            self.sites: list[Site] = []
             self.functions = list(self._functions_in(self.tree))
         except (SyntaxError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"{path}: {error}") from error
-
-    def is_unchanged(self, line: SourceLine) -> bool:
-        """Return whether the line has the same text as when the call was traced."""
-        current = self.lines[line.line] if 0 < line.line < len(self.lines) else ""
-        return current.strip() == line.text.strip()
-
-    def has_other_torch(self, function: Site) -> bool:
-        """Return whether ``torch`` is a variable of ``function``, or of one around it, that no import makes."""
-        around = next(outer for outer in self.functions if outer.first <= function.first <= outer.last)
-        return any(
-            (isinstance(node, ast.Name) and node.id == "torch" and isinstance(node.ctx, ast.Store))
-            or (isinstance(node, ast.arg) and node.arg == "torch")
-            for node in ast.walk(around.node)
-        )
 
     def sites_of(self, line: SourceLine) -> list[Site]:
         """Return the innermost function around the line, by its name, and its statements there, outermost first."""
@@ -142,6 +126,7 @@ class SourceFile:
     def _function(self, node: FunctionNode, scope: str, *, nested: bool) -> Site:
         plain = not nested and isinstance(node, ast.FunctionDef) and not any(map(_yields, node.body))
         function = Site(self, node, node.lineno, node.end_lineno or node.lineno, [], plain, scope=scope)
+        self.sites.append(function)
         function.suite, function.function = [function], function
         function.mark = _first_mark(node.decorator_list)
         function.body = self._suite(node.body, function, None)
@@ -158,6 +143,7 @@ class SourceFile:
                 suite[-1].last, suite[-1].plain = last, suite[-1].plain and not _yields(node)
                 continue
             site = Site(self, node, first, last, suite, not _yields(node), above)
+            self.sites.append(site)
             site.function = function
             if isinstance(node, ast.With):
                 site.mark = _first_mark(item.context_expr for item in node.items)
@@ -206,31 +192,28 @@ def _region_mark(node: ast.expr) -> Mark | None:
     if not isinstance(node, ast.Call) or not (node.args or node.keywords):
         return None
     name = ast.unparse(node.func)
-    if name.rpartition(".")[2] in ("annotate", "annotate_fn"):
-        try:
-            argument = ast.literal_eval(first_argument(node))
-        except (ValueError, TypeError):
-            return Mark(node)
-        return Mark(node, argument[ANNOTATION]) if isinstance(argument, Mapping) and ANNOTATION in argument else None
-    return Mark(node, _region_value(node), by_region=True) if name in REGION_NAMES else None
+    by_region = name in REGION_NAMES
+    if not by_region and name.rpartition(".")[2] not in ("annotate", "annotate_fn"):
+        return None
+    configs: dict[str, Any] = {}
+    try:
+        argument = ast.literal_eval(first_argument(node))
+        for keyword in node.keywords if by_region else ():
+            value = ast.literal_eval(keyword.value)
+            configs.update(value if keyword.arg is None else {keyword.arg: value})
+    except (ValueError, TypeError):
+        return Mark(node, by_region=by_region)
+    if by_region:
+        has_presets = len(node.args) > 1
+        return Mark(
+            node, None if has_presets else {"inductor_region": argument, "inductor_configs": configs}, by_region
+        )
+    return Mark(node, argument[ANNOTATION]) if isinstance(argument, Mapping) and ANNOTATION in argument else None
 
 
 def first_argument(call: ast.Call) -> ast.expr:
     """Return the first argument of a call, by position or by keyword."""
     return call.args[0] if call.args else call.keywords[0].value
-
-
-def _region_value(call: ast.Call) -> Any:
-    """Return the value that ``rx.region(…)`` annotates with its arguments, None if they are not literals."""
-    configs: dict[str, Any] = {}
-    try:
-        name = ast.literal_eval(first_argument(call))
-        for keyword in call.keywords:
-            value = ast.literal_eval(keyword.value)
-            configs.update(value if keyword.arg is None else {keyword.arg: value})
-    except (ValueError, TypeError):
-        return None
-    return {"inductor_region": name, "inductor_configs": configs} if len(call.args) == 1 else None
 
 
 # ------------------------------------------------------------------------------------------------------------ the edits
@@ -306,9 +289,8 @@ class Edits:
         """Return the text of the file with all edits. Call it once."""
         for start, end, new in sorted(self._spans, reverse=True):
             self._replace_span(start, end, new)
-        inner_first = sorted(self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first)
-        for first, last, manager in inner_first:
-            self._wrap_lines(first, last, manager)
+        for wrap in sorted(self._wraps, key=lambda wrap: wrap[1].last - wrap[0].first):  # the inner ones first
+            self._wrap_lines(*wrap)
         for site in self._unmarked:
             self._remove_mark(site)
         return "".join(line for number, own in enumerate(self._lines) for line in (*self._above[number], own))
@@ -377,13 +359,12 @@ class Edits:
 
     def _colon_line(self, node: ast.With) -> int:
         """Return the line of the colon that ends the header of a ``with``."""
-        end = end_of(node.items[-1].optional_vars or node.items[-1].context_expr)
-        lines = iter(self._file.lines[node.lineno :])
-        for token in tokenize.generate_tokens(lambda: next(lines, "")):
-            position = node.lineno - 1 + token.start[0], len(token.line[: token.start[1]].encode())
-            if token.string == ":" and position >= end:
-                return position[0]
-        return end[0]
+        number, column = end_of(node.items[-1].optional_vars or node.items[-1].context_expr)
+        rest = self._file.lines[number].encode()[column:].decode()
+        while ":" not in rest.partition("#")[0]:
+            number += 1
+            rest = self._file.lines[number]
+        return number
 
 
 def start_of(node: ast.expr | ast.stmt) -> Position:

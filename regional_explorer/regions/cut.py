@@ -22,7 +22,6 @@ from regional_explorer.regions.order import (
     convex_parts,
     cycles,
     dependencies,
-    in_order,
     schedule,
     written_inputs,
 )
@@ -99,16 +98,10 @@ def cut_graph(
     order: Sequence[str],
     how: Cut = Cut.INSTANCES,
 ) -> CutGraph:
-    """Return the partitions of ``gm``, which is not changed.
+    """Return the partitions of ``gm``, which is not changed: one per convex piece of an instance, or upstream's cut.
 
-    Args:
-        gm: the live graph.
-        graph_id: its id.
-        records: the recorded nodes by graph id and name, bodies of higher-order ops included.
-        assignment: the claims on nodes.
-        order: names of the regions, in the order of the plan; if regions feed each other both ways, those named first
-            stay whole.
-        how: one partition per convex piece of an instance, or upstream's cut.
+    ``records`` are the recorded nodes by graph id and name, bodies of higher-order ops included. ``order`` has the
+    names of the regions as in the plan: if regions feed each other both ways, those named first stay whole.
     """
     nodes = records[graph_id]
     upstream = how is Cut.UPSTREAM
@@ -123,13 +116,9 @@ def cut_graph(
     for node, body in bodies(gm):
         holders = [holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body]
         users = {user for holder in holders for user in holder.users}  # several calls may share it
-        if any(_runs_op_by_op(user) for user in users - inside):
+        if any(str(user.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES for user in users - inside):
             cut.bodies.append((holders, cut_graph(body, f"{graph_id}/{node.target}", records, assignment, order, how)))
     return cut
-
-
-def _runs_op_by_op(node: fx.Node) -> bool:
-    return str(node.target).rsplit(".", 1)[-1] in CUTTABLE_BODIES
 
 
 Parts = tuple[list[Part], Edges[fx.Node], list[frozenset[str]]]
@@ -149,7 +138,8 @@ def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> 
     settled: list[Part] = []
     for instance in instances:
         finished = [part.nodes for part in settled]
-        found = by_level(instance.nodes, in_order(nodes, before, finished), before, finished)
+        order_of_nodes = [node for unit in schedule(nodes, before, finished) for node in unit]
+        found = by_level(instance.nodes, order_of_nodes, before, finished)
         settled += [Part(instance.claim, part) for part in found]
     return settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic]
 
@@ -194,15 +184,11 @@ def _can_move(node: fx.Node) -> bool:
         return False
     if isinstance(node.meta.get("val"), (list, tuple)) and not all(_is_getitem(user) for user in node.users):
         return False
-    sources = [source for source in node.all_input_nodes if source.op != "get_attr"]
+    passable = (torch.Tensor, torch.SymInt, int, float, list, tuple)
     return all(
-        _passable(source) or computed_from_sizes(source) or isinstance(source.meta.get("val"), (list, tuple))
-        for source in sources
+        source.op == "get_attr" or isinstance(source.meta.get("val"), passable) or computed_from_sizes(source)
+        for source in node.all_input_nodes
     )
-
-
-def _passable(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), (torch.Tensor, torch.SymInt, int, float))
 
 
 def _addresses_storage(node: fx.Node) -> bool:
@@ -212,13 +198,9 @@ def _addresses_storage(node: fx.Node) -> bool:
     """
     if "as_strided" not in str(node.target):
         return False
-    offsets = [source.meta["val"].storage_offset() for source in node.all_input_nodes if _is_strided(source)]
-    return any(isinstance(offset, torch.SymInt) or offset for offset in offsets)
-
-
-def _is_strided(node: fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+    values = [source.meta.get("val") for source in node.all_input_nodes]
+    strided = (value for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided)
+    return any(isinstance(offset := value.storage_offset(), torch.SymInt) or offset for value in strided)
 
 
 def computed_from_sizes(node: fx.Node) -> bool:
@@ -289,11 +271,9 @@ def pieces_of(cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None =
 
 
 def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
-    """Return the graph with each of its pieces replaced by one call of a function.
+    """Return the graph with each of its pieces replaced by one call of its function in ``calls``.
 
-    Args:
-        cut: the graph and its partitions.
-        calls: the function to call for each piece; it takes one list of inputs and empties it.
+    The function takes one list of inputs, and empties it.
     """
     # A node is in one partition: its first node names a piece.
     pieces = {piece.nodes[0]: piece for piece in calls if piece.graph_id == cut.id}
@@ -374,7 +354,7 @@ def _piece_graph(
     new_nodes: dict[fx.Node, fx.Node] = {}
     for source in inputs:
         new_nodes[source] = graph.placeholder(source.name)
-        new_nodes[source].meta = {key: source.meta[key] for key in ("val",) if key in source.meta}
+        new_nodes[source].meta = {"val": source.meta["val"]} if "val" in source.meta else {}
     for node in nodes:
         new_nodes[node] = graph.node_copy(node, new_nodes.__getitem__)
     for node in carved:

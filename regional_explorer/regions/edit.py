@@ -72,7 +72,10 @@ def require_match(
                 if is_node and among(None)
                 else broken_at(single, breaks) or _suggestions(selector.kind, pattern, graphs, among)
             )
-            raise SelectorError(f"Region {name!r}: {_shortened(str(single))} matches no operation {where}.{hint}")
+            shown = str(single)
+            if len(shown) > LONGEST_SHOWN_PATTERN:
+                shown = f"{shown[: LONGEST_SHOWN_PATTERN - 1]}…"
+            raise SelectorError(f"Region {name!r}: {shown} matches no operation {where}.{hint}")
 
 
 def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
@@ -122,10 +125,6 @@ def _require_one_file(pattern: str, graphs: Sequence[Graph]) -> None:
         raise SelectorError(
             f"lines={pattern!r} is in {len(lines)} files. Say which one: {' or '.join(sorted(places))}."
         )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN_PATTERN else f"{text[: LONGEST_SHOWN_PATTERN - 1]}…"
 
 
 def _file_name(line: SourceLine) -> str:
@@ -198,10 +197,7 @@ Patterns = str | Sequence[str] | None
 def selectors(kinds: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
     """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None means not given.
 
-    ``only`` narrows each to the nodes with these names.
-
-    Raises:
-        SelectorError: nothing is given, or a pattern is not a string.
+    ``only`` narrows each to the nodes with these names. SelectorError is raised if nothing is given.
     """
     only_nodes = () if only is None else _patterns("only", only)
     chosen = [
@@ -234,10 +230,6 @@ def marked(
 
     An existing region of that name gets them in addition. With ``each``, every module that matches becomes a separate
     region, ``name[path]``. ``breaks`` are the graph breaks, for the message if nothing matches.
-
-    Raises:
-        SelectorError: a selector matches nothing, or nodes of one name.
-        PlanError: the name is not a string.
     """
     require_name(name)
     require_match(name, chosen, graphs, breaks=breaks)
@@ -264,16 +256,8 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     """Return the plan with the regions ``names`` merged into one, at the place of the first of them in the plan.
 
     It has the selectors of all of them and is enabled if any was. Ops of different selectors become one instance if
-    they feed each other directly: merging two modules of each layer gives one instance per layer.
-
-    Args:
-        plan: the plan.
-        graphs: the recorded graphs.
-        names: two or more regions with equal configs.
-        name: the name of the merged region; by default the first of ``names``.
-
-    Raises:
-        UnknownRegionError, PlanError: there is nothing to merge, configs differ, or the name is taken.
+    they feed each other directly: merging two modules of each layer gives one instance per layer. The configs must be
+    equal; ``name`` is by default the first of ``names``.
     """
     if name is not None:
         require_name(name)
@@ -313,10 +297,6 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
     """Return the plan with the ops of a region that ``chosen`` picks carved out, so that they run eagerly.
 
     An op is an operation of the program: all nodes that were traced from it are carved out, those of its backward too.
-
-    Raises:
-        UnknownRegionError, SelectorError: a selector matches no op of the region.
-        PlanError: no op of the region would be left.
     """
     region = plan[name]
     owners = assign(graphs, plan).owners
@@ -329,12 +309,7 @@ def carved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selecto
 
 
 def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selector, ...] = ()) -> Plan:
-    """Return the plan with carved ops put back into their region: those that ``chosen`` picks, or all of them.
-
-    Raises:
-        UnknownRegionError, SelectorError: a selector matches no carved op.
-        PlanError: the plan carves nothing out of this region.
-    """
+    """Return the plan with carved ops put back into their region: those that ``chosen`` picks, or all of them."""
     region = plan[name]
     if not region.carved:
         raise PlanError(f"The plan carves nothing out of region {name!r}; marks in the source are changed there.")
@@ -357,20 +332,9 @@ def uncarved(plan: Plan, graphs: Sequence[Graph], name: str, chosen: tuple[Selec
 def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None) -> Plan:
     """Return the plan with a region split into parts ``name.1``, ``name.2``, …, which keep its place and its config.
 
-    Without ``at``, every instance becomes a region. With it, the instance that has this node, and every instance of the
-    same ops, is cut in two: the ops that the program runs before the node, and the rest. Other instances stay in the
-    region.
-
-    Args:
-        plan: the plan.
-        graphs: the recorded graphs.
-        name: the region.
-        at: a node of the region in any graph, such as ``mul_1`` or ``0/forward:mul_1``. The second part begins with the
-            operation of the program that it was traced from.
-
-    Raises:
-        UnknownRegionError, SelectorError: the region has no node ``at``.
-        PlanError: there is nothing to split.
+    Without ``at``, every instance becomes a region. With it, the instance that has this node, of any graph, and every
+    instance of the same ops, is cut in two: the ops that the program runs before the operation that the node was traced
+    from, and the rest. Other instances stay in the region.
     """
     region = plan[name]
     owners = assign(graphs, plan).owners

@@ -43,13 +43,10 @@ def number_instances(
 
     Dynamo's graphs and the forward decide this (a write in place shows only in the forward). The backward of an
     instance then belongs to one instance too, even if its ops are not connected. Carved ops connect the ops of an
-    instance, as in a module call, and a part of a region is connected as the whole region is.
+    instance, as in a module call, and a part of a region is connected as the whole region is. In ``joined``, merged
+    regions, what feeds each other directly is one instance, whichever of the region's selectors ``picked`` it.
 
-    Args:
-        graphs: the recorded graphs.
-        owners: the claim on each origin; its instance is set here.
-        picked: the origins that each selector of each region picks.
-        joined: the merged regions: what feeds each other directly is one instance, whichever selector picked it.
+    The instances are set in ``owners``, the claim on each origin.
     """
     by_region = grouped((owners[origin].region, origin) for origin in sorted(owners))
     feeds = direct_feeds(graphs)
@@ -170,21 +167,16 @@ Claims = dict[str, Claim]
 
 
 def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Claim | None]) -> dict[str, Claims]:
-    """Return, by graph, the claims on the ops without an origin; those of no instance are left out.
-
-    Args:
-        graphs: the recorded graphs.
-        claim_of: returns the claim on a node of a graph.
-    """
+    """Return, by graph, the claims on the ops without an origin; those of no instance are left out."""
     sums = {}
     for graph in graphs:
         if graph.kind is not GraphKind.DYNAMO:
             claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
-            sums[graph.id] = _without_cycles(graph, claims, surrounded(graph, claims))
+            sums[graph.id] = _without_cycles(graph, claims, claims_from_around(graph, claims))
     return sums
 
 
-def surrounded(graph: Graph, claims: Claims) -> Claims:
+def claims_from_around(graph: Graph, claims: Claims) -> Claims:
     """Return the claims of the instances around ops without an origin.
 
     Such an op belongs to the instance that all its inputs come from; inputs of the graph do not count. If the op feeds

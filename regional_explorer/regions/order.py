@@ -39,41 +39,21 @@ def recorded_dependencies(graph: Graph) -> dict[str, list[str]]:
     return dependencies
 
 
-def part_of_node(parts: Iterable[list[T]]) -> dict[T, list[T]]:
-    """Return the part that each node belongs to, for nodes that belong to one."""
-    return {node: part for part in parts for node in part}
-
-
-def levels(order: Sequence[T], before: Edges[T], inside: Collection[T], part_of: Mapping[T, list[T]]) -> dict[T, int]:
-    """Return, for each node, how often a path to it has left and re-entered the nodes ``inside``.
-
-    ``part_of`` has the part of each node in a finished partition, which counts as one op.
-    """
-    level: dict[T, int] = {}
-    done: set[int] = set()
-    for node in order:
-        unit = part_of.get(node)
-        if unit is not None:
-            if id(unit) in done:
-                continue
-            done.add(id(unit))
-        reached = 0
-        for member in unit or [node]:
-            for source in before[member]:
-                if source in level:
-                    leaves = source in inside and node not in inside
-                    reached = max(reached, level[source] + leaves)
-        level.update(dict.fromkeys(unit or [node], reached))
-    return level
-
-
 def by_level(
     instance: Sequence[T], order: Sequence[T], before: Edges[T], settled: Iterable[list[T]] = ()
 ) -> list[list[T]]:
     """Split the nodes of an instance by level; ``settled`` parts of other instances count as one op each."""
-    level_of = levels(order, before, set(instance), part_of_node(settled))
-    parts = grouped((level_of[node], node) for node in instance)
-    return [parts[level] for level in sorted(parts)]
+    inside = set(instance)
+    part_of = {node: part for part in settled for node in part}
+    level: dict[T, int] = {}
+    for node in order:
+        if node not in level:
+            unit = part_of.get(node, [node])
+            sources = [source for member in unit for source in before[member] if source in level]
+            reached = [level[source] + (source in inside and node not in inside) for source in sources]
+            level.update(dict.fromkeys(unit, max(reached, default=0)))
+    parts = grouped((level[node], node) for node in instance)
+    return [parts[number] for number in sorted(parts)]
 
 
 def convex_parts(instances: Iterable[Sequence[T]], before: Edges[T]) -> Iterator[list[list[T]]]:
@@ -87,7 +67,7 @@ def convex_parts(instances: Iterable[Sequence[T]], before: Edges[T]) -> Iterator
 
 def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
     """Return the units of the cut graph (single ops and partitions), and the units that each depends on."""
-    part_of = part_of_node(parts)
+    part_of = {node: part for part in parts for node in part}
     units: list[list[T]] = []
     unit_index: dict[T, int] = {}
     for node in nodes:
@@ -123,11 +103,6 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
         scheduled.append(units[index])
         sorter.done(index)
     return scheduled
-
-
-def in_order(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[T]:
-    """Return all nodes in an order in which the parts can run, each part together."""
-    return [node for unit in schedule(nodes, before, parts) for node in unit]
 
 
 def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[int]]:

@@ -47,29 +47,15 @@ def subgraph_key(graph: Graph) -> str:
     return f"{graph.name}:{json.dumps(configs, sort_keys=True, default=repr)}"
 
 
-def subgraph_regions(graphs: Sequence[Graph]) -> Iterator[Region]:
-    """Yield a region for each function with options; its bodies for different shapes are instances of the region."""
-    bodies = {
-        subgraph_key(graph): (graph.name, graph.options) for graph in subgraphs(graphs) if graph.options is not None
-    }
-    for key, (name, options) in bodies.items():
-        yield Region(
-            short_name(name),
-            (Selector(SelectorKind.SUBGRAPH, (key,)),),
-            options.config,
-            backward_config=options.backward_config,
-        )
-
-
 def pick_subgraphs(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops in the bodies that ``selector`` picks, and of the calls of these bodies."""
-    instances: dict[int, Instance] = {}
-    for graph in subgraphs(graphs):
-        if _is_picked(selector, graph):
-            for node in (*graph.ops, *calls_of(graph, graphs)):
-                if node.origin is not None:
-                    instances[node.origin] = graph.id, 0
-    return instances
+    return {
+        node.origin: (graph.id, 0)
+        for graph in subgraphs(graphs)
+        if _is_picked(selector, graph)
+        for node in (*graph.ops, *calls_of(graph, graphs))
+        if node.origin is not None
+    }
 
 
 def _is_picked(selector: Selector, graph: Graph) -> bool:
@@ -139,7 +125,8 @@ def annotated_config(annotation: Any) -> dict[str, Any]:
 def source_regions(graphs: Sequence[Graph]) -> list[Region]:
     """Return the regions marked in the source, in the order in which their first op runs.
 
-    Bodies of ``nested_compile_region`` with options come last: their ops do not belong to a marked block around them.
+    Functions of ``nested_compile_region`` with options come last: their ops do not belong to a marked block around
+    them. Bodies of one function for different shapes are instances of one region.
     """
     regions: dict[str, Region] = {}
     defaults = 0
@@ -154,8 +141,10 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
             name = "default" if defaults == 1 else f"default-{defaults}"
         selector = Selector(SelectorKind.ANNOTATION, (key,))
         regions[key] = Region(_free_name(name, regions), (selector,), annotated_config(node.annotation))
-    for region in subgraph_regions(graphs):
-        regions[region.selectors[0].patterns[0]] = replace(region, name=_free_name(region.name, regions))
+    for body in subgraphs(graphs):
+        if (options := body.options) is not None and (key := subgraph_key(body)) not in regions:
+            name, selector = _free_name(short_name(body.name), regions), Selector(SelectorKind.SUBGRAPH, (key,))
+            regions[key] = Region(name, (selector,), options.config, backward_config=options.backward_config)
     return list(regions.values())
 
 
@@ -169,13 +158,10 @@ def _free_name(name: str, regions: Mapping[str, Region]) -> str:
 
 def marked_nodes(graphs: Iterable[Graph]) -> Iterator[Node]:
     """Yield the ops of the Dynamo graphs that carry a mark, then marked ops of other graphs that have no origin."""
-    graphs = list(graphs)
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO:
-            yield from (node for node in graph.ops if node.annotated)
-    for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            yield from (node for node in graph.ops if node.annotated and node.origin is None)
+    for graph in sorted(graphs, key=lambda graph: graph.kind is not GraphKind.DYNAMO):
+        for node in graph.ops:
+            if node.annotated and (graph.kind is GraphKind.DYNAMO or node.origin is None):
+                yield node
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +200,12 @@ class LineRange:
         if not self.place:
             return self.first <= line.line <= self.last and not line.in_library
         if self.place.endswith(".py"):
-            return _is_same_file(line.file, self.place) and self.first <= line.line <= self.last
+            is_same = line.file == self.place or line.file.endswith("/" + self.place.lstrip("/"))
+            return is_same and self.first <= line.line <= self.last
         scope = f".{line.scope or line.function}"
         if self.place != line.function and not scope.endswith(f".{self.place}"):
             return False
         return line.def_line > 0 and self.first <= line.line - line.def_line + 1 <= self.last
-
-
-def _is_same_file(file: str, place: str) -> bool:
-    return file == place or file.endswith("/" + place.lstrip("/"))
 
 
 def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
@@ -411,14 +394,10 @@ def assign(
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
-    instances = _picks_without_only(selector, graphs)
-    if not selector.only:
-        return instances
-    only_origins = _pick_nodes(selector.only, graphs)
-    return {origin: instance for origin, instance in instances.items() if origin in only_origins}
-
-
-def _picks_without_only(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
+    if selector.only:
+        only_origins = _pick_nodes(selector.only, graphs)
+        whole = picks(replace(selector, only=()), graphs)
+        return {origin: instance for origin, instance in whole.items() if origin in only_origins}
     match selector.kind:
         case SelectorKind.ANNOTATION:
             keys = set(selector.patterns)
@@ -438,11 +417,7 @@ def _picks_without_only(selector: Selector, graphs: Sequence[Graph]) -> dict[int
                 if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return {
-                origin: instance
-                for pattern in selector.patterns
-                for origin, instance in _pick_operators(pattern, graphs).items()
-            }
+            return dict.fromkeys(origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs))
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, graphs)
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
@@ -451,19 +426,13 @@ def _picks_without_only(selector: Selector, graphs: Sequence[Graph]) -> dict[int
 
 def node_names(graphs: Sequence[Graph], origins: Collection[int]) -> tuple[str, ...]:
     """Return the names of the Dynamo nodes of ``origins``, as node selectors use them."""
-    return tuple(
-        f"{graph.id}:{node.name}"
-        for graph in graphs
-        if graph.kind is GraphKind.DYNAMO
-        for node in graph.ops
-        if node.origin in origins
-    )
+    dynamo = (graph for graph in graphs if graph.kind is GraphKind.DYNAMO)
+    return tuple(f"{graph.id}:{node.name}" for graph in dynamo for node in graph.ops if node.origin in origins)
 
 
 def _dynamo_ops_with_origin(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO:
-            yield from ((node.origin, node) for node in graph.ops if node.origin is not None)
+    dynamo = (graph for graph in graphs if graph.kind is GraphKind.DYNAMO)
+    return ((node.origin, node) for graph in dynamo for node in graph.ops if node.origin is not None)
 
 
 def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -> dict[int, Instance]:

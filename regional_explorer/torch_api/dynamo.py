@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
+from regional_explorer.record.json_file import json_safe
 from regional_explorer.torch_api.graphs import ANNOTATION, BoxedCall, MARKS, ORIGIN
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from torch import fx, nn
@@ -410,7 +411,7 @@ def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] 
     patches = getattr(options, option, None) if inductor is None else inductor.keywords.get("inductor_config_patches")
     if not isinstance(patches, Mapping):
         return None
-    return {} if dict(patches) == _DEFAULT_PATCHES else dict(patches)
+    return {} if dict(patches) == _DEFAULT_PATCHES else json_safe(dict(patches))
 
 
 def _is_inductor(compiler: Any) -> bool:
