@@ -17,19 +17,9 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
-from tests.engine.test_cut import assert_bitwise, cut_by_region
+from tests.engine.test_cut import cut_by_region
 from tests.shared import programs
-
-
-@pytest.fixture(scope="module")
-def stack():
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
-
-
-@pytest.fixture
-def ex(stack):
-    stack.plan = rx.Plan()
-    return stack
+from tests.shared.checks import assert_eager_pieces_are_bitwise
 
 
 def ops(ex, region, graph="0/forward"):
@@ -59,7 +49,7 @@ def test_modules_that_follow_each_other_become_one_piece(ex):
     assert len(cut_by_region(ex, "0/backward")["both"]) == 3
     assert ex.diagnostics == []
     assert source_gives_the_same(ex)
-    assert_bitwise(ex)
+    assert_eager_pieces_are_bitwise(ex)
 
 
 def test_layers_that_feed_each_other_stay_one_instance_each(ex):
@@ -125,6 +115,9 @@ def test_every_instance_becomes_a_region(ex):
         (f"up.{index + 1}", f"modules:layers.{index}.up", {"max_fusion_size": 2}) for index in range(3)
     ]
     assert source_gives_the_same(ex)
+    ex.plan = rx.Plan()
+    ex.mark("up.1", ops="aten.pow*").mark("up", modules="layers.*.up").split("up")
+    assert [region.name for region in ex.plan.regions] == ["up.1", "up.2", "up.3", "up.4"], "names never clash"
 
 
 def test_connected_parts_become_regions():
@@ -147,16 +140,14 @@ def test_a_split_cuts_all_equal_instances_at_one_place(ex):
     assert ops(ex, "layer.2") == [["gelu", "addmm", "add"]] * 3
     assert ops(ex, "layer.2", "0/backward")[0][-1] == "gelu_backward"
     assert source_gives_the_same(ex)
-    assert_bitwise(ex)
+    assert_eager_pieces_are_bitwise(ex)
+    again = ex.draft()
+    again.plan = rx.Plan()
+    gradient = next(node.name for node in ex.session.graph("0/backward").ops if node.op == "gelu_backward")
+    assert again.mark("layer", modules="layers.*").split("layer", at=gradient).plan == ex.plan
     ex.split("layer.2", at="linear_1")
     assert [region.name for region in ex.plan.regions] == ["layer.1", "layer.2.1", "layer.2.2"]
     assert ops(ex, "layer.2.2") == [["addmm", "add"]] * 3
-
-
-def test_a_split_at_a_node_of_the_backward_cuts_where_it_comes_from(ex):
-    gradient = next(n.name for n in ex.session.graph("0/backward").ops if n.op == "gelu_backward")
-    ex.mark("layer", modules="layers.*").split("layer", at=gradient)
-    assert ops(ex, "layer.2") == [["gelu", "addmm", "add"]] * 3
 
 
 def test_a_part_that_does_not_hang_together_stays_one_piece():
@@ -193,11 +184,6 @@ def test_instances_of_other_ops_stay_whole():
     }
 
 
-def test_names_of_parts_never_clash(ex):
-    ex.mark("up.1", ops="aten.pow*").mark("up", modules="layers.*.up").split("up")
-    assert [region.name for region in ex.plan.regions] == ["up.1", "up.2", "up.3", "up.4"]
-
-
 def test_a_region_without_ops_cannot_be_split(ex):
     selector = rx.Selector("modules", ("gone",))
     for at in (None, "gelu"):
@@ -227,9 +213,11 @@ def test_carved_ops_run_eagerly_and_come_back(ex):
     assert "gelu" not in ex.session.members["layer"]["0/forward"]
     assert not [item for item in ex.diagnostics if item.severity != "info"]
     assert source_gives_the_same(ex)
-    assert_bitwise(ex)
+    assert_eager_pieces_are_bitwise(ex)
     ex.uncarve("layer", nodes="gelu_1")
     assert [len(part) for part in ops(ex, "layer")] == [2, 2, 5, 2, 2]
+    with pytest.raises(SelectorError, match="matches no operation"):
+        ex.uncarve("layer", nodes="gelu_1")
     ex.uncarve("layer")
     assert [len(part) for part in ops(ex, "layer")] == [5, 5, 5]
 
@@ -254,12 +242,6 @@ def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
     assert carved == "gelu_1"
     live = next(live for live in ex.live.capture.live if live.kind == "forward")
     assert not any("fallback_to_eager" in (node.meta.get("custom") or {}) for node in live.gm.graph.nodes)
-
-
-def test_what_is_not_carved_cannot_come_back(ex):
-    ex.mark("layer", modules="layers.*").carve("layer", nodes="gelu")
-    with pytest.raises(SelectorError, match="matches no operation"):
-        ex.uncarve("layer", nodes="gelu_1")
 
 
 REFUSED = [
@@ -301,25 +283,15 @@ def test_a_plan_file_keeps_parts_merges_and_carves(ex, tmp_path):
     assert load_plan(path) == ex.plan
 
 
-def test_a_plan_file_without_them_still_loads(tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_text(
-        '{"format": 1, "kind": "plan", "regions": [{"name": "a", "selectors": [{"kind": "ops", "patterns": ["*"]}]}]}'
-    )
-    (region,) = load_plan(path).regions
-    assert (region.joined, region.carved, region.selectors[0].only) == (False, (), ())
-
-
-def test_only_what_moves_nodes_cuts_again(ex):
+def test_many_edits_in_a_row_cost_one_cut_and_only_of_what_moves_nodes(ex, monkeypatch):
     ex.mark("layer", modules="layers.*")
     made = ex.live.program.switches
     ex.configure("layer", {"max_fusion_size": 8}).disable("layer").enable("layer")
     assert ex.live.program.switches[0] is made[0]
     ex.carve("layer", ops="aten.gelu*")
     assert len(ex.live.program.switches) == 2 * len(made)
-
-
-def test_many_edits_in_a_row_cost_one_cut(ex, monkeypatch):
+    ex.plan = rx.Plan()
+    assert ex.partitions.empty
     cut = []
     monkeypatch.setattr(program, "cut_graph", lambda *given: cut.append(given[1]) or cut_graph(*given))
     ex.mark("layer", modules="layers.*").mark("down", modules="layers.*.down")
@@ -357,20 +329,11 @@ def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
 
 
 @pytest.mark.compiles
-def test_compile_tells_only_what_it_compiled(ex):
-    ex.mark("up", modules="layers.*.up")
-    assert set(ex.compile().region) == {"up"}
-    ex.mark("down", modules="layers.*.down")
-    assert set(ex.compile().region) == {"down"}
-    assert ex.compile().empty
-
-
-@pytest.mark.compiles
 def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
     ex.mark("layer", modules="layers.*").split("layer", at="gelu").carve("layer.2", nodes="add")
     ex.mark("loss", ops="aten.pow*").mark("mean", ops="aten.mean*").merge("loss", "mean", config={"max_fusion_size": 5})
     ex.configure("layer.1", {"max_fusion_size": 3})
-    assert_bitwise(ex)
+    assert_eager_pieces_are_bitwise(ex)
     ex.compile()
     applied = {part.region: dict(ex.session.artifact_of(part).config) for part in ex.session.partitions}
     assert applied == {"layer.1": {"max_fusion_size": 3}, "layer.2": {}, "loss": {"max_fusion_size": 5}}

@@ -43,9 +43,6 @@ def test_objects_are_looked_into_by_the_names_of_their_attributes():
     assert [name for name, _ in tensors_in(one, "o")] == ["o.keys", "o.values[0]", "o.values[1].held"]
     assert not list(opaque_in(one))
     assert [name for name, _ in tensors_in(Slotted(None, torch.ones(3)))] == ["._Slotted__private"]
-
-
-def test_what_cannot_be_looked_into_is_named():
     value = {"module": nn.Linear(2, 2), "some": iter([torch.ones(1)]), "text": "x", "kind": Cache}
     assert list(opaque_in(value, "o")) == [("o.module", "Linear"), ("o.some", "list_iterator")]
     assert not list(tensors_in(value))
@@ -118,58 +115,37 @@ def test_sparse_outputs_and_gradients_are_compared():
     assert verdict(rows) == "failed"
 
 
-def ticked(ex, variants):
-    """Return the timings of a benchmark that has as many rounds however busy the machine is."""
-    with timed_by(TickingClock()):
-        return ex.benchmark(variants, 0.1).set_index("variant")
-
-
-@pytest.fixture
-def traced_anew():
-    """Return an exploration of a function that Dynamo traces anew in each call."""
+@pytest.mark.compiles
+@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
+def test_what_is_traced_anew_in_every_round_gets_no_verdict():
     turns = itertools.count()
 
     @torch.compiler.disable
     def label():
         return f"call {next(turns)}"
 
-    def f(x):
+    def traced_anew(x):
         y = x.sin() + 1
         return y.cos() * (2 if label() != "" else 3)
 
-    return rx.explore(f, (torch.randn(8),))
+    def timed(ex, variant):
+        with timed_by(TickingClock()):  # as many rounds however busy the machine is
+            row = ex.benchmark((variant,), 0.1).set_index("variant").loc[variant]
+        return row.verdict, row.warnings
 
-
-@pytest.mark.compiles
-@pytest.mark.skipif(not ISOLATES, reason="torch 2.11 does not tell its traces apart")
-def test_full_alone_that_is_traced_anew_in_every_round_gets_no_verdict(traced_anew):
-    ex = traced_anew
-    timings = ticked(ex, ("full",))
-    assert timings.verdict["full"] == "no verdict"
-    assert "traced the call again" in timings.warnings["full"]
-    assert "the samples include compiles" in timings.warnings["full"]
-    timings = ticked(ex, ("full",))
-    assert timings.verdict["full"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
-    assert "runs in plain Python" in timings.warnings["full"]
-
-
-@pytest.mark.compiles
-def test_full_that_is_not_traced_anew_keeps_its_verdict():
-    ex = rx.explore(lambda x: x.sin().cos(), (torch.randn(64),))
-    timings = ticked(ex, ("full",))
-    assert "traced the call again" not in timings.warnings["full"]
-    assert timings.verdict["full"] == "no difference"
-
-
-def test_a_call_that_is_traced_anew_in_every_round_gets_no_verdict(traced_anew):
-    ex = traced_anew
-    timings = ticked(ex, ("aot_eager",))
+    ex = rx.explore(traced_anew, (torch.randn(8),))
+    for variant, gave_up in (("full", "runs in plain Python"), ("aot_eager", "")):
+        verdict, warnings = timed(ex, variant)
+        assert verdict == "no verdict"
+        assert "traced the call again" in warnings
+        assert variant == "aot_eager" or "the samples include compiles" in warnings
+        verdict, warnings = timed(ex, variant)
+        assert verdict == "no verdict", "Dynamo gave up on it: nothing new was traced"
+        assert gave_up in warnings
     assert len(ex.live.capture.frames) > 2, "or nothing is shown here"
-    assert timings.verdict["aot_eager"] == "no verdict"
-    assert "traced the call again" in timings.warnings["aot_eager"]
-    assert timings.verdict["eager"] == "baseline"
-    timings = ticked(ex, ("aot_eager",))
-    assert timings.verdict["aot_eager"] == "no verdict", "Dynamo gave up on it: nothing new was traced"
+    verdict, warnings = timed(rx.explore(lambda x: x.sin().cos(), (torch.randn(64),)), "full")
+    assert verdict == "no difference"
+    assert "traced the call again" not in warnings
 
 
 def test_gradients_of_a_tensor_subclass_are_compared():

@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import importlib
 
 import pytest
 import torch
@@ -10,21 +9,11 @@ from torch import nn
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
+from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
 from regional_explorer.regions.select import module_glob
 from tests.shared import programs
 from tests.shared.work import calls
-
-
-@pytest.fixture(scope="module")
-def stack():
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
-
-
-@pytest.fixture
-def ex(stack):
-    stack.plan = rx.Plan()
-    return stack
 
 
 def names(ex, region, graph="0/forward"):
@@ -37,17 +26,50 @@ def test_no_region_is_a_state(ex):
     assert "ex.mark" in repr(ex)
 
 
-def test_modules_match_every_instance(ex):
-    ex.mark("mlp", modules="layers.*.up")
-    ops = [ex.session.graph("0/forward").by_name()[name].op for name in names(ex, "mlp")]
-    assert ops == ["t", "addmm"] * 3
-    assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
-    assert ex.session.members["mlp"]["0/backward"]
+LOSS = programs.Stack.forward.__code__.co_firstlineno + 3
+GELUS = ["gelu", "gelu_1", "gelu_2"]
+PICKED = [
+    ({"modules": "layers.*.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
+    ({"modules": "**.up"}, ["t", "addmm", "t_2", "addmm_2", "t_4", "addmm_4"], 3),
+    ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # what no region can have may be among others
+    *(({"ops": pattern}, GELUS, 3) for pattern in ("gelu", "aten.gelu", "aten.gelu*", "gelu.default", "gel*")),
+    *(({"lines": lines}, ["pow_1", "mean"], 1) for lines in ("Stack.forward:4", f"programs.py:{LOSS}", f"{LOSS}")),
+    ({"lines": "forward:4", "innermost": True}, ["pow_1", "mean"], 1),
+]
 
 
-def test_two_stars_go_through_all_levels(ex):
-    ex.mark("x", modules="**.up")
-    assert ex.partitions.query("graph == '0/forward'").shape[0] == 3
+@pytest.mark.parametrize(("selectors", "nodes", "partitions"), PICKED)
+def test_what_selectors_pick(ex, selectors, nodes, partitions):
+    ex.mark("r", **selectors)
+    assert names(ex, "r") == nodes
+    assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
+
+
+def test_neighbouring_modules_stay_apart_and_have_their_backward(ex):
+    ex.mark("layers", modules="layers.*")
+    forward = ex.partitions.query("graph == '0/forward'")
+    assert (forward.shape[0], forward.ops.nunique()) == (3, 1)
+    assert ex.session.members["layers"]["0/backward"]
+    ex.mark("body", lines="forward:2").mark("all", lines=f"1-{LOSS}")
+    assert len(names(ex, "all")) > 10
+
+
+def test_each_makes_one_region_per_module_and_keeps_what_is_set_when_marked_again(ex):
+    ex.mark("layer", modules="layers.*", each=True).configure("layer[layers.0]", {"max_fusion_size": 4})
+    assert [region.name for region in ex.plan.regions] == [f"layer[layers.{index}]" for index in range(3)]
+    plan = ex.plan
+    assert ex.mark("layer", modules="layers.0", each=True).plan == plan
+    ex.plan = rx.Plan()
+    ex.mark("layer", modules="layers.*", only=["0/forward:gelu", "0/forward:gelu_2"], each=True)
+    assert {region.name: names(ex, region.name) for region in ex.plan.regions} == {
+        "layer[layers.0]": ["gelu"],
+        "layer[layers.2]": ["gelu_2"],
+    }
+
+
+def test_marking_again_adds_and_the_later_mark_wins(ex):
+    ex.mark("act", ops="aten.gelu*").mark("act", ops="aten.pow*").mark("one", nodes="0/forward:gelu_1")
+    assert (names(ex, "one"), names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2", "pow_1"])
 
 
 @pytest.mark.parametrize(
@@ -66,25 +88,6 @@ def test_globs_stay_within_a_level(glob, matched):
     assert {path for path in paths if module_glob(glob).fullmatch(path)} == matched
 
 
-def test_each_makes_one_region_per_module(ex):
-    ex.mark("layer", modules="layers.*", each=True)
-    assert [region.name for region in ex.plan.regions] == [f"layer[layers.{index}]" for index in range(3)]
-
-
-def test_each_keeps_what_is_set_when_marked_again(ex):
-    ex.mark("layer", modules="layers.*", each=True).configure("layer[layers.0]", {"max_fusion_size": 4})
-    plan = ex.plan
-    assert ex.mark("layer", modules="layers.0", each=True).plan == plan
-
-
-def test_each_takes_only_the_nodes_it_is_given(ex):
-    ex.mark("layer", modules="layers.*", only=["0/forward:gelu", "0/forward:gelu_2"], each=True)
-    assert {region.name: names(ex, region.name) for region in ex.plan.regions} == {
-        "layer[layers.0]": ["gelu"],
-        "layer[layers.2]": ["gelu_2"],
-    }
-
-
 @pytest.mark.parametrize("pattern", ["*", "**", "?*"])
 def test_a_star_means_the_modules_below_the_root(pattern):
     class Model(nn.Sequential):
@@ -101,18 +104,6 @@ def test_a_star_means_the_modules_below_the_root(pattern):
     ex.mark("children", modules=pattern)
     assert names(ex, "children", "0/inference") == ["relu", "tanh"]
     assert len(ex.partitions) == 2
-
-
-def test_instances_of_neighbouring_modules_stay_apart(ex):
-    ex.mark("layers", modules="layers.*")
-    forward = ex.partitions.query("graph == '0/forward'")
-    assert forward.shape[0] == 3
-    assert forward.ops.nunique() == 1
-
-
-def test_nodes_that_no_region_can_have_may_be_among_others(ex):
-    ex.mark("x", nodes=["primals_1", "gelu"])
-    assert names(ex, "x") == ["gelu"]
 
 
 REFUSED = [
@@ -231,48 +222,6 @@ def test_what_is_no_name_is_refused(ex, bad):
         rx.Region(bad, ex.plan["x"].selectors)
 
 
-def test_an_id_that_is_no_name_becomes_one():
-    def f(x):
-        with annotate({"compile_with_inductor": {"inductor_region": "a\nb"}}):
-            return x.sin()
-
-    assert [region.name for region in rx.explore(f, (torch.ones(3),)).plan.regions] == [r"'a\nb'"]
-
-
-def test_a_region_is_marked_inside_a_traced_function():
-    def f(x):
-        with rx.region("größer als vorher"):
-            return x.sin()
-
-    assert rx.explore(f, (torch.ones(3),)).plan.regions[0].name == "größer als vorher"
-
-
-def test_lines_count_from_the_def(ex):
-    ex.mark("body", lines="forward:2")
-    assert len(names(ex, "body")) > 10
-
-
-@pytest.mark.parametrize("lines", ["forward:4", "Stack.forward:4", "programs.py:{}", "{}"])
-def test_lines_are_of_a_function_a_method_or_a_file(ex, lines):
-    line = next(n.source.line for n in ex.session.graphs[0].ops if "square" in n.source.text)
-    ex.mark("loss", lines=lines.format(line), innermost=lines == "forward:4")
-    assert names(ex, "loss") == ["pow_1", "mean"]
-    ex.mark("all", lines=f"1-{line}")
-
-
-def test_lines_count_from_the_def_of_the_file_as_it_was_reloaded(tmp_path, monkeypatch):
-    file = tmp_path / "reloaded_step.py"
-    file.write_text("def step(x):\n    y = 1\n    return x.sin()\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    module = importlib.import_module("reloaded_step")
-    rx.explore(module.step, (torch.ones(3),)).mark("r", lines="step:3")
-    # The line of the op stays what it was, its function begins one line further down.
-    file.write_text("# one line more\ndef step(x):\n    return x.sin()\n")
-    importlib.reload(module)
-    ex = rx.explore(module.step, (torch.ones(3),)).mark("r", lines="step:2")
-    assert names(ex, "r", "0/inference") == ["sin"]
-
-
 def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
     for name in ("one", "two"):
         (tmp_path / f"{name}_file.py").write_text(f"import torch\n\ndef {name}(x):\n    return torch.relu(x) + 1\n")
@@ -284,45 +233,24 @@ def test_line_numbers_that_two_files_have_are_refused(tmp_path, monkeypatch):
     ex.mark("x", lines="two_file.py:4")
 
 
-@pytest.mark.parametrize("pattern", ["gelu", "aten.gelu", "aten.gelu*", "gelu.default", "gel*"])
-def test_ops_have_short_names(ex, pattern):
-    ex.mark("act", ops=pattern)
-    assert names(ex, "act") == ["gelu", "gelu_1", "gelu_2"]
+def test_ops_of_the_backward_count_where_a_pattern_matches_none_of_the_forward():
+    def picked(ex, *patterns):
+        found = ex.mark("r", ops=patterns).session.members["r"]["0/dynamo"]
+        ex.unmark("r")
+        return found
 
-
-def test_the_later_mark_wins(ex):
-    ex.mark("act", ops="aten.gelu*").mark("one", nodes="0/forward:gelu_1")
-    assert (names(ex, "one"), names(ex, "act")) == (["gelu_1"], ["gelu", "gelu_2"])
-
-
-def backward_cosine(x):
-    """The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too."""
-    return x.sin().exp().cos().tanh()
-
-
-def test_a_pattern_that_ops_of_the_forward_match_means_the_forward():
-    ex = rx.explore(backward_cosine, (torch.ones(3, requires_grad=True),))
-    ex.mark("r", ops="aten.cos*")
-    assert ex.session.members["r"]["0/dynamo"] == ("cos",)
-    ex.unmark("r").mark("r", ops=["aten.sin*", "aten.exp"])
-    assert ex.session.members["r"]["0/dynamo"] == ("sin", "exp")
-
-
-def test_a_pattern_that_only_ops_of_the_backward_match_means_those():
-    ex = rx.explore(lambda x: x.exp().relu().sin().tanh(), (torch.ones(3, requires_grad=True),))
-    ex.mark("r", ops="aten.threshold_backward")
-    assert ex.session.members["r"]["0/dynamo"] == ("relu",)
-    ex.unmark("r").mark("r", ops=["threshold_backward", "tanh"])
-    assert ex.session.members["r"]["0/dynamo"] == ("relu", "tanh")
-    ex.unmark("r").mark("r", ops="aten.cos.default")
-    assert ex.session.members["r"]["0/dynamo"] == ("sin",)
-
-
-def test_an_op_of_the_backward_is_not_suggested_where_it_means_one_of_the_forward():
-    ex = rx.explore(backward_cosine, (torch.ones(3, requires_grad=True),))
-    ex.mark("r", ops="aten.sin")
+    x = torch.ones(3, requires_grad=True)
+    # The backward of the sine is a cosine; that of the cosine has a sine, which the forward has too.
+    both = rx.explore(lambda x: x.sin().exp().cos().tanh(), (x,))
+    assert picked(both, "aten.cos*") == ("cos",)
+    assert picked(both, "aten.sin*", "aten.exp") == ("sin", "exp")
+    both.mark("r", ops="aten.sin")
     with pytest.raises(SelectorError, match=r"matches no operation of the region. Did you mean 'aten.sin.default'"):
-        ex.carve("r", ops="aten.cos.default")
+        both.carve("r", ops="aten.cos.default")
+    ex = rx.explore(lambda x: x.exp().relu().sin().tanh(), (x,))
+    assert picked(ex, "aten.threshold_backward") == ("relu",)
+    assert picked(ex, "threshold_backward", "tanh") == ("relu", "tanh")
+    assert picked(ex, "aten.cos.default") == ("sin",)
 
 
 def renamed(x):
@@ -343,19 +271,12 @@ def test_a_short_name_of_several_ops_is_refused():
         ex.carve("all", nodes="sin")
     ex.carve("all", nodes=["0/dynamo:sin", "cos"])
     assert names(ex, "all", "0/inference") == ["sin"]
-
-
-def test_a_short_name_of_one_op_of_the_region_is_enough_to_carve_it():
-    ex = rx.explore(renamed, (torch.ones(3),)).mark("r", nodes=["0/inference:sin", "0/inference:cos"])
-    ex.carve("r", nodes="sin")
+    # Of one op of the region it is enough.
+    ex.plan = rx.Plan()
+    ex.mark("r", nodes=["0/inference:sin", "0/inference:cos"]).carve("r", nodes="sin")
     assert names(ex, "r", "0/inference") == ["cos"]
     ex.uncarve("r", nodes="sin")
     assert names(ex, "r", "0/inference") == ["cos", "sin"]
-
-
-def test_marking_again_adds(ex):
-    ex.mark("x", ops="aten.gelu*").mark("x", ops="aten.pow*")
-    assert names(ex, "x") == ["gelu", "gelu_1", "gelu_2", "pow_1"]
 
 
 def test_edits_by_name(ex):
@@ -380,16 +301,6 @@ def test_marking_never_traces_again(ex, monkeypatch):
 
 
 class Slotted:
-    __slots__ = ("model",)
-
-    def __init__(self, model):
-        self.model = model
-
-    def run(self, x):
-        return self.model(x)
-
-
-class PrivatelySlotted:
     __slots__ = ("__model",)
 
     def __init__(self, model):
@@ -407,56 +318,38 @@ class OfClass:
         return cls.model(x)
 
 
-class Unregistered(nn.Module):
-    def __init__(self, model):
+def test_modules_are_found_wherever_they_are():
+    model, holder = OfClass.model, nn.Module()
+    holder.unregistered = [model]
+    container = {"deep": collections.deque([{"c": [model]}])}
+    ways = [
+        *((lambda model: model, (model,)), (model.forward, ()), (functools.partial(lambda m, x: m(x), model), ())),
+        *((lambda x: model(x) + 0, ()), (Slotted(model).run, ()), (OfClass.run, ()), (holder, ())),
+        (lambda held, x: held["deep"][0]["c"][0](x), (container, torch.randn(4, 16))),
+    ]
+    for fn, args in ways:
+        assert "up" in module_names(reach(fn, args).roots)[id(model.up)], fn
+    assert names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
+
+
+class Tied(nn.Module):
+    def __init__(self):
         super().__init__()
-        self.bag = [model]
+        self.first = nn.Linear(4, 4)
+        self.second = self.first
 
     def forward(self, x):
-        return self.bag[0](x)
+        return self.second(self.first(x).relu())
 
 
-def test_modules_are_found_wherever_they_are():
-    model = programs.Layer()
-    x = torch.randn(4, 16)
-    ways = {
-        "passed": (lambda m, x: m(x), (model, x)),
-        "bound": (model.forward, (x,)),
-        "container": (lambda h, x: h["deep"][0](x), ({"deep": [model]}, x)),
-        "partial": (functools.partial(lambda m, x: m(x), model), (x,)),
-        "closed over": (lambda x: model(x) + 0, (x,)),
-        "slots": (Slotted(model).run, (x,)),
-        "private slots": (PrivatelySlotted(model).run, (x,)),
-        "of a class": (OfClass.run, (x,)),
-        "in a list of a module": (Unregistered(model), (x,)),
-        "in a deque": (lambda h, x: h[0](x), (collections.deque([model]), x)),
-        "far down": (lambda h, x: h["a"][0]["b"][0]["c"][0](x), ({"a": [{"b": [{"c": [model]}]}]}, x)),
-    }
-    for way, (fn, args) in ways.items():
-        found = rx.explore(fn, args).mark("up", modules="up")
-        assert names(found, "up"), way
-
-
-def test_a_module_found_first_keeps_its_paths_beside_what_holds_it():
+def test_all_names_of_a_shared_module_match_and_one_found_first_keeps_its_paths():
+    found = rx.explore(Tied(), (torch.randn(2, 4),))
+    for path in ("first", "second"):
+        assert found.mark("x", modules=path).partitions.query("graph == '0/forward'").shape[0] == 2
+        found.unmark("x")
     model = programs.Layer()
     model.owner = [nn.Sequential(model)]
-    found = rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up")
-    assert names(found, "up")
-
-
-def test_all_names_of_a_shared_module_match():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first = nn.Linear(4, 4)
-            self.second = self.first
-
-        def forward(self, x):
-            return self.second(self.first(x).relu())
-
-    for path in ("first", "second"):
-        found = rx.explore(Tied(), (torch.randn(2, 4),)).mark("x", modules=path)
-        assert found.partitions.query("graph == '0/forward'").shape[0] == 2
+    assert names(rx.explore(model, (torch.randn(4, 16),)).mark("up", modules="up"), "up")
 
 
 class Shared(nn.Module):
@@ -483,27 +376,6 @@ class Towers(nn.Module):
         return x
 
 
-def test_every_caller_of_a_shared_body_leads_into_it():
-    ex = rx.explore(Towers(), (torch.randn(4, 8),), grad=False)
-    inside = {"0/dynamo/subgraph_0": ("gelu",), "0/inference/repeated_subgraph0": ("gelu",)}
-    for path in ("left.0.act", "right.1.act", "right.*.act"):
-        assert ex.mark("act", modules=path).session.members["act"] == inside, path
-        ex.unmark("act")
-    ex.mark("act", modules="right.1.act").compile()
-    assert "region-merged" in [found.code for found in ex.diagnostics]
-    x = torch.randn(4, 8)
-    with torch.no_grad():
-        torch.testing.assert_close(ex.compiled(x), ex.live.call.fn(x))
-
-
-@pytest.mark.parametrize(("path", "partitions"), [("left.0", 1), ("right.1", 1), ("left.*", 2), ("right", 1)])
-def test_a_mark_on_a_caller_of_a_shared_body_is_of_that_call_alone(path, partitions):
-    ex = rx.explore(Towers(), (torch.randn(4, 8),), grad=False).mark("block", modules=path)
-    assert all("subgraph" not in graph for graph in ex.session.members["block"])
-    assert len(ex.partitions) == partitions
-    assert "region-merged" not in [found.code for found in ex.diagnostics]
-
-
 class Deep(nn.Module):
     """Calls the same body from two depths."""
 
@@ -519,18 +391,33 @@ class Deep(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_callers_at_different_depths_lead_into_a_shared_body(turned):
-    ex = rx.explore(Deep(turned), (torch.randn(4, 8),), grad=False)
-    for path in ("first.act", "wrap.0.act"):
-        assert [names for graph, names in ex.mark("act", modules=path).session.members["act"].items()] == [
-            ("gelu",)
-        ] * 2
-        ex.unmark("act")
-    for path in ("first", "wrap.0", "wrap"):
-        assert all("subgraph" not in graph for graph in ex.mark("one", modules=path).session.members["one"])
-        assert len(ex.partitions) == 1
-        ex.unmark("one")
+def test_callers_of_a_shared_body_lead_into_it_and_a_mark_on_one_is_of_that_call_alone():
+    towers = rx.explore(Towers(), (torch.randn(4, 8),), grad=False)
+    deep = [rx.explore(Deep(turned), (torch.randn(4, 8),), grad=False) for turned in (False, True)]
+
+    def marked(ex, path):
+        ex.plan = rx.Plan()
+        members = ex.mark("r", modules=path).session.members["r"]
+        return members, "region-merged" in [found.code for found in ex.diagnostics]
+
+    inside = {"0/dynamo/subgraph_0": ("gelu",), "0/inference/repeated_subgraph0": ("gelu",)}
+    for ex, *paths in ((towers, "left.0.act", "right.1.act", "right.*.act"), *((ex, "first.act") for ex in deep)):
+        for path in paths:
+            assert marked(ex, path)[0] == inside, path
+    for ex in deep:
+        assert list(marked(ex, "wrap.0.act")[0].values()) == [("gelu",)] * 2
+    callers = {"left.0": 1, "right.1": 1, "left.*": 2, "right": 1}
+    for ex, partitions in ((towers, callers), *((ex, {"first": 1, "wrap.0": 1, "wrap": 1}) for ex in deep)):
+        for path, number in partitions.items():
+            members, merged = marked(ex, path)
+            assert not merged
+            assert all("subgraph" not in graph for graph in members), path
+            assert len(ex.partitions) == number
+    assert marked(towers, "right.1.act")[1]
+    towers.compile()
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(towers.compiled(x), towers.live.call.fn(x))
 
 
 def test_marks_without_an_id_are_one_region_while_their_configs_agree():
@@ -557,9 +444,8 @@ def test_marks_without_an_id_are_one_region_while_their_configs_agree():
     assert len(found.where) == 2
 
 
-@pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes"])
-def test_a_pattern_of_a_megabyte_is_refused_unread(kind):
-    ex = rx.explore(programs.textbook, programs.pair())
+@pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])
+def test_long_patterns_are_refused_unread_and_in_short(ex, kind):
     for pattern in ("*a" * 500_000, "f:" + "1" * 1_000_000):
 
         def mark(pattern=pattern):
@@ -568,11 +454,16 @@ def test_a_pattern_of_a_megabyte_is_refused_unread(kind):
             assert len(str(caught.value)) < 300
 
         assert calls(mark) < 5000
-
-
-@pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])
-def test_what_matches_nothing_is_told_in_short(kind):
-    ex = rx.explore(programs.textbook, programs.pair())
     with pytest.raises(SelectorError) as caught:
         ex.mark("r", **{kind: ["f:1" + "1" * 900] * 1000})
     assert len(str(caught.value)) < 600
+
+
+def test_names_of_marks_in_the_source_may_be_anything():
+    def f(x):
+        with annotate({"compile_with_inductor": {"inductor_region": "a\nb"}}), rx.region("größer als vorher"):
+            x = x.sin()
+        with annotate({"compile_with_inductor": {"inductor_region": "a\nb"}}):
+            return x.cos()
+
+    assert [region.name for region in rx.explore(f, (torch.ones(3),)).plan.regions] == ["größer als vorher", r"'a\nb'"]

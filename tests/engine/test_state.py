@@ -4,7 +4,6 @@ import argparse
 import functools
 import random
 import weakref
-from collections import deque
 from types import SimpleNamespace
 
 import numpy as np
@@ -45,75 +44,26 @@ def test_data_of_a_parameter_is_put_back():
         return model(x)
 
     data, version, before = model.weight.data_ptr(), version_of(model.weight), model.weight.detach().clone()
+    pending = model(X).square().sum()
     ex = repeated(decay, X)
     assert torch.equal(model.weight, before)
     assert (model.weight.data_ptr(), version_of(model.weight)) == (data, version)
     with ex.live.call.restoring():
         torch.testing.assert_close(ex.live.call.forward(), torch.nn.functional.linear(X, before * 0.5, model.bias))
+    pending.backward()  # raises if a version is another
 
 
-def test_a_pending_loss_can_still_be_backwarded():
-    model = nn.Linear(4, 4)
-
-    def decay(x):
-        model.weight.data = model.weight.data * 0.5
-        return model(x)
-
-    pending = model(X).square().sum()
-    repeated(decay, X)
-    pending.backward()
-
-
-@pytest.mark.parametrize("how", ["set_", "resize_", "data of another shape"])
-def test_a_tensor_given_other_storage_is_put_back(how):
-    buffer = torch.arange(4.0)
-
-    def change(x):
-        if how == "set_":
-            buffer.set_(buffer * 2)
-        elif how == "resize_":
-            buffer.resize_(1 << 12).zero_()
-        else:
-            buffer.data = torch.zeros(2, 4)
-        return x * 2
-
-    data = buffer.data_ptr()
-    repeated(change, X)
-    assert torch.equal(buffer, torch.arange(4.0))
-    assert how == "resize_" or buffer.data_ptr() == data
-
-
-def own_generators():
-    """Generators of the user's own: each with a function that draws from it, and one that reads its state."""
-    torchs, numpys, older, pythons = (
-        torch.Generator().manual_seed(7),
-        np.random.default_rng(7),
-        np.random.RandomState(7),
-        random.Random(7),  # noqa: S311 - for nobody's secrets
-    )
-    return {
-        "torch": (lambda: torch.rand(4, generator=torchs), torchs.get_state),
-        "numpy": (numpys.random, lambda: numpys.bit_generator.state),
-        "numpy, older": (older.rand, older.get_state),
-        "python": (pythons.random, pythons.getstate),
-    }
-
-
-@pytest.mark.parametrize("kind", own_generators())
-def test_a_generator_of_the_users_own_is_put_back(kind):
-    draw, state = own_generators()[kind]
-
-    def step(x):
-        return x * draw()
-
-    before = str(state())
-    ex = repeated(step, X)
-    assert str(state()) == before
-    assert ex.live.call.draws
-    with ex.live.call.restoring():
-        first = ex.live.call.forward()
-        ex.live.call.restore()
-        assert torch.equal(first, ex.live.call.forward())
+def test_generators_of_the_users_own_repeat_their_numbers():
+    torchs, numpys = torch.Generator().manual_seed(7), np.random.default_rng(7)
+    older, pythons = np.random.RandomState(7), random.Random(7)  # noqa: S311 - for nobody's secrets
+    draws = lambda: torch.rand(4, generator=torchs), numpys.random, older.rand, pythons.random
+    for draw in draws:
+        ex = repeated(lambda x: x * draw(), X)
+        assert ex.live.call.draws
+        with ex.live.call.restoring():
+            first = ex.live.call.forward()
+            ex.live.call.restore()
+            assert torch.equal(first, ex.live.call.forward())
 
 
 class Counts(nn.Module):
@@ -133,68 +83,6 @@ class Counts(nn.Module):
         Counts.total += 1
         self.eval()
         return self.linear(x) * self.calls
-
-
-def test_attributes_lists_dicts_and_modes_are_put_back():
-    model = Counts()
-    ex = repeated(model, X)
-    assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
-    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
-    breaks = {"graph-break"} if BEFORE_2_13 else set()
-    assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
-
-
-COUNT = 0
-
-
-def test_variables_of_closures_and_globals_are_put_back():
-    count, seen, names = 0, deque(), set()
-
-    class State:
-        __slots__ = ("n",)
-
-    class Private:
-        __slots__ = ("__n",)
-
-        def __init__(self):
-            self.__n = 0
-
-        def count(self):
-            self.__n += 1
-            return self.__n
-
-    state, private = State(), Private()
-    state.n = 0
-
-    def step(x):
-        global COUNT  # noqa: PLW0603 - what is tested
-        nonlocal count
-        COUNT += 1
-        count += 1
-        state.n += 1
-        private.count()
-        seen.append(count)
-        names.add(len(names))
-        return x * count
-
-    ex = repeated(step, X)
-    assert (COUNT, count, state.n, len(seen), len(names), private.count()) == (0, 0, 0, 0, 0, 1)
-    assert codes(ex).count("recompiled") == 0
-
-
-def test_a_decorated_function_is_looked_into():
-    count = 0
-
-    @torch.no_grad()
-    def step(x):
-        nonlocal count
-        count += 1
-        step.__wrapped__.calls += 1
-        return x + 1
-
-    step.__wrapped__.calls = 0
-    repeated(step, X)
-    assert (count, step.__wrapped__.calls) == (0, 0)
 
 
 class Lazy(nn.Module):
@@ -385,18 +273,6 @@ def test_a_tensor_that_the_program_itself_has_attached_meanwhile_is_refused():
     ex.benchmark(variants=("eager",), budget_s=0.1)
 
 
-def test_what_the_user_assigns_meanwhile_stays():
-    model = Counts()
-    call = Call(model, (X,))
-    model.calls, model.note = 10, "mine"
-    with call.restoring():
-        call.forward()
-        assert model.calls == 11
-        call.restore()
-        assert model.calls == 10
-    assert (model.calls, model.note) == (10, "mine")
-
-
 def test_output_made_under_no_grad_of_a_leaf_is_no_error():
     x = torch.randn(3, 4, requires_grad=True)
     assert rx.explore(lambda x: x.t(), (x,), grad=False).session.graphs
@@ -416,27 +292,11 @@ def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     model = Counts()
     ex = rx.explore(model, (X,))
     ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.2)
-    assert (model.calls, model.log) == (0, [])
-    assert len(ex.live.capture.frames) == 1
+    assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
+    assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
     assert set(ex.numerics.verdict) == {"ok"}
-
-
-@pytest.mark.parametrize("kind", [SimpleNamespace, argparse.Namespace])
-@pytest.mark.parametrize("where", ["argument", "closure"])
-def test_attributes_of_namespaces_are_put_back(kind, where):
-    state = kind(n=1, inner=kind(log=[]))
-
-    def step(x, given):
-        held = given or state
-        held.n += 1
-        held.new = True
-        held.inner.log.append(held.n)
-        return x * held.n
-
-    repeated(step, X, state if where == "argument" else None)
-    if where == "closure":  # what the first call makes stays, and is named
-        assert vars(state).pop("new")
-    assert vars(state) == {"n": 1, "inner": kind(log=[])}
+    breaks = {"graph-break"} if BEFORE_2_13 else set()
+    assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
 
 
 CACHED = 0
@@ -458,50 +318,6 @@ def test_a_function_under_lru_cache_is_looked_into_and_its_cache_is_named():
     assert cached.cache_info().currsize == 1
     assert CACHED == 1
     cached.cache_clear()
-
-
-@pytest.mark.parametrize("layout", ["sparse", "sparse_csr", "nested", "sparse in an error"])
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
-def test_a_tensor_without_a_storage_of_its_own_is_put_back(layout):
-    tensor = {
-        "sparse": lambda: torch.eye(3).to_sparse(),
-        "sparse_csr": lambda: torch.eye(3).to_sparse_csr(),
-        "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
-        "sparse in an error": lambda: torch.eye(3).to_sparse(),
-    }[layout]()
-    content = (lambda: tensor.values().clone()) if layout == "nested" else tensor.to_dense
-    before, version = content(), version_of(tensor)
-
-    def step(x):
-        with torch.no_grad():
-            tensor.mul_(2)
-        if layout == "sparse in an error":
-            raise ValueError
-        return x * 2
-
-    if layout == "nested":
-        Call(step, (X,))
-    else:
-        with pytest.raises(CaptureError):
-            rx.explore(step, (X,))
-    assert torch.equal(content(), before)
-    assert version_of(tensor) == version
-
-
-@pytest.mark.parametrize("before", [None, "zeros"])
-def test_a_gradient_that_the_call_assigns_is_put_back(before):
-    weight = torch.ones(4, requires_grad=True)
-    weight.grad = None if before is None else torch.zeros(4)
-    own = weight.grad
-
-    def step(x):
-        weight.grad = x.detach().clone()[0]
-        return x * 2
-
-    ex = repeated(step, X)
-    assert weight.grad is own
-    ex.close()
-    assert weight.grad is own
 
 
 def test_hooks_that_the_call_registers_are_removed_or_named():
@@ -545,37 +361,54 @@ def test_what_is_gone_or_cannot_be_looked_at_is_left_out():
     Call(lambda x, given: (x, given), (X, GONE))
 
 
-def flags():
-    """Flags of torch: each with a function that reads it, and one that sets it to another value."""
-    return {
-        "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
-        "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
-        "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
-        "deterministic": (
-            torch.are_deterministic_algorithms_enabled,
-            lambda: torch.use_deterministic_algorithms(mode=True),
-        ),
-        "precision": (torch.get_float32_matmul_precision, lambda: torch.set_float32_matmul_precision("medium")),
-        "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(mode=True)),
-        "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(mode=False)),
-        "cudnn": (lambda: torch.backends.cudnn.benchmark, lambda: setattr(torch.backends.cudnn, "benchmark", True)),
-    }
+def test_all_that_a_call_does_to_its_arguments_is_put_back():
+    def change(x, cache, one, other):
+        cache["new"] = cache.pop("old")
+        cache["seen"].append(x)
+        one.n, other.n = one.n + 1, other.n + 1
+        one.new = other.new = True
+        one.inner.log.append(one.n)
+        other.inner.log.append(other.n)
+        x[0].mul_(0)
+        return x + cache["new"] * one.n
+
+    x, cache = torch.ones(2, 3), {"old": torch.ones(3), "seen": []}
+    spaces = [kind(n=1, inner=kind(log=[])) for kind in (SimpleNamespace, argparse.Namespace)]
+    repeated(change, x, cache, *spaces)
+    assert torch.equal(x, torch.ones(2, 3))
+    assert list(cache) == ["old", "seen"]
+    assert cache["seen"] == []
+    assert [vars(space) for space in spaces] == [{"n": 1, "inner": type(space)(log=[])} for space in spaces]
 
 
-@pytest.mark.parametrize("flag", flags())
+FLAGS = {
+    "default dtype": (torch.get_default_dtype, lambda: torch.set_default_dtype(torch.float64)),
+    "default device": (torch.get_default_device, lambda: torch.set_default_device("meta")),
+    "threads": (torch.get_num_threads, lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+    "deterministic": (
+        torch.are_deterministic_algorithms_enabled,
+        lambda: torch.use_deterministic_algorithms(mode=True),
+    ),
+    "precision": (torch.get_float32_matmul_precision, lambda: torch.set_float32_matmul_precision("medium")),
+    "anomaly": (torch.is_anomaly_enabled, lambda: torch.autograd.set_detect_anomaly(mode=True)),
+    "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(mode=False)),
+    "cudnn": (lambda: torch.backends.cudnn.benchmark, lambda: setattr(torch.backends.cudnn, "benchmark", True)),
+}
+
+
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_flag_of_torch_that_the_call_sets_is_put_back(flag, fails):
-    read, change = flags()[flag]
-    before = read()
+def test_flags_of_torch_that_the_call_sets_are_put_back(fails):
+    before = {name: read() for name, (read, _) in FLAGS.items()}
 
     @torch._dynamo.disable
-    def set_it():
-        change()
-        assert read() != before
+    def set_them():
+        for name, (read, change) in FLAGS.items():
+            change()
+            assert read() != before[name]
 
     def step(x):
         y = x * 2
-        set_it()
+        set_them()
         if fails:
             raise KeyboardInterrupt
         return y + 1
@@ -585,4 +418,4 @@ def test_a_flag_of_torch_that_the_call_sets_is_put_back(flag, fails):
             rx.explore(step, (X,))
     else:
         repeated(step, X)
-    assert read() == before
+    assert {name: read() for name, (read, _) in FLAGS.items()} == before

@@ -1,5 +1,6 @@
 """Drawn calls that write what a user may own, also when they fail or are interrupted: all is as it was, or is named."""
 
+import argparse
 import contextlib
 import functools
 import itertools
@@ -28,6 +29,19 @@ class Slots:
         self.n = 0
 
 
+class Private:
+    __slots__ = ("__n",)
+
+    def __init__(self):
+        self.__n = 0
+
+    def count(self):
+        self.__n += 1
+
+    def read(self):
+        return self.__n
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -40,11 +54,16 @@ class Owned:
     """All that a user owns in one of these programs."""
 
     def __init__(self):
-        self.net, self.slots, self.space = Net(), Slots(), SimpleNamespace(n=0, inner=SimpleNamespace(log=[]))
+        self.net, self.slots, self.private = Net(), Slots(), Private()
+        self.space = SimpleNamespace(n=0, inner=argparse.Namespace(log=[]))
         self.table, self.deep = {"a": 1}, {"list": [{"n": 0}]}
         self.log, self.names, self.last = [0], {"a"}, deque([0], maxlen=3)
         self.weight, self.plain = torch.ones(4, requires_grad=True), torch.zeros(2, 4)
-        self.other, self.sparse = torch.zeros(4), torch.eye(4).to_sparse()
+        self.other, self.sparse, self.rows = torch.zeros(4), torch.eye(4).to_sparse(), torch.eye(4).to_sparse_csr()
+        self.nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+        self.set, self.resized, self.reshaped = torch.ones(4), torch.ones(4), torch.ones(4)
+        self.graded = torch.ones(4, requires_grad=True)
+        self.graded.grad = torch.zeros(4)
         self.torchs, self.numpys = torch.Generator().manual_seed(1), np.random.default_rng(1)
         self.older, self.pythons = np.random.RandomState(1), random.Random(1)  # noqa: S311
         count = 0
@@ -57,6 +76,12 @@ class Owned:
         self.bump, self.count = bump, lambda: bump.__closure__[0].cell_contents
         self.cached = functools.lru_cache(lambda n: n + 1)
 
+        @torch.no_grad()
+        def decorated():
+            decorated.__wrapped__.calls += 1
+
+        self.decorated, decorated.__wrapped__.calls = decorated, 0
+
 
 def bump_global():
     global COUNT  # noqa: PLW0603 - what is tested
@@ -68,7 +93,8 @@ def bump_class():
 
 
 def content(tensor):
-    return tensor.to_dense().tolist(), version_of(tensor), tensor.requires_grad, tensor.is_leaf
+    values = tensor.values() if tensor.is_nested else tensor.to_dense()
+    return values.tolist(), version_of(tensor), tensor.requires_grad, tensor.is_leaf
 
 
 def without_grad(write):
@@ -92,15 +118,22 @@ WRITES = {
     "assigned buffer": (lambda o, x: setattr(o.net, "seen", x[0] + o.net.seen), lambda o: id(o.net.seen), ""),
     "statistics": (lambda o, x: o.net.norm(x), lambda o: content(o.net.norm.running_mean), ""),
     "slot": (lambda o, _: setattr(o.slots, "n", o.slots.n + 1), lambda o: o.slots.n, ""),
+    "private slot": (lambda o, _: o.private.count(), lambda o: o.private.read(), ""),
+    "decorated": (lambda o, _: o.decorated(), lambda o: o.decorated.__wrapped__.calls, ""),
     "class": (lambda _o, _: bump_class(), lambda _: Slots.total, ""),
     "namespace": (lambda o, _: setattr(o.space, "n", o.space.n + 1), lambda o: o.space.n, ""),
+    "new in a namespace": (
+        lambda o, _: setattr(o.space, "new", 1),
+        lambda o: getattr(o.space, "new", None),
+        "owned.space.new",
+    ),
     "namespace inside": (lambda o, _: o.space.inner.log.append(1), lambda o: list(o.space.inner.log), ""),
     "item": (lambda o, _: o.table.update(a=o.table.get("a", 0) + 1), lambda o: o.table.get("a"), "owned.table['a']"),
     "new item": (lambda o, _: o.table.setdefault("b", 1), lambda o: o.table.get("b"), "owned.table['b']"),
     "removed item": (lambda o, _: o.table.pop("a", None), lambda o: o.table.get("a"), "owned.table['a']"),
     "deep item": (lambda o, _: o.deep["list"][0].update(n=o.deep["list"][0]["n"] + 1), lambda o: repr(o.deep), ""),
     "list": (lambda o, _: o.log.append(1), lambda o: list(o.log), ""),
-    "set": (lambda o, _: o.names.add("b"), lambda o: sorted(o.names), "owned.names"),
+    "set": (lambda o, _: o.names.add(str(len(o.names))), lambda o: sorted(o.names), ""),
     "deque": (lambda o, _: o.last.append(1), lambda o: list(o.last), "owned.last"),
     "closure": (lambda o, _: o.bump(), lambda o: o.count(), ""),
     "global": (lambda _o, _: bump_global(), lambda _: COUNT, ""),
@@ -117,8 +150,18 @@ WRITES = {
     ),
     "grad": (lambda o, x: setattr(o.weight, "grad", x[0].detach().clone()), lambda o: o.weight.grad, ""),
     "data": (lambda o, _: setattr(o.weight, "data", o.weight.data * 2), lambda o: content(o.weight), ""),
+    "grad replaced": (lambda o, x: setattr(o.graded, "grad", x[0].clone()), lambda o: o.graded.grad.tolist(), ""),
+    "set_": (lambda o, _: o.set.set_(o.set * 2), lambda o: (o.set.data_ptr(), content(o.set)), ""),
+    "resize_": (lambda o, _: o.resized.resize_(1 << 12).zero_(), lambda o: content(o.resized), ""),
+    "data of another shape": (
+        lambda o, _: setattr(o.reshaped, "data", torch.zeros(2, 4)),
+        lambda o: (o.reshaped.data_ptr(), content(o.reshaped)),
+        "",
+    ),
     "requires_grad": (lambda o, _: o.other.requires_grad_(), lambda o: o.other.requires_grad, ""),
     "sparse": (without_grad(lambda o, _: o.sparse.mul_(2)), lambda o: content(o.sparse), ""),
+    "sparse rows": (without_grad(lambda o, _: o.rows.mul_(2)), lambda o: content(o.rows), ""),
+    "nested": (without_grad(lambda o, _: o.nested.mul_(2)), lambda o: content(o.nested), ""),
     "strided": (without_grad(lambda o, x: o.plain.add_(x[0])), lambda o: content(o.plain), ""),
     "row": (without_grad(lambda o, _: o.plain[0].fill_(3)), lambda o: content(o.plain), ""),
     "torch's generator": (lambda o, _: torch.rand(1, generator=o.torchs), lambda o: o.torchs.get_state().tolist(), ""),

@@ -1,17 +1,22 @@
 """Traces that are not what the call does, calls that do not repeat themselves: both are told, and no speedup stands."""
 
+import dataclasses
 import itertools
 import os
+from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.results import timings_table
+from regional_explorer.torch_api import dynamo
 from tests.shared import programs
 from tests.shared.sessions import cells
 
@@ -47,75 +52,73 @@ def test_no_variant_of_a_wrong_trace_is_ok():
     assert "The same under torch.compile(backend='eager')" in found.message
 
 
-def test_a_difference_is_found_in_the_middle_of_a_graph():
-    def deep(x):
-        for i in range(20):
-            x = torch.tanh(x) + (0.1 if i == 11 and torch.compiler.is_compiling() else 0.0)
-        return x
-
-    found = difference(deep, torch.randn(32))
-    assert found.nodes[0] == "add_11"
+def in_the_middle(x):
+    for i in range(20):
+        x = torch.tanh(x) + (0.1 if i == 11 and torch.compiler.is_compiling() else 0.0)
+    return x
 
 
-def test_a_difference_is_found_whatever_the_default_device():
-    x = torch.randn(8)
+def lacking_an_op(x):
+    y = x.sin()
+    if not torch.compiler.is_compiling():
+        y = y.exp()
+    return y.cos() + 1
+
+
+def without_a_gradient(x, y):
+    y = y.detach() if torch.compiler.is_compiling() else y
+    return (x * y).sin()
+
+
+@pytest.mark.parametrize(
+    ("function", "first_node", "message"),
+    [
+        (differing, "mul", ""),
+        (in_the_middle, "add_11", ""),
+        (lacking_an_op, "cos", ""),  # where the input of the op that is lacking is used
+        (without_a_gradient, "", "grad args[1]"),
+    ],
+)
+def test_a_difference_is_found_where_it_begins_whatever_the_default_device(function, first_node, message):
+    args = programs.pair() if message else (torch.randn(32),)
     with torch.device("meta"):
-        ex = rx.explore(differing, (x,))
-        (told,) = find_reference(ex.live.call, ex.live.program).diagnostics
-    assert told.nodes == ("mul",)
+        found = difference(function, *args)
+    assert not first_node or found.nodes[0] == first_node
+    assert message in found.message
 
 
-def test_a_trace_that_lacks_an_op_parts_where_its_input_is_used():
-    def f(x):
-        y = x.sin()
-        if not torch.compiler.is_compiling():
-            y = y.exp()
-        return y.cos() + 1
+def test_other_ways_to_the_same_values_are_no_difference():
+    turns = iter(range(100))
 
-    found = difference(f, torch.randn(32))
-    assert found.nodes == ("cos",)
-
-
-def test_other_values_computed_another_way_are_no_difference():
-    def f(x):
+    def other_ops(x):
         mask = torch.ones(8, 8).tril().bool() if torch.compiler.is_compiling() else torch.tril(torch.ones(8, 8)) > 0
         return torch.where(mask, x, 0.0).sum(-1)
 
-    ex = rx.explore(f, (torch.randn(8, 8),))
+    def other_order(x):
+        order = torch.arange(512) if next(turns) % 2 else torch.arange(511, -1, -1)
+        return x[:, order] @ x[:, order].t()
+
+    ex = rx.explore(other_ops, (torch.randn(8, 8),))
     assert find_reference(ex.live.call, ex.live.program).diagnostics == ()
-
-
-def test_a_gradient_that_is_wrong_in_the_trace_alone_is_found():
-    def f(x, y):
-        y = y.detach() if torch.compiler.is_compiling() else y
-        return (x * y).sin()
-
-    found = difference(f, *programs.pair())
-    assert "grad args[1]" in found.message
+    ex = rx.explore(other_order, (torch.randn(16, 512),))
+    assert not find_reference(ex.live.call, ex.live.program).nondeterministic
 
 
 def test_a_decomposition_that_differs_is_told_as_aot_autograd_s():
-    op = torch.library.custom_op("regional_explorer_tests::thrice", mutates_args=())(_thrice)
+    def thrice(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    op = torch.library.custom_op("regional_explorer_tests::thrice", mutates_args=())(thrice)
     op.register_fake(torch.empty_like)
-    torch._decomp.decomposition_table[torch.ops.regional_explorer_tests.thrice.default] = lambda x: x * 2
-    from torch._dynamo.backends.common import aot_autograd
-
-    try:
-        from unittest import mock
-
-        from regional_explorer.torch_api import dynamo
-
-        table = {torch.ops.regional_explorer_tests.thrice.default: lambda x: x * 2}
-        with mock.patch.object(dynamo, "aot_autograd", lambda **options: aot_autograd(**options, decompositions=table)):
-            found = difference(lambda x: op(x).sin(), torch.randn(8))
-    finally:
-        del torch._decomp.decomposition_table[torch.ops.regional_explorer_tests.thrice.default]
+    table = {torch.ops.regional_explorer_tests.thrice.default: lambda x: x * 2}
+    decomposing = partial(aot_autograd, decompositions=table)
+    with (
+        mock.patch.dict(torch._decomp.decomposition_table, table),
+        mock.patch.object(dynamo, "aot_autograd", decomposing),
+    ):
+        found = difference(lambda x: op(x).sin(), torch.randn(8))
     assert "AOTAutograd makes the difference" in found.message
     assert found.nodes == ("mul",)
-
-
-def _thrice(x: torch.Tensor) -> torch.Tensor:
-    return x * 3
 
 
 def test_draws_from_elsewhere_are_named_as_such():
@@ -132,28 +135,19 @@ def test_draws_from_elsewhere_are_named_as_such():
     assert set(ex.numerics.verdict) == {"ok"}
 
 
-class Layer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.linear(x).sin()
-
-
 class Dropping(nn.Module):
     """Drops layers behind graph breaks, as speech models do, after it drew a mask from NumPy."""
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(Layer() for _ in range(6))
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
 
     def forward(self, x):
         x = masked(x)
         for layer in self.layers:
             if torch.rand([]) < 0.5:
                 continue
-            x = layer(x)
+            x = layer(x).sin()
         return x.sum()
 
 
@@ -162,13 +156,20 @@ def masked(x):
 
 
 def test_layers_that_the_trace_drops_and_eager_does_not():
-    torch.manual_seed(0)
     found = difference(Dropping(), torch.randn(4, 8))
     assert "(output: off by up to " in found.message
     assert "; 7 of 7 tensors)" in found.message, "gradients of the layers that one of the two drops among them"
     assert "where the random states differ: the state of NumPy's generator" in found.message
     assert "The same under torch.compile(backend='eager')" in found.message
     assert [line.function for line in found.where] == ["masked"]
+
+
+def replace_artifacts(ex, wrong):
+    """Let every artifact run what ``wrong`` makes of its function."""
+    for switch in ex.live.program.switches:
+        right = switch.artifact
+        ex.live.program.store.artifacts[right.key] = dataclasses.replace(right, call=wrong(right.call))
+    ex.live.program.apply_artifacts()
 
 
 @torch.compiler.disable
@@ -186,11 +187,7 @@ def noisy(x):
 def test_a_call_that_does_not_repeat_itself_is_not_comparable():
     ex = rx.explore(noisy, (torch.randn(64),))
     ex.compile()
-    for switch in ex.live.program.switches:
-        right = switch.artifact
-        zeros = type(right)(**{**vars(right), "call": lambda args, run=right.call: tuple(v * 0 for v in run(args))})
-        ex.live.program.store.artifacts[right.key] = zeros
-    ex.live.program.apply_artifacts()
+    replace_artifacts(ex, lambda right: lambda args: tuple(value * 0 for value in right(args)))
     timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert set(ex.numerics.verdict) == {NOT_COMPARABLE}
@@ -275,29 +272,11 @@ def test_a_result_that_is_wrong_once_is_not_comparable():
 
     ex = rx.explore(f, (torch.randn(64),))
     ex.compile()
-    (switch,) = ex.live.program.switches
-    right, calls = switch.artifact, []
-
-    def wrong_once(args):
-        calls.append(args)
-        return tuple(value * 0 if len(calls) == 1 else value for value in right.call(args))
-
-    ex.live.program.store.artifacts[right.key] = type(right)(**{**vars(right), "call": wrong_once})
-    ex.live.program.apply_artifacts()
+    calls = itertools.count()
+    replace_artifacts(ex, lambda right: lambda args: tuple(v * 0 if next(calls) == 0 else v for v in right(args)))
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()
     assert (row.verdict, row.note) == (
         NOT_COMPARABLE,
         "two calls of this code differ: one is right, and the other is not",
     )
-
-
-def test_rounding_in_another_order_is_no_nondeterminism():
-    turns = iter(range(100))
-
-    def f(x):
-        order = torch.arange(512) if next(turns) % 2 else torch.arange(511, -1, -1)
-        return x[:, order] @ x[:, order].t()
-
-    ex = rx.explore(f, (torch.randn(16, 512),))
-    assert not find_reference(ex.live.call, ex.live.program).nondeterministic
