@@ -11,6 +11,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.errors import ReproError, UnknownRegionError
 from tests.shared import programs
+from tests.shared.checks import only
 from tests.shared.processes import python
 
 pytestmark = pytest.mark.compiles
@@ -106,14 +107,21 @@ def test_a_script_runs_with_torch_alone(scripts, outputs, name):
     assert_right(outputs[name])
 
 
-def test_the_script_of_a_module_has_its_config_and_names_its_partition(layers, scripts):
-    ex, script = layers, scripts["a module"]
+def test_a_script_has_its_config_and_settings_and_names_its_partition(layers, scripts):
+    script = scripts["a module"]
     assert imported(script) == {"torch", "time", "math", "operator"}
     assert "'max_fusion_size': 4" in script
-    backward = next(part.id for part in ex.session.partitions if "backward" in part.graph)
-    other = ex.repro("layer", partition=backward)
-    assert other != script
+    assert f"torch.set_num_threads({torch.get_num_threads()})" in script
+    backward = next(part.id for part in layers.session.partitions if "backward" in part.graph)
+    with torch._inductor.config.patch({"epilogue_fusion": False}):
+        other = layers.repro("layer", partition=backward)
     assert f"Partition {backward} of region 'layer'" in other
+    assert "'epilogue_fusion': False" in other
+    assert "epilogue_fusion" not in script
+    with pytest.raises(ReproError, match=r"has no partition 'nowhere'; there is layer"):
+        layers.repro("layer", partition="nowhere")
+    with pytest.raises(UnknownRegionError):
+        layers.repro("nowhere")
 
 
 def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
@@ -126,7 +134,7 @@ def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
 def test_a_region_that_fails_fails_the_same_way(outputs):
     ex = rx.explore(does_not_compile, (torch.randn(4, 4),))
     ex.compile()
-    (found,) = [found for found in ex.diagnostics if found.code == "region-failed"]
+    found = only(ex, "region-failed")
     error = re.search(r"Inductor raised (\w+)", found.message)
     assert error is not None
     assert "Traceback" in outputs["a failure"]
@@ -134,29 +142,13 @@ def test_a_region_that_fails_fails_the_same_way(outputs):
     assert found.message.splitlines()[-1] in outputs["a failure"]
 
 
-def test_settings_that_reach_the_code_are_in_the_script():
-    ex = rx.explore(programs.textbook, programs.pair())
-    script = ex.repro("middle")
-    assert f"torch.set_num_threads({torch.get_num_threads()})" in script
-    with torch._inductor.config.patch({"max_fusion_size": 5}):
-        assert "'max_fusion_size': 5" in ex.repro("middle")
-
-
-def test_what_cannot_be_written_is_refused_by_name():
+def test_an_operator_of_a_library_cannot_be_written():
     def custom(x):
         with rx.region("r"):
             return torch.ops.repro_test.twice(x.sin()) + 1
 
-    x = torch.randn(4, 4)
     with pytest.raises(ReproError, match=r"operator repro_test\.twice\.default, which lives in a library"):
-        rx.explore(custom, (x,)).repro("r")
-
-    ex = rx.explore(programs.textbook, programs.pair())
-    with pytest.raises(ReproError, match="has no partition 'nowhere'; there is middle"):
-        ex.repro("middle", partition="nowhere")
-    with pytest.raises(UnknownRegionError):
-        ex.repro("nowhere")
-    ex.close()
+        rx.explore(custom, (torch.randn(4, 4),)).repro("r")
 
 
 class Convolutions(nn.Module):

@@ -4,8 +4,8 @@ import linecache
 import os
 import sys
 import threading
-import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from regional_explorer.torch_api.environment import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared.checks import backwards_use_threads, owns_compile_lock
-from tests.shared.processes import python
+from tests.shared.processes import python, until
 
 WAITING = "waiting for another thread of this process that compiles"
 
@@ -41,6 +41,34 @@ def explored():
     return rx.explore(two, (torch.randn(8, requires_grad=True),))
 
 
+def started(*works):
+    """Start a thread for each of ``works``, and return them."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def run_together(*works):
+    """Run each of ``works`` on a thread of its own, and wait for all."""
+    for thread in started(*works):
+        thread.join()
+
+
+def raised_elsewhere(work):
+    """Return what ``work`` raises on another thread."""
+    raised = []
+
+    def run():
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    run_together(run)
+    return raised
+
+
 @contextmanager
 def held_elsewhere(lock):
     """A block in which another thread holds ``lock``."""
@@ -51,8 +79,7 @@ def held_elsewhere(lock):
             taken.set()
             release.wait(60)
 
-    thread = threading.Thread(target=hold)
-    thread.start()
+    (thread,) = started(hold)
     taken.wait()
     try:
         yield release.set
@@ -100,25 +127,15 @@ def test_waiting_is_told_and_can_be_cancelled(which):
 @pytest.mark.compiles
 def test_a_compile_that_begins_between_two_regions_is_waited_for_and_what_is_done_is_kept():
     explored().compile()  # from here on no kernel has to be built: what has begun is done
-    ex, told = explored(), []
-    stop, taken = threading.Event(), threading.Event()
-
-    def hold():
-        with compile_lock():
-            taken.set()
-            stop.wait(60)
-
-    thread = threading.Thread(target=hold)
+    ex, told, holds = explored(), [], []
 
     def progress(doing, fraction):
         told.append(doing)
-        if fraction > 0 and not taken.is_set():
-            thread.start()
-            taken.wait()
+        if fraction > 0 and not holds:
+            holds.append(others.enter_context(held_elsewhere(compile_lock())))
 
-    ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
-    stop.set()
-    thread.join()
+    with ExitStack() as others:
+        ex.compile(run=rx.Run(cancelled=lambda: told[-1:] == [WAITING], progress=progress))
     assert told[-1] == WAITING
     assert sorted(set(ex.partitions.state)) == ["compiled", "stale"]
 
@@ -131,9 +148,7 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
     control.listeners.append(lambda control: control.state.job and doing.append(control.state.job.doing))
     with held_elsewhere(convert_frame.compile_lock):
         control.jobs.start("compile", lambda ex, _, run: ex.compile(run=run))
-        until = time.monotonic() + 60
-        while WAITING not in doing and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: WAITING in doing)
         control.jobs.cancel()
         assert control.jobs.wait(60)
     assert WAITING in doing
@@ -144,9 +159,8 @@ def test_a_panel_that_waits_says_so_and_can_be_cancelled():
 def test_a_plain_compile_waits_for_ours():
     order = []
     compiled = torch.compile(lambda x: x.sin(), backend=lambda gm, _inputs: order.append("plain") or gm)
-    thread = threading.Thread(target=lambda: compiled(torch.ones(2)))
     with compile_lock():
-        thread.start()
+        (thread,) = started(lambda: compiled(torch.ones(2)))
         thread.join(0.5)
         order.append("ours")
     thread.join()
@@ -154,22 +168,6 @@ def test_a_plain_compile_waits_for_ours():
 
 
 # ------------------------------------------------------------------------------------------ beside a measurement
-
-
-def raised_elsewhere(work):
-    """Return what ``work`` raises on another thread."""
-    raised = []
-
-    def run():
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return raised
 
 
 USES = {
@@ -190,19 +188,19 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("name", USES)
-def test_a_measurement_keeps_other_threads_from_the_exploration(name, tmp_path):
-    ex, raised = explored(), []
+def test_a_measurement_keeps_other_threads_from_the_exploration(tmp_path):
+    ex, raised = explored(), {}
     plan, live = ex.plan, ex.live
 
     def progress(_doing, _fraction):
         if not raised:
-            raised.extend(raised_elsewhere(lambda: USES[name](ex, tmp_path)) or ["nothing"])
+            raised.update((name, raised_elsewhere(lambda use=use: use(ex, tmp_path))) for name, use in USES.items())
 
     ex.benchmark(("eager",), 0.05, run=rx.Run(progress=progress))
-    (error,) = raised
-    assert isinstance(error, BusyError)
-    assert "ex.benchmark() is measuring" in str(error)
+    for name in USES:
+        (error,) = raised[name]
+        assert isinstance(error, BusyError), name
+        assert "ex.benchmark() is measuring" in str(error), name
     assert (ex.plan, ex.live) == (plan, live)
     assert set(ex.timings.variant) == {"eager"}
     assert ex.runs == (ex.session,)
@@ -220,34 +218,20 @@ def test_a_progress_callback_cannot_change_what_is_measured():
 
 
 @pytest.mark.compiles
-def test_who_is_kept_out_is_told_the_method_that_was_called():
-    """While ``ex.diagnose`` runs, which times the kernels first, and where there is no panel to cancel it in."""
-    ex, raised = explored(), []
-    ex.compile()
-
-    def progress(doing, _fraction):
-        if doing.startswith("timing the kernels"):
-            raised.extend(raised_elsewhere(lambda: ex.disable("a")))
-
-    ex.diagnose("a", 0.05, run=rx.Run(progress=progress))
-    assert raised
-    assert all(str(error).startswith("ex.diagnose() is measuring.") for error in raised)
-    assert not any("panel" in str(error) for error in raised)
-
-
-@pytest.mark.compiles
 @pytest.mark.parametrize("name", ["kernel_times", "diagnose", "roofline"])
-def test_a_plan_is_kept_while_its_code_is_measured(name):
+def test_a_plan_is_kept_while_its_code_is_measured_and_who_is_kept_out_is_told_the_method(name):
+    """There is no panel to cancel it in."""
     ex, raised = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
-    measure = {
-        "kernel_times": lambda progress: ex.kernel_times("a", 0.05, run=rx.Run(progress=progress)),
-        "diagnose": lambda progress: ex.diagnose("a", 0.05, run=rx.Run(progress=progress)),
-        "roofline": lambda progress: ex.roofline(bitwise=False, run=rx.Run(progress=progress)),
-    }
-    measure[name](lambda _doing, _fraction: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
-    assert raised
-    assert all(isinstance(error, BusyError) for error in raised)
+
+    def progress(_doing, _fraction):
+        raised.extend(raised_elsewhere(lambda: ex.disable("a")))
+
+    arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
+    getattr(ex, name)(**arguments, run=rx.Run(progress=progress))
+    assert {type(error) for error in raised} == {BusyError}
+    assert {str(error).partition(" is measuring.")[0] for error in raised} == {f"ex.{name}()"}
+    assert not any("panel" in str(error) for error in raised)
 
 
 def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
@@ -266,14 +250,10 @@ def test_edits_of_several_threads_are_all_kept():
         for name in own_names:
             ex.mark(name, ops="aten.sin*")
 
-    threads = [threading.Thread(target=mark, args=(own_names,)) for own_names in names]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(*(partial(mark, own_names) for own_names in names))
     finally:
         sys.setswitchinterval(interval)
     marked = {region.name for region in ex.plan.regions}
@@ -292,8 +272,7 @@ def test_an_edit_while_the_call_is_traced_again_is_kept(monkeypatch):
     def edited_meanwhile(program, plan):
         apply(program, plan)
         if program is not ex.live.program:
-            threads.append(threading.Thread(target=edit))
-            threads[0].start()
+            threads.extend(started(edit))
             waiting.wait()
             threads[0].join(0.2)
 
@@ -343,9 +322,8 @@ def test_who_waits_for_a_new_trace_goes_on_with_it():
 # ----------------------------------------------------------------------------------------------- what the lock is for
 
 
-@pytest.fixture
-def owned(monkeypatch):
-    """Whether the compile lock was held, for each call of the functions that are watched."""
+@pytest.mark.compiles
+def test_the_lock_is_held_around_every_trace_cut_and_compile(monkeypatch):
     found = {}
 
     def watch(owner, name):
@@ -357,16 +335,11 @@ def owned(monkeypatch):
 
         monkeypatch.setattr(owner, name, watched)
 
-    return found, watch
-
-
-@pytest.mark.compiles
-def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
-    found, watch = owned
     watch(Capture, "add_frame")
     watch(Capture, "add_graph")
     watch(Program, "_cut_live_graph")
     watch(torch._inductor, "standalone_compile")
+    watch(torch_compile.CacheAnswers, "now")  # where the time of a compile begins: waiting is no part of it
     ex = explored()
     ex.configure("a", {"max_fusion_size": 1})
     ex.compile()
@@ -374,7 +347,9 @@ def test_the_lock_is_held_around_every_trace_cut_and_compile(owned):
     x = torch.randn(3, 3, requires_grad=True)
     with pytest.warns(UserWarning, match="traced again"):
         ex.live.capture.run(x).sum().backward()
-    assert found == {name: {True} for name in ("add_frame", "add_graph", "_cut_live_graph", "standalone_compile")}
+    assert found == {
+        name: {True} for name in ("add_frame", "add_graph", "_cut_live_graph", "standalone_compile", "now")
+    }
     assert not owns_compile_lock()
 
 
@@ -387,29 +362,10 @@ def test_threads_that_need_a_new_cut_at_once_get_the_same(monkeypatch):
         return compile_lock()
 
     monkeypatch.setattr(program_module, "compile_lock", lock_of_both)
-    threads = [threading.Thread(target=lambda: found.append(program.switches)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(*[lambda: found.append(program.switches)] * 2)
     first, second = found
     assert first
     assert first == second == program.switches
-
-
-@pytest.mark.compiles
-def test_waiting_is_not_part_of_the_time_a_compile_took(monkeypatch):
-    ex, began = explored(), []
-    original = torch_compile.CacheAnswers.now
-
-    def now():
-        began.append(owns_compile_lock())
-        return original()
-
-    monkeypatch.setattr(torch_compile.CacheAnswers, "now", now)
-    ex.compile()
-    assert began
-    assert all(began), "the clock starts where the lock is held already"
 
 
 # ---------------------------------------------------------------------------------------- what else is for all threads
@@ -470,18 +426,13 @@ def test_another_thread_may_train_while_a_call_is_explored():
     errors = []
 
     def train():
-        try:
-            optimizer.zero_grad()
-            weight.sum().backward()
-            optimizer.step()
-        except Exception as error:  # noqa: BLE001 - the main thread looks at it
-            errors.append(error)
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
 
     def f(x):
         if not torch.compiler.is_compiling() and weight.grad is None:
-            thread = threading.Thread(target=train)
-            thread.start()
-            thread.join()
+            errors.extend(raised_elsewhere(train))
         return x.sin()
 
     rx.explore(f, (torch.ones(2),))
@@ -499,9 +450,8 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
             second.wait(60)
             print("muted")
 
-    thread = threading.Thread(target=outlast)
     with silent():
-        thread.start()
+        (thread,) = started(outlast)
         first.wait()
         print("muted")
     print("heard")
@@ -512,8 +462,16 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
 
 
 SHARED = """
-import faulthandler, sys, threading, torch
+import faulthandler, sys, threading, time, torch, torch._inductor.compile_fx
 import regional_explorer as rx
+from regional_explorer.torch_api.environment import compile_lock
+
+def run_together(*works):
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 class Same(torch.autograd.Function):
     @staticmethod
@@ -526,28 +484,16 @@ def repeat(function, *args):
 
 linear = torch.nn.Linear(8, 8)
 ex = rx.explore(linear, (torch.randn(2, 8),))
+interval = sys.getswitchinterval()
 sys.setswitchinterval(1e-5)
 faulthandler.dump_traceback_later(60, exit=True)
-calls = (linear, torch.randn(2, 8)), (Same.apply, linear.weight)
-threads = [threading.Thread(target=repeat, args=args) for args in calls]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print("done", sorted(ex.live.call.gradient_names))
+run_together(lambda: repeat(linear, torch.randn(2, 8)), lambda: repeat(Same.apply, linear.weight))
+faulthandler.cancel_dump_traceback_later()
+sys.setswitchinterval(interval)
+print("shared", sorted(ex.live.call.gradient_names), flush=True)
 """
 
-
-def test_an_exploration_makes_no_two_threads_deadlock_on_its_parameters():
-    """docs/upstream.md: they would, if it kept the nodes of their gradients."""
-    assert python(SHARED).out == "done ['grad bias', 'grad weight']\n"
-
-
 CLOSED = """
-import threading, time, torch, torch._inductor.compile_fx
-import regional_explorer as rx
-from regional_explorer.torch_api.environment import compile_lock
-
 def step(x):
     return x.sin() * 2
 
@@ -557,12 +503,8 @@ def explore():
     finished.append(1)
 
 finished = []
-threads = [threading.Thread(target=explore) for _ in range(4)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print("closed often", len(finished))
+run_together(*[explore] * 4)
+print("closed often", len(finished), flush=True)
 
 def step(x):  # one that no thread has traced
     return x.sin() * 2
@@ -581,15 +523,19 @@ with compile_lock():
     ex.close()
 thread.join()
 compiled(torch.ones(2))
-print("closed meanwhile", len(graphs))
+print("closed meanwhile", len(graphs), flush=True)
 """
 
 
-def test_a_function_that_another_thread_traces_or_compiles_can_be_forgotten():
-    """Freeing what Dynamo keeps of it is a crash then (docs/upstream.md)."""
+def test_explorations_block_and_crash_no_threads_of_the_users():
+    """Each would, or torch does (docs/upstream.md).
+
+    Two threads use the parameters of an exploration: they deadlock on it, if it keeps the nodes of their gradients. A
+    function is forgotten that another thread traces or compiles: freeing what Dynamo keeps of it is a crash then.
+    """
     overwritten = {"MALLOC_PERTURB_": "165"}  # the GNU C library then overwrites what is freed
-    said = python(CLOSED, flags=("-X", "faulthandler"), env=overwritten).out
-    assert said == "closed often 4\nclosed meanwhile 1\n"
+    said = python(SHARED + CLOSED, flags=("-X", "faulthandler"), env=overwritten).out.splitlines()
+    assert said == ["shared ['grad bias', 'grad weight']", "closed often 4", "closed meanwhile 1"]
 
 
 POOL = """
