@@ -80,6 +80,11 @@ def test_it_is_a_job_whose_field_shows_what_was_chosen(panel: Panel, exploration
     assert shown(panel) == "dynamic"
     assert "disabled" in field(panel)[1]
     assert not enabled(panel, "tools", "measure")
+    panel.press("cancel")
+    assert panel.control.jobs.wait(60)
+    assert CANCELLED_NOTE in text(panel, "progress")
+    assert shown(panel) == "static", "the trace is as it was"
+    type_in(panel, "shapes", "dynamic")
     type_in(panel, "shapes", "static")  # as another front end may, before it hears that work began
     assert panel.control.session.shapes == "static"
     slow.go_on.set()
@@ -96,16 +101,6 @@ def test_a_failure_is_told_once_and_the_field_goes_back(panel: Panel, exploratio
     assert text(panel, "problem").count("It cannot be traced like that.") == 1
     assert shown(panel) == "static"
     assert panel.control.session is session
-
-
-def test_cancel_leaves_the_trace(panel: Panel, exploration: Exploration) -> None:
-    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
-    type_in(panel, "shapes", "dynamic")
-    panel.press("cancel")
-    slow.go_on.set()
-    assert panel.control.jobs.wait(60)
-    assert CANCELLED_NOTE in text(panel, "progress")
-    assert shown(panel) == "static"
 
 
 @pytest.mark.parametrize("value", ["static", "nonsense", ""])
