@@ -107,7 +107,7 @@ def _sum_claims(session: Session) -> Iterator[Claim]:
     parts = [(by, ops[ops.by == by].share.sum() + around.share.sum()) for by in ("line", "op") if len(ops)]
     for region in session.plan.regions:
         times = kernel_times_table(session, region.name).frame().dropna(subset="share")
-        parts += [(name, rows.share.sum()) for name, rows in times.groupby("partition")]
+        parts += [(str(name), rows.share.sum()) for name, rows in times.groupby("partition")]
     for name, total in parts:
         yield Claim(SHARE, abs(total - 1) < ROUNDING, f"{name}: {total:.2%} together")
     whole_us = ops[ops.by != "module"].eager_us.sum() / 2 + around.eager_us.sum() / 2
@@ -274,8 +274,9 @@ def tried(ex: rx.Exploration, again: Callable[[], rx.Exploration], budget_s: flo
             ]
             result = run_rounds(calls, budget_s, baseline="now")
         ratios = result.ratios("then", Phase.FORWARD)
-        is_faster = result.verdict("then", Phase.FORWARD) is Verdict.FASTER and np.median(ratios) >= FASTER
-        yield Claim(LIMIT, not is_faster, f"{config}: {ratios is not None and np.median(ratios):.2f}×")
+        if ratios is not None:
+            faster = result.verdict("then", Phase.FORWARD) is Verdict.FASTER and float(np.median(ratios)) >= FASTER
+            yield Claim(LIMIT, not faster, f"{config}: {np.median(ratios):.2f}×")
     yield Claim(LIMIT, True, "")  # noqa: FBT003
 
 
@@ -286,7 +287,7 @@ def of_functions(only: Iterable[str], busy: Iterable[bool], budget_s: float = 0.
     titles = [f"{'busy' if is_busy else 'quiet'}, {count} thread{'s' * (count > 1)}" for count, is_busy in kinds]
     yield heads("function", *titles)
     for name in only:
-        found = []
+        found: list[int] = []
         for count in (1, 2):
             with torch_threads(count), explored(name) as ex:
                 ex.compile()

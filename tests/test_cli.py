@@ -21,9 +21,10 @@ from regional_explorer.command.checks import PlanCheck, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.figure import Noise
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Verdict
+from regional_explorer.record.timing import Conditions, NumericsVerdict, Verdict
 from tests.conftest import ReplaceBenchmark
 from tests.shared.processes import ROOT, python
 from tests.shared.sessions import measured_apart as measured
@@ -309,12 +310,24 @@ def test_a_check_says_what_the_plan_is_slower_than() -> None:
     assert checked(0.8, full=1.1).slower_than == ("eager", "torch.compile")
 
 
+def test_on_a_machine_too_busy_to_tell_no_plan_is_slower_than_torch_compile() -> None:
+    session = measured(1.5, 1)
+    timings = (*session.timings, replace(measured(1.9, 2).timings[1], variant="full"))
+    for disturbed, slower in ((10, ("torch.compile",)), (80, ())):
+        conditions = Conditions("cpu", "2.13.0", 2, 0.99, 100, "budget", 5.0, noise=Noise(100, disturbed))
+        assert (
+            plan_check(replace(session, timings=timings, conditions=conditions), "torch.compile").slower_than == slower
+        )
+
+
 def test_a_speed_that_cannot_be_compared_says_why() -> None:
     wrong = checked(1.5, full=1.9, numerics="failed")
     assert str(wrong.speeds[1]) == "against torch.compile: not comparable: numerics failed"
     assert wrong.slower_than == ()
     unmeasured = plan_check(measured(1.5, 1), "torch.compile")
     assert str(unmeasured.speeds[1]) == "against torch.compile: not measured"
+    assert str(unmeasured).startswith("The plan holds, but was not compared with torch.compile.\n")
+    assert (unmeasured.holds, unmeasured.as_json()["not_compared"]) == (True, ("torch.compile",))
 
 
 def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
@@ -333,6 +346,12 @@ def test_a_plan_that_is_slower_fails_unless_that_is_allowed(
     assert out.startswith("The plan holds, but is slower than eager.\n")
     assert err == ""
     assert [call.kwargs for call in check_saved_plan.call_args_list] == [{}, {"against": "torch.compile", "budget": 9}]
+    check_saved_plan.return_value = plan_check(measured(1.5, 1), "torch.compile")
+    assert main([*check, "--against", "torch.compile"]) == EXIT_FAILED, "nobody knows whether it is slower"
+    assert capsys.readouterr().err == (
+        "regional-explorer: torch.compile could not be measured; --allow-slower accepts that.\n"
+    )
+    assert main([*check, "--against", "torch.compile", "--allow-slower"]) == EXIT_DONE
 
 
 def test_a_full_device_is_one_line_and_an_exit_code(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.compiler.toolchain import Finding, torch_findings
-from regional_explorer.diagnostics.measured import PlanSpeed, plan_speed
+from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
 from regional_explorer.errors import listing
 from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
@@ -65,16 +65,24 @@ class PlanCheck:
         """What the plan is certainly slower than."""
         return tuple(speed.against for speed in self.speeds if speed.is_slower)
 
+    @property
+    def not_compared(self) -> tuple[str, ...]:
+        """What was asked for and could not be measured, so that nobody knows whether the plan is slower."""
+        return tuple(speed.against for speed in self.speeds if speed.verdict == NOT_MEASURED)
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {"holds": self.holds, "slower_than": self.slower_than, **asdict(self)}
+        answers = {"holds": self.holds, "slower_than": self.slower_than, "not_compared": self.not_compared}
+        return {**answers, **asdict(self)}
 
     def __str__(self) -> str:
         """Return one line for each thing checked, and one per problem."""
-        slower = f", but is slower than {' and '.join(self.slower_than)}" if self.holds and self.slower_than else ""
+        buts = [f"is slower than {against}" for against in self.slower_than]
+        buts += [f"was not compared with {against}" for against in self.not_compared]
+        but = f", but {' and '.join(buts)}" if self.holds and buts else ""
         return "\n".join(
             [
-                f"The plan {'holds' if self.holds else 'does not hold'}{slower}.",
+                f"The plan {'holds' if self.holds else 'does not hold'}{but}.",
                 f"compiled: {self.compiled} of {self.partitions} partitions",
                 f"numerics: {self.numerics}",
                 *map(str, self.speeds),

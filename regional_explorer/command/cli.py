@@ -304,6 +304,10 @@ def _check_saved_plan(
     if found.holds and too_slow:
         slower_than = " and ".join(found.slower_than)
         _print_error(f"regional-explorer: the plan is slower than {slower_than}; --allow-slower accepts that.")
+    elif found.holds and found.not_compared and not allow_slower:
+        others = " and ".join(found.not_compared)
+        _print_error(f"regional-explorer: {others} could not be measured; --allow-slower accepts that.")
+        return EXIT_FAILED
     return EXIT_NO if too_slow or not found.holds else EXIT_DONE
 
 

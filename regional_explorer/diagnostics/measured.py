@@ -19,6 +19,9 @@ from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVer
 from regional_explorer.style.formats import bounds, duration
 
 MOST_ADVISED = 6
+NOT_MEASURED = "not measured"
+VERDICT_CONFIDENCE = 1.0 - (1.0 - CONFIDENCE) / 5
+"""That of a verdict on rounds that could have stopped at five points: 99 % over all of them."""
 UNSURE_VERDICTS = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
@@ -78,7 +81,7 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
     against = "torch.compile" if variant is VariantName.FULL else str(variant)
     regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
     if regional is None or other is None:
-        return PlanSpeed(against, "not measured")
+        return PlanSpeed(against, NOT_MEASURED)
     if regional.numerics.withholds_speedup or other.numerics.withholds_speedup:
         worst = NumericsVerdict.worst((regional.numerics, other.numerics))
         return PlanSpeed(against, f"not comparable: numerics {worst}")
@@ -87,10 +90,11 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
     ratios = paired_ratios(other.samples_s, regional.samples_s)
     ends = interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
-    if ends is None or len(ratios) < LEAST_SAMPLES:
+    is_busy = session.conditions is not None and session.conditions.noise.is_too_much
+    if ends is None or len(ratios) < LEAST_SAMPLES or is_busy:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
     middle, _ = median_and_iqr(ratios)
-    return PlanSpeed(against, str(verdict_of(ratios, CONFIDENCE, MIN_FLOOR)), middle, *ends)
+    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), middle, *ends)
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
+from msgspec.structs import replace
+
 from regional_explorer.capture.call import Call, check_call, check_options
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
@@ -496,12 +498,14 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
+        slower = plan_diagnostics(session)
         explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
+        explored = replace(explored, slower=tuple(item.message for item in slower))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        for slower in plan_diagnostics(session):
-            text = f"{slower.message} It was saved all the same. {slower.remedy}"
+        for item in slower:
+            text = f"{item.message} It was saved all the same. {item.remedy}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved
 

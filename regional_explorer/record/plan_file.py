@@ -36,6 +36,7 @@ class Explored(Record, frozen=True):
     """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
 
     ``modes`` is None in files that earlier versions wrote.
+    ``slower`` says against what the plan was measured to be slower there, with the ratio of each way to run it.
     ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
     """
 
@@ -50,6 +51,7 @@ class Explored(Record, frozen=True):
     verdict: Verdict | None = None
     numerics: str | None = None
     modes: CallModes | None = None
+    slower: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -140,16 +142,19 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
 
 
 def slower_when_explored(explored: Explored) -> list[Diagnostic]:
-    """Return a ``plan-slower`` if the plan was measured to be slower than eager."""
-    if explored.verdict is not Verdict.SLOWER or explored.speedup is None:
-        return []
-    low, high = explored.speedup_low, explored.speedup_high
-    interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
+    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the plan was measured to be slower."""
+    said = explored.slower
+    if not said and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # earlier versions wrote this
+        low, high = explored.speedup_low, explored.speedup_high
+        interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
+        said = (f"The plan is slower than eager: {explored.speedup:.2f}×{interval}.",)
     return [
         DiagnosticCode.PLAN_SLOWER.found(
-            f"The plan was slower than eager when it was explored: {explored.speedup:.2f}×{interval}.",
+            text.replace("The plan is", "When it was explored, the plan was"),
             remedy="Explore it again, and disable the regions that are slower.",
+            severity=Severity.WARNING if "than eager" in text else Severity.INFO,
         )
+        for text in said
     ]
 
 

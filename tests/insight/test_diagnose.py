@@ -22,7 +22,7 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
 from regional_explorer.measure import summary
 from regional_explorer.measure.clock import CpuClock
-from regional_explorer.measure.rounds import Stop
+from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Figure, Noise
@@ -273,6 +273,21 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, mon
     assert ["1.50× as fast (1.40–1.60×) as now; numerics: ok." in item.remedy for item in found] == (
         [True] if kind == "right" else []
     )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("disturbed", "named"), [(10, True), (80, False)], ids=["quiet", "busy"])
+def test_a_remedy_measured_on_a_busy_machine_is_not_recommended(
+    disturbed: int, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rounds(*_args: Any, **_options: Any) -> RoundsResult:
+        samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
+        noise = Noise(100, disturbed)
+        return RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=noise)
+
+    ex = compiled(four_loops, torch.randn(1 << 12))
+    monkeypatch.setattr(summary, "run_rounds", rounds)
+    assert ("fusion-refused" in {item.code for item in ex.diagnose("r", 0.2)}) is named
 
 
 @pytest.mark.compiles

@@ -25,6 +25,8 @@ from regional_explorer.diagnostics.measured import plan_diagnostics
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
 from regional_explorer.export.save import ENDINGS, save, save_plan
+from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.session import Environment
@@ -183,7 +185,9 @@ def test_a_plan_that_is_slower_is_told_when_saved_and_in_the_source(
     said = "The plan is slower than eager: 0.80× (0.77–0.83)."
     assert [said in str(one.message) for one in found] == [True] * slower
     assert all(one.filename == __file__ for one in found)
-    assert (tmp_path / "plan.json").exists()
+    explored = load_plan_file(tmp_path / "plan.json").explored
+    assert explored is not None
+    assert explored.slower == (said,) * slower
     assert ex.to_source().startswith(f"# {said}\n") is slower
 
 
@@ -194,6 +198,10 @@ def test_a_plan_that_was_slower_when_explored_is_told_where_it_runs() -> None:
         (replace(explored, speedup_low=0.75, speedup_high=0.85), "0.80× (0.75–0.85)"),
     ):
         (found,) = slower_when_explored(one)
-        assert found.message == f"The plan was slower than eager when it was explored: {speedup}."
+        assert found.message == f"When it was explored, the plan was slower than eager: {speedup}."
         assert "ex." not in str(found)
     assert slower_when_explored(replace(explored, verdict=Verdict.SAME)) == []
+    ways = "0.91× (0.88–0.94). upstream runs its marks at 1.02× (1.01–1.03) of eager."
+    (found,) = slower_when_explored(replace(explored, slower=(f"The plan is slower than torch.compile: {ways}",)))
+    assert found.message == f"When it was explored, the plan was slower than torch.compile: {ways}"
+    assert found.severity is Severity.INFO
