@@ -174,7 +174,7 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
     return ArtifactKernelTimes(
         tuple(kernel_time(kernel, parts, number, rates) for number, kernel in enumerate(code.kernels)),
         between=parts.figure([BETWEEN]),
-        around=Figure(max(around.value, 0.0), around.low and max(around.low, 0.0), around.high, around.why),
+        around=Figure(max(around.value, 0.0), *(end and max(end, 0.0) for end in (around.low, around.high)), around.why),
         whole=rounds.time(WHOLE, Phase.FORWARD),
         with_clocks=figure_of((clocked + whole - generated) / whole, rounds.noise),
         rounds=len(whole),
