@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 
@@ -19,11 +20,14 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
 from regional_explorer.measure.rounding import gap
+from regional_explorer.measure.rounds import CONFIDENCE
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
 from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import Floats, interval, median_figure
 from regional_explorer.record.timing import Phase, VariantName, Verdict
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
@@ -95,10 +99,30 @@ def reached(session: Session) -> tuple[Reach, ...]:
                 )
             full_wins = timings[VariantName.FULL].verdict is Verdict.FASTER
             eager, regional, full = (times[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
-            reaches.append(Reach(phase, eager, regional, full, full_wins=full_wins))
+            samples = (timings[key].samples_s for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
+            reaches.append(Reach(phase, eager, regional, full, share_of_gain(*map(np.array, samples)), full_wins))
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)
+
+
+def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure:
+    """Return the median over rounds of the plan's part of full's gain.
+
+    Of a round in which full gained nothing no share is known, so that its interval takes it for any.
+    """
+    rounds = min(map(len, (eager_s, regional_s, full_s)))
+    eager_s, gain_s = eager_s[:rounds], eager_s[:rounds] - full_s[:rounds]
+    known = gain_s > 0.0
+    if not known.any():
+        return Figure(0.0, why="full gained nothing in any round")
+    shares = (eager_s - regional_s[:rounds]) / np.where(known, gain_s, 1.0)
+    found = median_figure(shares[known], CONFIDENCE)
+    ends = [interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
+    low, high = (None if end is None else end[side] for side, end in enumerate(ends))
+    if low is None or high is None or not np.isfinite([low, high]).all():
+        return Figure(found.value, why=found.why or "full gained nothing in too many rounds")
+    return Figure(found.value, min(low, found.value), max(high, found.value))
 
 
 MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import re
-import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from regional_explorer.record.timing import MemoryPeak
+from regional_explorer.measure.rounds import CONFIDENCE
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.statistics import median_figure
+from regional_explorer.record.timing import LEAST_SAMPLES, MemoryPeak
 
-MEASURED_CALLS = 3
+LONGEST_S = 5.0
+"""No further call is measured after as many seconds."""
 LEAST_RESIDENT = 1 << 20
 """The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
-_SAMPLE_INTERVAL_S = 2e-4
 _PROC_SELF = Path("/proc/self")
 
 
@@ -56,40 +56,35 @@ class AllocatorGauge:
 
 
 class ResidentGauge:
-    """The high-water mark of the resident set, which Linux resets on request; samples of it if it cannot be reset."""
+    """The high-water mark of the resident set, which Linux resets on request."""
 
+    how = "resident set"
     least_bytes = LEAST_RESIDENT
-
-    def __init__(self, reset: Callable[[], bool] | None = None) -> None:
-        """Find out whether the high-water mark can be reset here; ``reset`` does so and returns whether it could."""
-        self._reset = reset or _reset_high_water
-        self._can_reset = self._reset()
-        self.how = "resident set" if self._can_reset else "resident set, sampled"
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of what was resident."""
         _return_free_memory()
         before_bytes = _status_bytes("VmRSS")
-        if self._can_reset and self._reset():
-            work()
-            return max(0, _status_bytes("VmHWM") - before_bytes)
-        with _sampling_resident_set() as samples:
-            work()
-        return max(0, max(samples, default=before_bytes) - before_bytes)
+        _reset_high_water()
+        work()
+        return max(0, _status_bytes("VmHWM") - before_bytes)
 
 
-def gauge_for(device: str, proc: Path = _PROC_SELF) -> Gauge | None:
-    """Return the gauge for ``device``, or None if there is none: a CPU without ``proc``, as outside of Linux."""
+def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:
+    """Return the gauge for ``device``, or None if there is none: a CPU whose system does not ``reset`` its mark."""
     if device.startswith("cuda"):
         return AllocatorGauge(device.partition(" ")[0])
-    return ResidentGauge() if (proc / "statm").exists() else None
+    return ResidentGauge() if (reset or _reset_high_water)() else None
 
 
 def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
-    """Return the median peak of a few calls; differences smaller than their spread cannot be resolved either."""
-    peaks: Sequence[int] = [gauge.peak_of(work) for _ in range(MEASURED_CALLS)]
-    least_bytes = max(gauge.least_bytes, max(peaks) - min(peaks))
-    return MemoryPeak(variant, int(statistics.median(peaks)), gauge.how, least_bytes)
+    """Return the median peak of as many calls as an interval needs; of fewer if they take too long."""
+    began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
+    while len(peaks) < LEAST_SAMPLES and time.perf_counter() < began_s + LONGEST_S:
+        peaks.append(gauge.peak_of(work))
+    found = median_figure(peaks, CONFIDENCE)
+    why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
+    return MemoryPeak(variant, Figure(found.value, found.low, found.high, why), gauge.how, gauge.least_bytes)
 
 
 def _return_free_memory() -> None:
@@ -110,23 +105,3 @@ def _reset_high_water() -> bool:
 def _status_bytes(key: str) -> int:
     kilobytes = re.search(rf"^{key}:\s*(\d+)", (_PROC_SELF / "status").read_text(), re.MULTILINE)
     return int(kilobytes[1]) * 1024 if kilobytes else 0
-
-
-@contextmanager
-def _sampling_resident_set() -> Iterator[list[int]]:
-    """Context manager: another thread samples the resident set during the block."""
-    samples: list[int] = []
-    done = threading.Event()
-
-    def sample() -> None:
-        while not done.is_set():
-            samples.append(_status_bytes("VmRSS"))
-            time.sleep(_SAMPLE_INTERVAL_S)
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield samples
-    finally:
-        done.set()
-        thread.join()

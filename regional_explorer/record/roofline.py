@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
@@ -36,12 +37,17 @@ class Border(Record, frozen=True):
 
 
 class Reach(Record, frozen=True):
-    """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager."""
+    """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
+
+    ``share_by_round`` is the plan's part of full's gain over eager, by round: 0.0 if it is as slow as eager, 1.0 if it
+    is as fast as full.
+    """
 
     phase: Phase
     eager_s: float
     regional_s: float
     full_s: float
+    share_by_round: Figure
     full_wins: bool = True
 
     @property
@@ -50,9 +56,9 @@ class Reach(Record, frozen=True):
         return self.eager_s - self.full_s if self.full_wins and self.eager_s > self.full_s else None
 
     @property
-    def share(self) -> float | None:
-        """The plan's part of that gain: 0.0 if it is as slow as eager, 1.0 if it is as fast as full."""
-        return None if self.gain_s is None else (self.eager_s - self.regional_s) / self.gain_s
+    def share(self) -> Figure | None:
+        """The plan's part of that gain."""
+        return None if self.gain_s is None else self.share_by_round
 
 
 class RegionReach(Record, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
-from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.record import Count, Difference, Quantity, Ratio, Record, Seconds
 
 
@@ -263,6 +263,6 @@ class MemoryPeak(Record, frozen=True):
     """
 
     variant: str
-    peak_bytes: Count
+    peak_bytes: Figure
     how: str
     least_bytes: Count = 0

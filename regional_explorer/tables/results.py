@@ -365,20 +365,31 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         "Memory",
         (
             Column("variant", lambda peak: peak.variant),
-            Number("peak_bytes", lambda peak: peak.peak_bytes, "peak of one call", text=_peak_text),
+            Number("peak_bytes", lambda peak: int(peak.peak_bytes.value), "peak of one call", text=_peak_text),
+            Number("low_bytes", lambda peak: peak.peak_bytes.low, dtype="Int64"),
+            Number("high_bytes", lambda peak: peak.peak_bytes.high, dtype="Int64"),
+            Number("", _peak_interval, "CI", tone="quiet"),
             Number("least_bytes", lambda peak: peak.least_bytes),
             Column("how", lambda peak: peak.how, "read from", tone="quiet"),
         ),
         session.memory,
         notes=lambda: ["Memory above what was in use before the call: outputs, gradients and intermediates."],
-        heads=("variant", "peak of one call", "read from"),
+        heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.is_outdated,
         fold="long",
     )
 
 
 def _peak_text(peak: MemoryPeak) -> str:
-    return f"below {size(peak.least_bytes)}" if peak.peak_bytes < peak.least_bytes else size(peak.peak_bytes)
+    value = peak.peak_bytes.value
+    return f"below {size(peak.least_bytes)}" if value < peak.least_bytes else size(int(value))
+
+
+def _peak_interval(peak: MemoryPeak) -> str:
+    """Return the bounds of a peak's CI, or why there are none; a peak too small to tell needs neither."""
+    if peak.peak_bytes.value < peak.least_bytes:
+        return NONE
+    return " to ".join(size(int(end)) for end in peak.peak_bytes.bounds or ()) or peak.peak_bytes.why
 
 
 def _error(name: str, value: Callable[[Numerics], float | None], head: str) -> Column[Numerics]:

@@ -30,11 +30,14 @@ def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Seq
             Number("eager_us", lambda row: row.eager_s),
             Number("regional_us", lambda row: row.regional_s, "this plan"),
             Number("full_us", lambda row: row.full_s),
-            Number("share", lambda row: row.share, "full's gain reached", text=_gain_reached),
+            Number("share", lambda row: row.share and row.share.value, "full's gain reached", text=_gain_reached),
+            Number("share_low", lambda row: row.share and row.share.low),
+            Number("share_high", lambda row: row.share and row.share.high),
         ),
         reach,
         "Nothing was measured.",
         lambda: [*([] if launches is None else [_launched(launches)]), *problems],
+        heads=("phase", "eager", "this plan", "full", "full's gain reached"),
     )
 
 
@@ -174,7 +177,15 @@ def _difference_text(row: OpDifference | BitwiseTrial) -> str:
 def _gain_reached(row: Reach) -> str:
     """Return the share of full's gain, or that there is none, or that none is certain."""
     if row.share is not None:
-        return "all: it is faster than full" if row.share > 1 else _share_text(row.share)
+        low, high = row.share.bounds or (row.share.value, row.share.value)
+        if low > 1:
+            return "all: it is faster than full"
+        if high < 0:
+            return "none"
+        if row.share.value > 1:
+            return "all, as far as the rounds tell"
+        ends = row.share.why or f"{_share_text(max(low, 0.0))} to {_share_text(min(high, 1.0))}"
+        return f"{_share_text(row.share.value)} ({ends})"
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 

@@ -9,6 +9,7 @@ from regional_explorer.measure.clock import TimedCall, clock_for
 from regional_explorer.measure.machine import LAUNCH_BOUND, device_state, launch_share
 from regional_explorer.measure.memory import AllocatorGauge, gauge_for, peak
 from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.timing import Phase, Verdict
 
 pytestmark = [
@@ -64,7 +65,7 @@ def test_the_allocator_tells_the_peak_exactly():
     gauge = gauge_for("cuda:0 (whatever it is called)")
     assert isinstance(gauge, AllocatorGauge)
     found = peak("eager", lambda: torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"), gauge)
-    assert (found.peak_bytes, found.how, found.least_bytes) == (64 * MIB, "allocator", 0)
+    assert (found.peak_bytes, found.how, found.least_bytes) == (Figure(64 * MIB, 64 * MIB, 64 * MIB), "allocator", 0)
 
 
 def test_the_state_of_the_device_is_read():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from regional_explorer.insight.roofline import (
     op_differences,
     reached,
     region_reaches,
+    share_of_gain,
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.figure import Figure
@@ -75,20 +77,49 @@ def test_every_dtype_has_its_own_size() -> None:
     assert sizes == {str(dtype).removeprefix("torch."): 10 * dtype.itemsize for dtype in dtypes}
 
 
+HALF = Figure(0.5, 0.4, 0.6)
+
+
 def test_shares_are_withheld_where_full_gains_nothing() -> None:
-    assert Reach(Phase.FORWARD, 3.0, 2.0, 1.0).share == 0.5
-    assert Reach(Phase.FORWARD, 1.0, 2.0, 3.0).share is None
-    assert Reach(Phase.FORWARD, 3.0, 2.0, 2.9, full_wins=False).share is None
+    assert Reach(Phase.FORWARD, 3.0, 2.0, 1.0, HALF).share == HALF
+    assert Reach(Phase.FORWARD, 1.0, 2.0, 3.0, HALF).share is None
+    assert Reach(Phase.FORWARD, 3.0, 2.0, 2.9, HALF, full_wins=False).share is None
+
+
+def test_a_share_is_that_of_each_round_with_its_interval() -> None:
+    even = np.ones(20)
+    assert share_of_gain(3 * even, 2 * even, even) == HALF_EXACTLY
+    drift = np.linspace(1.0, 3.0, 20)
+    assert share_of_gain(3 * drift, 2 * drift, drift) == HALF_EXACTLY, "of one machine in each round"
+    assert share_of_gain(3 * even[:5], 2 * even, even) == Figure(0.5, why="too few rounds (5)")
+    assert share_of_gain(even, even, 2 * even).why == "full gained nothing in any round"
+    once = np.where(np.arange(20) == 3, 4.0, 1.0)
+    assert share_of_gain(3 * even, 2 * even, once) == HALF_EXACTLY, "one round in which full gained nothing"
+    often = np.where(np.arange(20) % 2, 4.0, 1.0)
+    assert share_of_gain(3 * even, 2 * even, often) == Figure(0.5, why="full gained nothing in too many rounds")
+
+
+HALF_EXACTLY = Figure(0.5, 0.5, 0.5)
+
+
+def test_intervals_of_shares_cover_what_they_say() -> None:
+    chance, covered = np.random.default_rng(0), []
+    for _ in range(500):
+        drift = chance.uniform(1.0, 1.5, 20)
+        eager, regional, full = drift * np.array([[3.0], [2.4], [2.0]]) * np.exp(chance.gamma(1.0, 0.05, (3, 20)))
+        low, high = share_of_gain(eager, regional, full).bounds or (-np.inf, np.inf)
+        covered.append(low <= 0.6 <= high)
+    assert np.mean(covered) >= 0.98, "99 %, and twice the standard error of five hundred runs"
 
 
 def test_what_was_measured_is_what_is_told() -> None:
     def timing(variant: str, seconds: float, verdict: Verdict) -> Timing:
-        return Timing(variant, Phase.FORWARD, (), seconds, 0.0, None, None, None, verdict)
+        return Timing(variant, Phase.FORWARD, (seconds,) * 9, seconds, 0.0, None, None, None, verdict)
 
     eager, full = timing("eager", 3.0, Verdict.BASELINE), timing("full", 1.0, Verdict.FASTER)
     session = replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))
     (reach,) = reached(session)
-    assert (reach.share, reach.gain_s) == (0.5, 2.0)
+    assert (reach.share, reach.gain_s) == (HALF_EXACTLY, 2.0)
     assert region_reaches(session, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
         reached(replace(session, timings=(eager, timing("regional", 2.0, Verdict.FASTER))))
@@ -271,15 +302,24 @@ def test_a_border_is_worth_no_more_than_the_call_takes() -> None:
     """As 57 µs of a forward that takes 26, by the rate of copies to memory that is new."""
     bandwidth = Bandwidth(Figure(4.6e9), "")
     table = borders_table(
-        [Border("a", "b", 1, 524288, 1, 262144)], bandwidth, [Reach(Phase.FORWARD, 30e-6, 26e-6, 20e-6)]
+        [Border("a", "b", 1, 524288, 1, 262144)], bandwidth, [Reach(Phase.FORWARD, 30e-6, 26e-6, 20e-6, HALF)]
     )
     assert "≤ 26.0 µs" in table.text()
     assert table.frame().at_most_us.tolist() == [pytest.approx(26.0)]
 
 
-@pytest.mark.parametrize(("regional_s", "said"), [(1.5, "50 %"), (0.9, "all: it is faster than full"), (2.5, "none")])
-def test_a_part_of_a_gain_is_no_more_than_all_of_it(regional_s: float, said: str) -> None:
-    text = reach_table([Reach(Phase.FORWARD, 2.0, regional_s, 1.0)], None, ()).text()
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (HALF, "50 % (40 % to 60 %)"),
+        (Figure(0.9, 0.7, 1.3), "90 % (70 % to 100 %)"),
+        (Figure(0.5, why="too few rounds (5)"), "50 % (too few rounds (5))"),
+        (Figure(1.1, 1.05, 1.2), "all: it is faster than full"),
+        (Figure(1.1, 0.9, 1.2), "all, as far as the rounds tell"),
+        (Figure(-0.5, -0.6, -0.4), "none"),
+    ],
+)
+def test_a_part_of_a_gain_is_no_more_than_all_of_it(share: Figure, said: str) -> None:
+    text = reach_table([Reach(Phase.FORWARD, 2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.splitlines()[-1].endswith(said)
-    share = Reach(Phase.FORWARD, 2.0, regional_s, 1.0).share
-    assert "%" not in regions_table([RegionReach("r", 1.0, share)]).text() or regional_s == 1.5
+    assert ("%" in regions_table([RegionReach("r", 1.0, share.value)]).text()) is (0.0 <= share.value <= 1.0)

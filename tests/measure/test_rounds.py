@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ from regional_explorer.measure.rounds import (
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import NumericsVerdict, Phase, Verdict
+from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase
@@ -679,11 +678,15 @@ class FakeGauge:
         return next(self._peaks)
 
 
-def test_a_peak_is_the_median_of_calls_and_their_spread_cannot_be_told() -> None:
+def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     work = Mock()
-    found = peak("regional", work, FakeGauge(100, 140, 110))
-    assert (found.variant, found.peak_bytes, found.least_bytes, found.how) == ("regional", 110, 40, "allocator")
-    assert work.call_count == memory.MEASURED_CALLS
+    found = peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
+    assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")
+    assert work.call_count == LEAST_SAMPLES
+    assert peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
+    monkeypatch.setattr(memory, "LONGEST_S", 0.0)
+    long = peak("full", work, FakeGauge(64)).peak_bytes
+    assert long == Figure(64, why="a call takes too long for 8 of them")
 
 
 @linux
@@ -691,36 +694,11 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
     gauge = gauge_for("cpu")
     assert isinstance(gauge, ResidentGauge)
     found = peak("eager", partial(torch.ones, 64 * MIB // 4), gauge)
-    assert 60 * MIB < found.peak_bytes < 80 * MIB
-    assert found.how.startswith("resident set")
+    assert 60 * MIB < found.peak_bytes.value < 80 * MIB
+    assert found.how == "resident set"
     assert found.least_bytes >= LEAST_RESIDENT
 
 
-@linux
-def test_without_a_reset_it_is_sampled_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    gauge = ResidentGauge(lambda: False)
-    assert gauge.how == "resident set, sampled"
-
-    status_bytes, sampled = memory._status_bytes, threading.Semaphore(0)
-
-    def sample(key: str) -> int:
-        found = status_bytes(key)
-        sampled.release()
-        return found
-
-    monkeypatch.setattr(memory, "_status_bytes", sample)
-
-    # Held until the sampler has run: a moment alone it may well miss.
-    def hold() -> None:
-        held = torch.ones(64 * MIB // 4)
-        while sampled.acquire(blocking=False):
-            pass
-        for _ in range(2):  # the first may have been read before
-            assert sampled.acquire(timeout=60)
-        del held
-
-    assert gauge.peak_of(hold) > 60 * MIB
-
-
-def test_where_nothing_reads_it_there_is_no_gauge(tmp_path: Path) -> None:
-    assert gauge_for("cpu", proc=tmp_path) is None
+def test_where_the_mark_cannot_be_reset_there_is_no_gauge() -> None:
+    """Samples of the resident set would miss what lives for a moment, and so say less than there was."""
+    assert gauge_for("cpu", reset=lambda: False) is None

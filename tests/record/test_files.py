@@ -66,7 +66,7 @@ def rich() -> Session:
         partition_timings=alone,
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
         reconciliation=(Reconciled(Phase.STEP, "mlp", -1e-4, -2e-4, 1e-5, region="mlp", note="measured alone"),),
-        memory=(MemoryPeak("eager", 1 << 21, "resident set", 4096),),
+        memory=(MemoryPeak("eager", Figure(1 << 21, 1 << 20, 1 << 22), "resident set", 4096),),
         profile=replace(
             profile,
             ops=(*profile.ops, OpTime("0/forward", "t0", Figure(1e-6, why="too few rounds (3)"), 0, True)),

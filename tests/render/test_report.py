@@ -12,6 +12,7 @@ from regional_explorer.page.report import headline, session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
@@ -202,10 +203,13 @@ def test_what_gains_nothing_is_never_paid_for_and_warnings_are_told_once() -> No
 
 
 def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
-    peaks = (MemoryPeak("eager", 25_200_000, "resident set", 1 << 20), MemoryPeak("full", 100, "resident set", 1 << 20))
+    found = (Figure(25_200_000, 25_000_000, 26_000_000), Figure(100, 90, 110))
+    peaks = tuple(
+        MemoryPeak(name, peak, "resident set", 1 << 20) for name, peak in zip(("eager", "full"), found, strict=True)
+    )
     assert cells(memory_table(replace(measured_alone(), memory=peaks))) == [
-        ["eager", "24.0 MiB", "resident set"],
-        ["full", "below 1.00 MiB", "resident set"],
+        ["eager", "24.0 MiB", "23.8 MiB to 24.8 MiB", "resident set"],
+        ["full", "below 1.00 MiB", "–", "resident set"],
     ]
 
 

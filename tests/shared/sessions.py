@@ -354,7 +354,7 @@ def hostile(text: str) -> Session:
         partition_timings=(alone,),
         partition_numerics=(replace(found, partition=text),),
         reconciliation=(Reconciled(Phase.STEP, text, 1.0, 0.9, 1.1, region=name, note=text),),
-        memory=(MemoryPeak(text, 1 << 21, text),),
+        memory=(MemoryPeak(text, Figure(1 << 21, why=text), text),),
     )
 
 
