@@ -171,10 +171,11 @@ def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])
+    low_s, high_s = (end and max(end, 0.0) for end in (around.low, around.high))
     return ArtifactKernelTimes(
         tuple(kernel_time(kernel, parts, number, rates) for number, kernel in enumerate(code.kernels)),
         between=parts.figure([BETWEEN]),
-        around=Figure(max(around.value, 0.0), *(end and max(end, 0.0) for end in (around.low, around.high)), around.why),
+        around=Figure(max(around.value, 0.0), low_s, high_s, around.why),
         whole=rounds.time(WHOLE, Phase.FORWARD),
         with_clocks=figure_of((clocked + whole - generated) / whole, rounds.noise),
         rounds=len(whole),

@@ -97,6 +97,7 @@ class Machine:
 
     clock: FakeClock
     pauses: Iterator[float]
+    whole_s: float = 9e-2
     notes: ClockNotes = dataclasses.field(default_factory=ClockNotes)
 
     def call(self, name: str, *seconds: float) -> None:
@@ -110,7 +111,7 @@ class Machine:
 
     def times(self) -> ArtifactKernelTimes:
         """Return the times that rounds of 8 s show."""
-        whole = TimedCall("compiled", lambda: self.call("whole", 3e-2, 4e-2, 2e-2))
+        whole = TimedCall("compiled", lambda: self.call("whole", self.whole_s - 6e-2, 4e-2, 2e-2))
         generated, clocked = (
             functools.partial(self.call, name, other_s, 4e-2, 2e-2)
             for name, other_s in (("generated", 1e-2), ("clocked", 2e-2))
@@ -160,6 +161,12 @@ def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all
     assert all(part.value >= 0.0 for part in parts)
     assert all(part.bounds is None or 0.0 <= part.bounds[0] <= part.value <= part.bounds[1] for part in parts)
     assert sum(part.value / times.parts_s for part in parts) == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("no_cost")
+def test_a_whole_that_is_faster_than_its_code_has_nothing_around_it() -> None:
+    around = Machine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
+    assert (around.value, around.bounds) == (0.0, (0.0, 0.0))
 
 
 def test_what_the_clocks_cost_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
