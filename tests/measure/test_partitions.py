@@ -11,6 +11,7 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.exploration.results import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
@@ -40,7 +41,8 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
     assert whole.cache == "cold"
     assert whole.pays_off_after_calls == 10_000
     base = measured_alone()
-    mixed = step(replace(base, partitions=(replace(base.partitions[0], cache="warm"), *base.partitions[1:])))
+    warm = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.HIT))
+    mixed = step(replace(base, artifacts={**base.artifacts, "artifact-0/forward": warm}))
     assert (mixed.compile_warm_s, mixed.compile_cold_s, mixed.cache) == (1.5, 1.5, "cold+warm")
     for verdict in (Verdict.SLOWER, Verdict.SAME):
         gains_nothing = measured_alone(verdict=verdict, speedup=0.9, speedup_low=0.8)
