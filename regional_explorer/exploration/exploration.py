@@ -374,7 +374,8 @@ class Exploration(Edits, Results):
         with self._turn(run, "diagnose") as run:
             if run.cancelled():
                 return DiagnosticList()
-            self.kernel_times(name, half_s, run=run)
+            self.code(name, run=run)
+            measure_kernel_times(self.live.insights, name, half_s, run)
             partitions = super().code(name).partitions
             found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run)
             return DiagnosticList(finding for finding in self.session.diagnostics if finding in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -175,7 +175,11 @@ class Live:
             results.reconciliation = results.reconciliation or session.reconciliation
         all_diagnostics = [
             *self.plan_diagnostics,
-            *self._other_op_diagnostics(),
+            *(
+                diagnostic
+                for region, diagnostic in self.other_ops  # whose regions are still marked as they were
+                if region.name in program.plan and region.same_nodes(program.plan[region.name])
+            ),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
             *results.diagnostics,
@@ -186,12 +190,6 @@ class Live:
         ]
         all_diagnostics.sort(key=lambda diagnostic: list(Severity).index(diagnostic.severity), reverse=True)
         return replace(session, diagnostics=tuple(all_diagnostics))
-
-    def _other_op_diagnostics(self) -> Iterator[Diagnostic]:
-        """Yield the diagnostics in ``other_ops`` whose regions are still marked as they were."""
-        for region, diagnostic in self.other_ops:
-            if region.name in self.program.plan and region.same_nodes(self.program.plan[region.name]):
-                yield diagnostic
 
     def require_open(self) -> None:
         """Raise ClosedError if the exploration is closed."""

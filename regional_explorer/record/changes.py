@@ -128,29 +128,21 @@ def _graph_changes(before: Session, after: Session) -> Iterator[str]:
 def _partition_changes(before: Session, after: Session) -> Iterator[str]:
     regions = dict.fromkeys(region.name for session in (before, after) for region in session.plan.regions)
     for region in regions:
-        old, new = (_partition_sizes(session, region) for session in (before, after))
+        old, new = (
+            Counter(len(part.nodes) for part in session.partitions if part.region == region)
+            for session in (before, after)
+        )
         if old != new:
             yield (
                 f"{region}: {old.total()} → {count(new.total(), 'partition')}, "
                 f"{_op_count(old)} → {count(_op_count(new), 'op')}"
             )
-        old_code, new_code = (_generated_codes(session, region) for session in (before, after))
-        if old_code and new_code and old_code != new_code:
-            kernels = [_kernel_count(session, region) for session in (before, after)]
+        codes = [region_code(session, region) for session in (before, after)]
+        old_text, new_text = (Counter(tuple(normalized(part.text)) for part in parts) for parts in codes)
+        if old_text and new_text and old_text != new_text:
+            kernels = [sum(len(part.code.kernels) for part in parts) for parts in codes]
             yield f"{region}: other generated code, {kernels[0]} → {count(kernels[1], 'kernel')}"
-
-
-def _partition_sizes(session: Session, region: str) -> Counter[int]:
-    return Counter(len(part.nodes) for part in session.partitions if part.region == region)
 
 
 def _op_count(sizes: Counter[int]) -> int:
     return sum(size * times for size, times in sizes.items())
-
-
-def _generated_codes(session: Session, region: str) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(normalized(part.text)) for part in region_code(session, region))
-
-
-def _kernel_count(session: Session, region: str) -> int:
-    return sum(len(part.kernels) for part in region_code(session, region))

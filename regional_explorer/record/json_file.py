@@ -105,9 +105,14 @@ def check_references(session: Session) -> None:
     """
     nodes = _check_graphs(session.graphs)
     regions = {region.name for region in session.plan.regions}
-    _check_unique("partitions", (part.id for part in session.partitions))
+    sizes: dict[str | None, int] = defaultdict(lambda: LARGEST_INTEGER)
+    ids: set[str] = set()
     for index, part in enumerate(session.partitions):
         place = f"partitions[{index}]"
+        if part.id in ids:
+            raise MalformedError(place, f"a second one is called {shown(part.id)}")
+        ids.add(part.id)
+        sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
         _check_known(f"{place}.region", "region", [part.region], regions)
         _check_nodes(place, nodes, part.graph, part.nodes)
     for region, nodes_by_graph in session.members.items():
@@ -117,9 +122,6 @@ def check_references(session: Session) -> None:
     for index, diagnostic in enumerate(session.diagnostics):
         if diagnostic.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
-    sizes: dict[str | None, int] = defaultdict(lambda: LARGEST_INTEGER)
-    for part in session.partitions:
-        sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
     for key, artifact in session.artifacts.items():
         place, code, times = f"artifacts[{shown(key)}]", artifact.code, artifact.kernel_times
         if code is not None:
@@ -173,14 +175,6 @@ def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
     for position in positions:
         if not 0 <= position < size:
             raise MalformedError(place, f"there is nothing at position {position}")
-
-
-def _check_unique(place: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        if name in seen:
-            raise MalformedError(f"{place}[{index}]", f"a second one is called {shown(name)}")
-        seen.add(name)
 
 
 def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -17,8 +17,7 @@ from torch._inductor import list_mode_options
 from torch._inductor.utils import should_fallback_by_default
 from torch.fx.passes.regional_inductor import regional_inductor
 
-from regional_explorer.torch_api.graphs import bodies
-from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK, ORIGIN
+from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK, ORIGIN, bodies
 
 HAS_LITE_MODE = "lite" in list_mode_options()
 """Whether this torch has ``torch.compile(mode="lite")``."""
