@@ -14,8 +14,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
-from regional_explorer.ui.view import GraphView
+from regional_explorer.ui.widget import SessionView
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
@@ -71,19 +71,11 @@ class Model {
     this.tell("change");
   }
 }
-const given = JSON.parse(document.getElementById("given").textContent), models = {}, codes = {};
-for (const [name, { state, code }] of Object.entries(given)) {
-  models[name] = new Model(state);
-  codes[name] = (await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })))).default;
-}
-const page = {
-  getModel: async (ref) => models[ref],
-  getWidget: async (ref) => ({ render: ({ el }) => codes[ref].render({ model: models[ref], el, host: page }) }),
-};
-const [first] = Object.keys(given), shown = models[first];
-window.state = shown.state;
-window.sent = shown.sent;
-window.tell = (message) => shown.tell("msg:custom", message);
+const { state, code } = JSON.parse(document.getElementById("given").textContent), model = new Model(state);
+const { render } = (await import(URL.createObjectURL(new Blob([code], { type: "text/javascript" })))).default;
+window.state = model.state;
+window.sent = model.sent;
+window.tell = (message) => model.tell("msg:custom", message);
 const find_canvas = () => document.querySelector(".rxg-canvas");
 window.drawn = async (begin) => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -91,7 +83,7 @@ window.drawn = async (begin) => {
   return performance.now() - begin;
 };
 const begin = performance.now();
-window.close_view = codes[first].render({ model: shown, el: document.getElementById("host"), host: page });
+window.close_view = render({ model, el: document.getElementById("host") });
 window.took = await drawn(begin);
 const canvas = find_canvas();
 if (canvas) canvas.setPointerCapture = () => {};
@@ -118,31 +110,24 @@ window.click = async (box) => {
   }
   return drawn(begin);
 };
-// Takes what changed by widget.
+// Takes what the kernel changed.
 window.answer = async (changes) => {
   const news = read(changes), begin = performance.now();
-  for (const [name, changed] of Object.entries(news)) models[name].answer(changed);
+  model.answer(news);
   return drawn(begin);
 };
 window.ready = true;
 </script>"""
 
 
-def in_page(view: GraphView, new_page: NewPage) -> AbstractContextManager[Page]:
-    """Give a page that shows ``view`` alone."""
-    return shown({"view": view}, new_page)
-
-
 @contextmanager
-def shown(widgets: Mapping[str, Any], new_page: NewPage) -> Iterator[Page]:
-    """Give a page that shows the first of ``widgets``, which finds the others by their names."""
-    given = {name: {"code": widget._esm, "state": state_of(widget)} for name, widget in widgets.items()}
-    style = "\n".join(dict.fromkeys(str(getattr(widget, "_css", "")) for widget in widgets.values()))
-    text = json.dumps(given).replace("<", "\\u003c")
+def in_page(widget: SessionView, new_page: NewPage) -> Iterator[Page]:
+    """Give a page that shows ``widget`` alone."""
+    given = json.dumps({"code": widget._esm, "state": state_of(widget)}).replace("<", "\\u003c")
     page = new_page()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        path.write_text(PAGE % {"style": style, "given": text}, encoding="utf-8")
+        path.write_text(PAGE % {"style": widget._css, "given": given}, encoding="utf-8")
         page.goto(path.as_uri())
         page.wait_for_function("window.ready", timeout=60_000)
     yield page
@@ -205,7 +190,7 @@ def drawing_rows(blocks: int = 24, nodes: int = 10_000) -> Iterator[Row]:
 
 def _pictures(session: Session, graph: Graph, limit_s: float, theirs: str, new_page: NewPage) -> Iterator[Row]:
     for state, opening in (("as it opens", {}), ("every box", {"all": True})):
-        view = GraphView(shown={"tab": graph.id, "folds": {graph.id: opening}})
+        view = SessionView(shown={"tab": graph.id, "folds": {graph.id: opening}})
         begin = time.perf_counter()
         view.set_session(session)
         kernel_s = time.perf_counter() - begin
@@ -333,7 +318,7 @@ def click_rows(layers: int = LAYERS) -> Iterator[Row]:
 
 
 def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bool) -> Iterator[Row]:
-    view = GraphView(shown={"tab": graph.id, "folds": {graph.id: {"all": True} if everything else {}}})
+    view = SessionView(shown={"tab": graph.id, "folds": {graph.id: {"all": True} if everything else {}}})
     view.set_session(session)
     with in_page(view, new_page) as page:
         boxes = page.evaluate(BOXES)
@@ -345,16 +330,13 @@ def _clicks(session: Session, graph: Graph, new_page: NewPage, *, everything: bo
     yield within(0.1, f"open or close a fold {where}", *(ms / 1000 for ms in folded))
 
 
-def _answered(widgets: Mapping[str, Any], page: Page, act: Callable[[int], object], number: int) -> float:
+def _answered(panel: Panel, page: Page, act: Callable[[int], object], number: int) -> float:
     """Return the seconds that the kernel takes for ``act(number)``, and the page to draw what it changes."""
-    before = {name: widget.get_state() for name, widget in widgets.items()}
+    before = panel.get_state()
     begin = time.perf_counter()
     act(number)
     kernel_s = time.perf_counter() - begin
-    news = {
-        name: {key: _packed(value) for key, value in widget.get_state().items() if value != before[name].get(key)}
-        for name, widget in widgets.items()
-    }
+    news = {key: _packed(value) for key, value in panel.get_state().items() if value != before.get(key)}
     return kernel_s + page.evaluate("(news) => window.answer(news)", news) / 1000
 
 
@@ -365,11 +347,9 @@ def edit_rows(layers: int = LAYERS) -> Iterator[Row]:
         part = PARTS[number % len(PARTS)]
         exploration.mark(f"r{number}", modules=f"**.layer.{number // len(PARTS) % layers}.{part}")
     panel = Panel(control_of(exploration))
-    views = (("graph", panel.graph), ("source", panel.source), ("code", panel.code))
-    widgets = {"panel": panel, **{panel.views[name]: view for name, view in views}}
-    with pages() as new_page, shown(widgets, new_page) as page:
+    with pages() as new_page, in_page(panel, new_page) as page:
         for name, edit in _edits(panel, exploration, layers).items():
-            taken = [_answered(widgets, page, edit, number) for number in range(TIMES)]
+            taken = [_answered(panel, page, edit, number) for number in range(TIMES)]
             yield within(0.3, f"{name}, at {REGIONS} regions", *taken)
     panel.close()
 

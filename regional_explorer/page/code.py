@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
-from regional_explorer.page.source import LIVE_REGION
+from regional_explorer.page.source_pane import Rows
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.graph import SourceLine
@@ -131,31 +131,27 @@ CODE_LIMIT = 3_000
 MOST_LISTED = 6
 
 
-@dataclass(frozen=True)
-class CodeRows:
-    """The elements of a region's code, and the nodes of each row, as ``graph:name``, by the row's key."""
-
-    tree: list[Node]
-    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+_Rows = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
-def code_rows(codes: Sequence[PartitionCode]) -> CodeRows:
-    """Return the code of a region's partitions; partitions of equal code are shown once, linked to the nodes of all."""
+def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
+    """Return the code of a region's partitions as elements, and the nodes of its rows by their keys.
+
+    Partitions of equal code are shown once, linked to the nodes of all.
+    """
     if not codes:
-        return CodeRows([LIVE_REGION])
-    row_nodes: dict[str, tuple[str, ...]] = {}
-    blocks = [*_source_rows(codes, row_nodes)]
+        return [], {}
+    rows: _Rows = {}
+    blocks = [*_source_rows(codes, rows)]
     for number, equal in enumerate(by_artifact(codes)):
-        blocks += _code_block(number, equal, row_nodes)
+        blocks += _code_block(number, equal, rows)
     coverage = node("p", f"{total_coverage([code.coverage for code in codes])}.", class_="rx-quiet")
-    listed = node(
-        "div", style_sheet(page_css() + TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox"
-    )
+    listed = node("div", style_sheet(TOKEN_CSS), *blocks, coverage, class_="rx rxs-list rxs-code", role="listbox")
     listed[1] |= {"aria-multiselectable": "true", "aria-label": "Kernels and code"}
-    return CodeRows([listed, LIVE_REGION], row_nodes)
+    return [listed], rows
 
 
-def _source_rows(codes: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+def _source_rows(codes: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
     """Yield the source lines that the kernels come from, each with all its nodes among the partitions."""
     nodes_by_line: dict[SourceLine, list[str]] = {}
     for code in codes:
@@ -166,7 +162,7 @@ def _source_rows(codes: Sequence[PartitionCode], row_nodes: dict[str, tuple[str,
         return
     yield node("h4", "Source")
     for number, line in enumerate(sorted(nodes_by_line, key=lambda line: (line.file, line.line))):
-        row_nodes[f"s{number}"] = tuple(dict.fromkeys(nodes_by_line[line]))
+        rows[f"s{number}"] = (), tuple(nodes_by_line[line])
         yield _pickable_row(
             f"s{number}",
             node("span", str(line.line), class_="rxs-number", title=line.numbered),
@@ -175,7 +171,7 @@ def _source_rows(codes: Sequence[PartitionCode], row_nodes: dict[str, tuple[str,
         )
 
 
-def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str, tuple[str, ...]]) -> Iterator[Node]:
+def _code_block(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
     first = equal[0]
     target = GPU_TARGETS.get(first.code.target)
     more = f" and {count(len(equal) - 1, 'equal partition')}" if len(equal) > 1 else ""
@@ -185,8 +181,8 @@ def _code_block(number: int, equal: Sequence[PartitionCode], row_nodes: dict[str
         yield node("p", toned(first.code.problem, "warn"))
     for linked in first.kernels:
         index = linked.number - 1
-        ids = (_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
-        row_nodes[f"k{number}.{linked.number}"] = row_nodes[f"c{number}.{linked.number}"] = tuple(dict.fromkeys(ids))
+        ids = tuple(_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
+        rows |= {f"k{number}.{linked.number}": ((), ids), f"c{number}.{linked.number}": (ids, ())}
         yield _kernel_row(f"k{number}.{linked.number}", linked, first)
     yield from _panel_sections(number, first)
 
@@ -271,7 +267,7 @@ def code_element(rows: Sequence[Tokens]) -> Node:
 
 
 def _pickable_row(key: str, *children: Node | None, class_: str) -> Node:
-    return node("div", *children, class_=class_, role="option", tabindex="-1", data_do="pick", data_of=key)
+    return node("div", *children, class_=class_, role="option", tabindex="-1", data_do="nodes", data_of=key)
 
 
 def _node_id(code: PartitionCode, name: str) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import sendable
 from regional_explorer.page.code import CODE_CSS, code_parts
+from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
 from regional_explorer.page.report import headline_nodes, report_nodes, session_facts
-from regional_explorer.page.source import source_listing, source_tree
+from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
-from regional_explorer.page.view import PALETTE, graph_bars, view_state
 from regional_explorer.picture.records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic
@@ -29,30 +30,29 @@ from regional_explorer.tables.plan import Extra, diagnostics_nodes
 
 GRAPH_HEIGHT = 520
 """The height of the drawing in pixels; its lower edge can be dragged."""
-SOURCE_HEIGHT = 10_000
-"""More than any list of lines needs: the pane around it scrolls, not the list."""
 
 
 def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as a page; ``plans`` is the table of measured plans."""
-    state = _view_state(session)
-    names = (f"{graph['id']}:{name}" for graph in state["graphs"] for name in graph["names"])
+    state = _page_state(session)
+    names = [f"{graph['id']}:{name}" for graph in state["graphs"] for name in graph["names"]]
     numbers = {name: number for number, name in enumerate(names)}
+    functions = source_listing(session)
+    state["part_source"] = source_pane(functions, session)
+    state["links"] = {"source": row_links(line_rows(functions), names)}
 
     def number_of(node_id: str) -> str:
         return str(numbers.get(sendable(node_id), ""))
 
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
-    views = (style(name, common=False) for name in ("common", "panel", "graph", "source"))
-    styles = "".join([sheet, CODE_CSS, *views, saved_css()])
+    styles = "".join([sheet, CODE_CSS, style("view", "panel"), saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
-    data = {"view": state, **_source_data(session, numbers)}
     above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *headline_nodes(session)]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
     beside = (
-        _side_fold("Source", '<div data-view="source"></div>', opened=True),
+        _side_fold("Source", '<div class="rxs" data-part="source"></div>', opened=True),
         *(
             _side_fold(f"Code of {name}", to_html(*code_parts(codes, number_of)))
             for name, codes in _region_codes(session)
@@ -69,7 +69,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
         f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
-        f'<script type="application/json" id="rx-data">{_script_json(data)}</script>'
+        f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
 
@@ -82,33 +82,19 @@ def _security_policy(page_script: str) -> str:
     )
 
 
-def _script_json(data: Any) -> str:
-    """Return ``data`` as JSON for a script element: nothing in it can end the element or begin a comment."""
-    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+def _packed(state: Any) -> str:
+    """Return ``state`` as compressed JSON in letters: the page unpacks it."""
+    text = json.dumps(state, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def _view_state(session: Session) -> dict[str, Any]:
+def _page_state(session: Session) -> dict[str, Any]:
     records = Records()
-    state = view_state(session, records)
+    state = {**graph_traits(session, records), "palette": PALETTE, "bars": graph_bars(GRAPH_HEIGHT)}
     for number, graph in enumerate(session.graphs):
         known = records.of(session, graph)
         state |= {f"facts{number}": known.facts, f"folds{number}": known.folds}
-    return {**state, "palette": PALETTE, "tree": graph_bars(GRAPH_HEIGHT)}
-
-
-def _source_data(session: Session, numbers: Mapping[str, int]) -> dict[str, Any]:
-    functions = source_listing(session)
-    lines = [
-        (
-            [numbers[name] for name in line.own if name in numbers],
-            [numbers[name] for name in line.passing if name in numbers],
-            index,
-        )
-        for index, function in enumerate(functions)
-        for line in function.lines
-        if line.passing
-    ]
-    return {"lines": lines, "source": source_tree(functions, session, SOURCE_HEIGHT)}
+    return state
 
 
 def _region_codes(session: Session) -> list[tuple[str, Any]]:

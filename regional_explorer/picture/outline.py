@@ -210,6 +210,8 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
     for name, number in numbers.items():
         marked = session.members.get(name, {}).get(graph.id, ())
         uncut = dict.fromkeys(op for op in marked if op in ops and op not in assigned)
+        if not uncut:
+            continue
         assigned.update(uncut)
         state, note = _uncut_state(number in cut_regions, enabled=session.plan.regions[number].enabled)
         links = [(op, source) for op in uncut for source in ops[op].inputs if source in uncut]

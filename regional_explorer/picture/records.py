@@ -89,10 +89,12 @@ class GraphRecords:
         self._facts: Payload | None = None
         self._folds: Payload | None = None
         self._profile: Profile | None = None
-        self._region_names: tuple[str, ...] = ()
+        self._region_names: tuple[str, ...] | None = None
 
     def follow(self, session: Session) -> None:
         """Drop what is another one in ``session``, which has the same graph."""
+        if session is self.session and self._region_names is not None:
+            return
         names = tuple(region.name for region in session.plan.regions)
         graph_pieces = pieces(session, self.graph)
         if (graph_pieces, names) != (self.pieces, self._region_names) or session.profile is not self._profile:

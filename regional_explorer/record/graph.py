@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from regional_explorer.record.record import Integer, Record
@@ -191,7 +192,7 @@ class SubgraphOptions(Record, frozen=True):
     ignored: tuple[str, ...] = ()
 
 
-class Graph(Record, frozen=True):
+class Graph(Record, frozen=True, dict=True):
     """One graph of one Dynamo frame.
 
     ``parent`` is ``(graph id, node name)`` for the body of a higher-order op. Dynamo's body of a
@@ -210,13 +211,17 @@ class Graph(Record, frozen=True):
         """Iterate over the nodes, in the order they run."""
         return iter(self.nodes)
 
-    @property
+    @cached_property
     def ops(self) -> tuple[Node, ...]:
         """The nodes that compute something."""
         return tuple(node for node in self.nodes if node.role is Role.OP)
 
     def by_name(self) -> Mapping[str, Node]:
         """Return the nodes keyed by name."""
+        return self._by_name
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Node]:
         return {node.name: node for node in self.nodes}
 
     def holding(self, name: str) -> frozenset[str]:

@@ -16,7 +16,6 @@ from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.ui.jobs import Heartbeat, Jobs, Latest, Loop
 from regional_explorer.ui.marking import name_of_mark, selector_of, suggestions
@@ -47,7 +46,6 @@ class Control:
         self.owner: Callable[[], str] = lambda: "ex"
         self.heartbeat = Heartbeat()
         self.runs: tuple[Session, ...] = exploration.runs
-        self.summaries = region_summaries(self.session)
         self.suggestions = suggestions(self.session)
         self.previews = Latest()
         self.jobs = Jobs(self)
@@ -88,7 +86,6 @@ class Control:
         """Read the session and the runs from the exploration."""
         graphs = self.session.graphs
         self.session, self.runs = self.exploration.session, self.exploration.runs
-        self.summaries = region_summaries(self.session)
         if self.session.graphs != graphs:
             self._forget_earlier_graphs()
 
@@ -191,7 +188,6 @@ class Control:
             state=self.state,
             session=self.session,
             runs=self.runs,
-            summaries=self.summaries,
             suggestions=self.suggestions,
             code=self._code() if self.state.pane == CODE else None,
         )

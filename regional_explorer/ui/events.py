@@ -15,6 +15,7 @@ from regional_explorer.errors import RegionalExplorerError, SelectorError, senda
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, Plan, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.timing import VariantName
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
@@ -55,6 +56,11 @@ class Event:
         """The text of an input; empty for a checkbox or a button."""
         return self.value if isinstance(self.value, str) else ""
 
+    @property
+    def names(self) -> list[str]:
+        """The names of a list; none without one."""
+        return self.value if isinstance(self.value, list) else []
+
 
 def among(names: Container[str]) -> Callable[[Control, str], str | None]:
     """Return a function that returns what an event is about, None unless it is one of ``names``."""
@@ -69,6 +75,11 @@ def is_text(value: object) -> bool:
 def is_switch(value: object) -> bool:
     """Return whether a value is that of a checkbox."""
     return isinstance(value, bool)
+
+
+def are_names(value: object) -> bool:
+    """Return whether a value is a list of names."""
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def is_choice(names: Container[str]) -> Callable[[object], bool]:
@@ -187,6 +198,12 @@ def _choose_pane(control: Control, event: Event) -> None:
         control.read_code()
 
 
+def _select_nodes(control: Control, event: Event) -> None:
+    """Take up what was selected in the graph or beside it."""
+    if (nodes := tuple(event.names)) != control.state.selection:
+        control.update(lambda state: state.with_nodes_picked(nodes))
+
+
 def _reveal(control: Control, nodes: Iterable[str]) -> None:
     """Select ``nodes``, and have the graph show them."""
     if revealed := tuple(nodes):
@@ -283,7 +300,7 @@ def _pick_row(control: Control, event: Event) -> None:
     state, name = control.state, event.of
     names = [name]
     if event.shift:
-        order = [summary.region.name for summary in ordered(control.summaries, state.sort)]
+        order = [summary.region.name for summary in ordered(region_summaries(control.session), state.sort)]
         first = state.picked[0] if state.picked and state.picked[0] in order else name
         low, high = sorted((order.index(first), order.index(name)))
         names = [first, *order[low : high + 1]]
@@ -435,7 +452,8 @@ EVENTS: Mapping[str, EventKind] = {
     "undo": EventKind(lambda control, _: _go_to_plan(control, PanelState.undone)),
     "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
     "take": EventKind(_use_measured_plan, _measured_plan),
-    # beside the graph
+    # the graph, and beside it
+    "select": EventKind(_select_nodes, value=are_names),
     "pane": EventKind(_choose_pane, among(PANES)),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),

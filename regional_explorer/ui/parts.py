@@ -220,12 +220,8 @@ def tabs(shown: Shown) -> list[Node]:
     ]
 
 
-def code_tab(shown: Shown) -> list[Node]:
-    """Return the view of the code, below the region, the target, and a button if code is missing."""
-    return [*_code_head(shown), node("div", data_view=CODE)]
-
-
-def _code_head(shown: Shown) -> list[Node]:
+def code_head(shown: Shown) -> list[Node]:
+    """Return the region whose code is listed, the target, and a button if code is missing."""
     code, target, busy = shown.code, shown.state.target, shown.state.busy
     if code is None:
         return [node("p", "Select a region: its generated code is shown here.", class_="rx-quiet")]

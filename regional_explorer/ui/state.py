@@ -11,7 +11,6 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, config_of
-from regional_explorer.record.regions import RegionSummary
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import BY_DEFAULT, VariantName
 
@@ -249,7 +248,6 @@ class Shown:
     state: PanelState
     session: Session
     runs: tuple[Session, ...]
-    summaries: tuple[RegionSummary, ...]
     suggestions: Mapping[str, Sequence[str]]
     code: RegionCode | None
 

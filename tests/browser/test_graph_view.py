@@ -12,18 +12,17 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Locator, Page, expect
 
 from benchmarks.page import in_page
-from regional_explorer.ui.view import GraphView
+from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab
 from tests.shared import sessions
 
 SHOW = """
 import json
 from tests.shared import sessions
-from regional_explorer.ui.view import GraphView
-from regional_explorer.ui.view import SourceView
+from regional_explorer.ui.widget import SessionView
 """
-TRAINED = "view = GraphView(sessions.trained(3))"
-DEEP = "view = GraphView(sessions.trained(40))"
+TRAINED = "view = SessionView(sessions.trained(3))"
+DEEP = "view = SessionView(sessions.trained(40))"
 
 CAPTURED = """
 import torch
@@ -91,6 +90,7 @@ class Graph:
     def __init__(self, lab: Lab, cell: int, output: Locator) -> None:
         self.lab, self.cell, self.root = lab, cell, output.locator(".rxg").last
         self.stage = self.root.locator(".rxg-stage")
+        self.stage.scroll_into_view_if_needed()
         self.root.get_by_role("button", name="Fit the graph to the view").click()
 
     def at(self, node: str) -> tuple[float, float]:
@@ -389,7 +389,7 @@ def test_everything_by_keyboard(lab: Lab, show: Any) -> None:
 
 
 def test_it_opens_on_modules_and_crumbs_lead_back(host: Lab) -> None:
-    code = "view = GraphView(sessions.session((sessions.layers(12),)))"
+    code = "view = SessionView(sessions.session((sessions.layers(12),)))"
     host.write_notebook("modules.ipynb", [SHOW, code, "view"])
     host.open_notebook("modules.ipynb")
     host.run_all()
@@ -431,7 +431,7 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
     lab.add_cell_and_run(
         "from regional_explorer.style.formats import duration\n"
-        "from regional_explorer.page.view import overlay\n"
+        "from regional_explorer.page.graph import overlay\n"
         "view.overlays = [overlay('time', duration, {f'mlp/{n}/0/forward': 10.5e-6 * (n + 1) for n in range(3)})]"
     )
     graph.root.locator("button", has_text="Overlay").click()
@@ -475,7 +475,7 @@ def test_the_colours_follow_the_theme_without_a_transition(host: Lab) -> None:
 
 def test_two_views_of_one_and_of_another_do_not_clash(lab: Lab, show: Any) -> None:
     graph = show(TRAINED)
-    index = lab.add_cell_and_run("other = GraphView(sessions.trained(2))\ndisplay(view)\ndisplay(other)")
+    index = lab.add_cell_and_run("other = SessionView(sessions.trained(2))\ndisplay(view)\ndisplay(other)")
     lab.cell(index).scroll_into_view_if_needed()
     again, other = lab.output(index).locator(".rxg").all()
     expect(again.locator(".rxg-selected")).to_have_text("19 nodes in 16 boxes")
@@ -499,9 +499,8 @@ def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
     lab.page.on("dialog", dismiss)
     graph = show(
         f"half = sessions.HOSTILE[{part}::2]\n"
-        "views = [GraphView(sessions.hostile(text), height=200) for text in half]\n"
-        "sources = [SourceView(sessions.hostile(text)) for text in half]\n"
-        "import ipywidgets\nview = ipywidgets.VBox([*views, *sources])"
+        "views = [SessionView(sessions.hostile(text), height=200) for text in half]\n"
+        "import ipywidgets\nview = ipywidgets.VBox(views)"
     )
     views = lab.output(2).locator(".rxg")
     expect(views).to_have_count(8 + (1 - part))
@@ -518,11 +517,10 @@ def test_hostile_names_stay_text(lab: Lab, show: Any, part: int) -> None:
 @pytest.mark.slow
 def test_a_captured_model_and_its_source(lab: Lab, show: Any) -> None:
     graph = show(
-        "view = GraphView(ex.session)\nsource = SourceView(ex.session)\nsource.link(view)",
+        "view = SessionView(ex.session)",
         SHOW + CAPTURED,
     )
-    index = lab.add_cell_and_run("source")
-    source = lab.output(index).locator(".rxs")
+    source = lab.output(2).locator(".rxs")
     line = source.locator(".rxs-line", has_text="torch.softmax(q @ k")
     line.click()
     expect(graph.root.locator(".rxg-selected")).to_contain_text("nodes selected")
@@ -563,34 +561,33 @@ POINT_AND_TYPE = """
     if (closes) close_view();
 }
 """
-CHOSEN = "sent.filter((message) => message.nodes)"
+CHOSEN = "sent.filter((message) => message.do === 'select')"
 """The selections that were sent, without the graphs that an idle page asks for."""
 PICK = "document.querySelector('.rxg-stage').dispatchEvent(new KeyboardEvent('keydown', { key: ' ' }))"
 
 
 @pytest.fixture
-def alone(browser: Browser) -> Iterator[Callable[[GraphView], Page]]:
+def alone(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
     """Give a function that opens a page with a graph view and nothing else, as a notebook would show it."""
     with ExitStack() as pages:
         yield lambda view: pages.enter_context(in_page(view, browser.new_page))
 
 
-def trained() -> GraphView:
-    return GraphView(sessions.trained(3))
+def trained() -> SessionView:
+    return SessionView(sessions.trained(3))
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_closed_view_sets_nothing_more(alone: Callable[[GraphView], Page], closes: bool) -> None:
+def test_a_closed_view_sets_nothing_more(alone: Callable[[SessionView], Page], closes: bool) -> None:
     page = alone(trained())
     page.evaluate(POINT_AND_TYPE, closes)
     page.wait_for_timeout(400)
-    expected = [[], ""] if closes else [["0/forward:x"], "gelu"]
-    assert page.evaluate("[state.hover, state.search]") == expected
+    assert page.evaluate("state.search ?? ''") == ("" if closes else "gelu")
 
 
 @pytest.mark.parametrize("keys", [{}, {"altKey": True}], ids=["a drag", "a lasso"])
 def test_nothing_is_left_of_a_drag_that_the_browser_ends(
-    alone: Callable[[GraphView], Page], keys: dict[str, bool]
+    alone: Callable[[SessionView], Page], keys: dict[str, bool]
 ) -> None:
     page = alone(trained())
     still = page.evaluate(f"{FRAMES}.then(() => {SHOT})")
@@ -603,23 +600,18 @@ def test_nothing_is_left_of_a_drag_that_the_browser_ends(
 
 
 def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(
-    alone: Callable[[GraphView], Page], monkeypatch: pytest.MonkeyPatch
+    alone: Callable[[SessionView], Page],
 ) -> None:
     view = trained()
-    answers: list[Any] = []
-    monkeypatch.setattr(view, "send", lambda message, *_: answers.append(message))
     here, there = alone(view), alone(view)
     for page in (there, there, here):
         page.evaluate(POINT_AND_TYPE, False)
         page.evaluate(PICK)
-    for message in there.evaluate(CHOSEN):
-        view.receive(view, message, [])
-    for answer in answers:
-        here.evaluate("(answer) => tell(answer)", answer)
-    here.evaluate("(changes) => answer({ view: changes })", {"selection": ["0/forward:gelu2"]})
+    late = "({ selection, answered }) => answer({ selection, answered })"
     (chosen,) = here.evaluate(CHOSEN)
-    assert here.evaluate("state.selection") == chosen["nodes"] != ["0/forward:gelu2"]
-    view.receive(view, chosen, [])
-    here.evaluate("(answer) => tell(answer)", answers[-1])
-    here.evaluate("(changes) => answer({ view: changes })", {"selection": ["0/forward:gelu2"]})
+    others = {there.evaluate(CHOSEN)[0]["page"]: 99, chosen["page"]: chosen["number"] - 1}
+    here.evaluate(late, {"selection": ["0/forward:gelu2"], "answered": others})
+    assert here.evaluate("state.selection") == chosen["value"] != ["0/forward:gelu2"]
+    others[chosen["page"]] += 1
+    here.evaluate(late, {"selection": ["0/forward:gelu2"], "answered": others})
     assert here.evaluate("state.selection") == ["0/forward:gelu2"]

@@ -180,7 +180,7 @@ def test_search_finds_and_shows(open_page: Open) -> None:
 
 def test_a_line_selects_its_nodes_and_a_node_lights_its_line(open_page: Open) -> None:
     page = open_page(session())
-    lines = page.locator(".rxs-line[data-do=pick]")
+    lines = page.locator(".rxs-line[data-do=nodes]")
     lines.nth(1).click()
     expect(page.locator(".rxg-selected")).to_have_text("8 of 25 nodes selected, 4 in other graphs")
     expect(lines.nth(1)).to_have_attribute("aria-selected", "true")
@@ -200,7 +200,7 @@ def test_a_line_selects_its_nodes_and_a_node_lights_its_line(open_page: Open) ->
 
 def test_a_first_click_with_shift_selects_its_line_alone(open_page: Open) -> None:
     page = open_page(session())
-    page.locator(".rxs-line[data-do=pick]").nth(2).click(modifiers=["Shift"])
+    page.locator(".rxs-line[data-do=nodes]").nth(2).click(modifiers=["Shift"])
     expect(page.locator(".rxg-selected")).to_have_text("4 of 25 nodes selected, 8 in other graphs")
 
 
@@ -295,7 +295,7 @@ def test_what_is_closed_is_printed_by_any_browser_and_closed_again(open_page: Op
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     expect(advice).to_be_hidden()
     page.emulate_media(media="screen")
-    expect(page.locator("[data-view=source]")).to_be_visible()
+    expect(page.locator("[data-part=source]")).to_be_visible()
 
 
 def test_without_scripts_the_picture_and_the_tables_are_there(open_page: Open) -> None:

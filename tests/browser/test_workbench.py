@@ -232,7 +232,7 @@ def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Locator) ->
     expect(kernel).to_have_attribute("data-lit", re.compile("above"))
     panel.get_by_role("searchbox").press("Escape")
     panel.get_by_role("tab", name="Source").click()
-    expect(panel.locator(".rx-pane > [data-view=source] .rxs-line[aria-selected=true]").first).to_be_visible()
+    expect(panel.locator(".rx-pane > [data-part=source] .rxs-line[aria-selected=true]").first).to_be_visible()
 
 
 @pytest.mark.compiles

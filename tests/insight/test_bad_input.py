@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 
 import regional_explorer as rx
-from regional_explorer.page.code import CODE_LIMIT, code_rows
+from regional_explorer.page.code import CODE_LIMIT, code_pane
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.style.element import to_html
 from tests.shared.processes import assert_mended
@@ -51,7 +51,7 @@ def test_two_megabytes_of_code_are_shown_in_part_and_folded(ex: rx.Exploration, 
     assert all(len(one) < 2_000_000 for one in shown.values())
     assert all("The code goes on for 1,6" in one for one in shown.values())
     assert "<details><summary>" in shown["text/html"]
-    page = to_html(*code_rows(code.partitions).tree)
+    page = to_html(*code_pane(code.partitions)[0])
     assert len(page) < 2_000_000
     assert ("The code goes on for" in page) is (lines > CODE_LIMIT)
     assert len(code.kernels) == len(part.kernels)
@@ -67,7 +67,7 @@ def test_a_kernel_of_no_known_node_is_counted_and_shown_without(ex: rx.Explorati
     assert [node.op for node in part.unlinked] == ["sin"]
     assert "1 of 2 kernels linked to nodes" in str(code)
     assert "1 of 2 nodes linked to kernels" in code._repr_mimebundle_()["text/html"]
-    assert to_html(*code_rows(code.partitions).tree)
+    assert to_html(*code_pane(code.partitions)[0])
     assert code.kernels.nodes[0] == ""
     times = ex.kernel_times("r", 0.1)
     first_row = times[times.number == 1].iloc[0]

@@ -11,7 +11,7 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.page.code import code_html, code_rows, code_text, sections, tokens_by_line
+from regional_explorer.page.code import code_html, code_pane, code_text, sections, tokens_by_line
 from regional_explorer.record.artifact import ArtifactCode, GpuResources, Kernel, KernelKind
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.partition import Partition, State
@@ -89,7 +89,7 @@ def test_the_panel_colours_what_a_cell_colours(lines: int) -> None:
         tokens = re.findall(r'<span class="([ckms])">([^<]*)</span>', page)
         return {kind: unescape("".join(text for found, text in tokens if found == kind)) for kind in "ckms"}
 
-    panel = coloured(to_html(*code_rows((code,)).tree))
+    panel = coloured(to_html(*code_pane((code,))[0]))
     assert panel == coloured(code_html("r", (code,)))
     assert bool(panel["k"]) is (lines <= 2000)
 
@@ -155,7 +155,7 @@ def test_code_with_a_very_long_line_keeps_its_lines_and_colours() -> None:
 def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
     def resources(spilled: int, shared: int) -> str:
         gpu = GpuResources(32, spilled, shared, None, "XBLOCK=1, 1 warp", 1)
-        return " ".join(map(words, code_rows((shown(kernels=(replace(KERNELS[0], gpu=gpu),)),)).tree))
+        return " ".join(map(words, code_pane((shown(kernels=(replace(KERNELS[0], gpu=gpu),)),))[0]))
 
     assert "registers 32 · launch XBLOCK=1, 1 warp" in resources(0, 0)
     assert "registers 32 · spilled 16 B · shared 1.00 KiB · launch" in resources(16, 1024)

@@ -79,7 +79,7 @@ def test_in_the_saved_page(text: str) -> None:
     assert page.tags <= PAGE_TAGS
     assert {name for name in page.attributes if not re.match(r"(data|aria)-", name)} <= PAGE_ATTRIBUTES
     assert "<!--" not in html
-    assert page.data["view"]["tabs"]
+    assert page.data["tabs"]
     assert not UNSEEN.search(html)
 
 

@@ -45,7 +45,7 @@ def test_the_page_names_no_other_place_and_runs_nothing_but_its_script() -> None
 @pytest.mark.parametrize("add", [sessions.measured, sessions.profiled])
 def test_a_page_of_layers_stays_small(add: Callable[[Session], Session]) -> None:
     page = page_html(add(sessions.trained(24)))
-    assert len(page.encode()) < 300_000
+    assert len(page.encode()) < 150_000
 
 
 def test_the_page_holds_the_times_of_single_regions() -> None:
@@ -64,7 +64,7 @@ def test_the_page_holds_the_times_of_single_regions() -> None:
 
 
 def test_every_box_of_a_profiled_page_has_its_share_of_the_time() -> None:
-    view = Page(page_html(sessions.profiled(sessions.trained()))).data["view"]
+    view = Page(page_html(sessions.profiled(sessions.trained()))).data
     assert [overlay["title"] for overlay in view["overlays"]] == ["share of the time"]
     for number in range(len(view["graphs"])):
         times = view[f"folds{number}"]["times"]
@@ -84,7 +84,7 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     assert "mlp off" in page
     assert "Use this plan" not in page
     assert "<summary>Diagnostics (2)</summary>" in page
-    assert "y = self.mlp(x)" in json.dumps(Page(page).data["source"])
+    assert "y = self.mlp(x)" in json.dumps(Page(page).data["part_source"])
 
 
 def test_a_saved_and_loaded_session_gives_the_same_page() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections import defaultdict
 from html.parser import HTMLParser
 from typing import Any
@@ -29,8 +31,8 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the first script, which is JSON, says."""
-        found: dict[str, Any] = json.loads(self.texts["script"][0])
+        """The state of the view that the page unpacks from the first script."""
+        found: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(self.texts["script"][0])))
         return found
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -97,12 +97,12 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
 ) -> None:
     relu = relu_of_merged(panel, control)
     backward_of_mm = next(node for node in nodes(control, "mm", graph="0/backward") if "mm" in node)
-    panel.graph.selection = [backward_of_mm, relu]
+    panel.press("select", value=[backward_of_mm, relu])
     assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
     assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"], "at what runs first"
     panel.press("undo")
-    panel.graph.selection = [relu]
+    panel.press("select", value=[relu])
     panel.press("carve")
     assert exploration.plan["mm"].carved
     pick(panel, "mm")
@@ -118,7 +118,7 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     exploration.mark("sum", ops="aten.sum*")
     control.refresh()
     before = exploration.plan
-    panel.graph.selection = [relu, *nodes(control, "sum", graph="0/forward")]
+    panel.press("select", value=[relu, *nodes(control, "sum", graph="0/forward")])
     panel.press("carve")
     assert "That is all of region 'sum'" in text(panel, "editing")
     assert exploration.plan == before
@@ -132,14 +132,14 @@ def type_ops(panel: Panel, pattern: str) -> None:
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
     type_ops(panel, "aten.sum*")
     assert "Region sum would give 2 partitions of 1 op (1 in 0/forward, 1 in 0/backward)" in preview(panel)
-    assert "0/forward:sum_1" in panel.graph.marked
+    assert "0/forward:sum_1" in panel.marked
     type_ops(panel, "aten.relu*")
     shown = preview(panel)
     assert "act: 2 → 0" in shown
     assert "region-empty" in shown
     type_ops(panel, "aten.nothing")
     assert "matches no operation" in preview(panel)
-    assert panel.graph.marked == []
+    assert panel.marked == []
     panel.press("mark")
     assert "matches no operation" in text(panel, "marking")
     assert panel.part("preview") == []  # it is told once
@@ -152,16 +152,16 @@ def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, explorat
 def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: Exploration) -> None:
     type_ops(panel, "aten.sum*")
     assert "Region sum would give" in preview(panel)
-    assert panel.graph.marked
+    assert panel.marked
     blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
     assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
     type_ops(panel, "aten.relu*")
     assert text(panel, "preview") == ""
-    assert not panel.graph.marked
+    assert not panel.marked
     blocked.go_on.set()
     assert "Region total would give" in preview(panel)
-    assert panel.graph.marked
+    assert panel.marked
 
 
 def test_a_preview_that_fails_unexpectedly_says_so(panel: Panel, exploration: Exploration) -> None:
@@ -174,16 +174,16 @@ def test_foresight_follows_the_selection(panel: Panel, control: Control) -> None
     type_ops(panel, "aten.s")
     pick(panel, "act")  # a region's row: nothing new to mark
     assert control.state.mark.kind == "ops"
-    panel.graph.select(["0/forward:relu"])
+    panel.press("select", value=["0/forward:relu"])
     assert (control.state.mark.kind, control.state.mark.pattern) == ("selection", "")
-    panel.graph.select([])
+    panel.press("select", value=[])
     assert control.state.mark.kind == "selection"
     assert preview(panel) == ""
-    panel.graph.selection = sorted(nodes(control, "mm", graph="0/forward"))
+    panel.press("select", value=sorted(nodes(control, "mm", graph="0/forward")))
     assert "would give 2 partitions of 1–2 ops" in preview(panel)
     pick(panel, "act")  # once more: nodes have been selected since
     assert preview(panel) == ""  # a region is selected, as a whole
-    assert set(panel.graph.selection) == nodes(control, "act")
+    assert set(panel.selection) == nodes(control, "act")
 
 
 def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Control) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -18,7 +17,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.json_file import load_plan
 from regional_explorer.style.element import Node, words
-from regional_explorer.ui import state, view
+from regional_explorer.ui import state, widget
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE, INTERRUPTED_NOTE
 from regional_explorer.ui.panel import PARTS, Panel, Part
@@ -49,9 +48,9 @@ def test_a_row_per_region_says_how_it_stands_whoever_changed_it(
     assert {"stale", "max_fusion_size=8"} <= set(rows(panel)["mm"].split())
     assert "default" in rows(panel)["act"]
     assert "small" in text(panel, "header")
-    number = [tab["id"] for tab in panel.graph.tabs].index(panel.graph.first)
-    assert getattr(panel.graph, f"facts{number}")["ops"]
-    assert panel.source.tree
+    number = [tab["id"] for tab in panel.tabs].index(panel.first)
+    assert getattr(panel, f"facts{number}")["ops"]
+    assert panel.part_source
     exploration.rename("mm", "product")
     control.refresh()
     assert list(rows(panel)) == ["product", "act"]
@@ -351,22 +350,18 @@ def test_a_job_without_a_thread_is_not_begun(
 # ------------------------------------------------------------------------------------------------------------- drawing
 
 
+@pytest.mark.parametrize("broken", ["graph_traits", "source_pane"])
 def test_a_graph_that_cannot_be_drawn_says_so_and_the_rest_is_up_to_date(
-    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
+    panel: Panel, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    broken = Mock(side_effect=RuntimeError("no luck"))
-    monkeypatch.setattr(view, "view_state", broken)
-    switch(panel, "mm", on=False)
-    assert panel.graph.problem == "RuntimeError: no luck"
-    assert "eager" in rows(panel)["mm"]
+    monkeypatch.setattr(widget, broken, Mock(side_effect=RuntimeError("no luck")))
+    panel.press("remove", "mm")
+    assert panel.problem == "RuntimeError: no luck"
+    assert list(rows(panel)) == ["act"]
     assert alert(panel) == ""
     monkeypatch.undo()
-    switch(panel, "mm", on=True)
-    assert panel.graph.problem == ""
-    monkeypatch.setattr(panel.source, "set_session", broken)
-    with contextlib.suppress(RuntimeError):
-        control.edit(lambda ex: ex.disable("mm"))
-    assert "eager" in rows(panel)["mm"]
+    panel.press("undo")
+    assert panel.problem == ""
 
 
 # ------------------------------------------------------------------------------------------------------ several panels
@@ -412,7 +407,7 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
     name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
     mark(panel, "selection", "", "picked")
     assert "Enter a pattern" in text(panel, "marking")
-    panel.graph.selection = [name]
+    panel.press("select", value=[name])
     assert elements(panel.part("marking"), value="1 node selected")
     panel.press("mark")
     assert "✗" not in text(panel, "marking")
@@ -421,12 +416,12 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
 
 def test_selecting_rows_selects_their_nodes_everywhere(panel: Panel, control: Control) -> None:
     panel.press("pick", "mm")
-    assert set(panel.graph.selection) == nodes(control, "mm")
+    assert set(panel.selection) == nodes(control, "mm")
     panel.press("pick", "act", ctrl=True)
-    assert set(panel.graph.selection) == nodes(control, "mm", "act")
+    assert set(panel.selection) == nodes(control, "mm", "act")
     assert [row[1]["aria-selected"] for row in elements(panel.part("regions"), data_do="pick")] == ["true", "true"]
     panel.press("pick", "mm", ctrl=True)
-    assert set(panel.graph.selection) == nodes(control, "act")
+    assert set(panel.selection) == nodes(control, "act")
     panel.press("pick", "mm", shift=True)
     assert control.state.picked == ("act", "mm")
 

@@ -11,7 +11,7 @@ from regional_explorer import page
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.results import compare
-from regional_explorer.page.code import code_rows
+from regional_explorer.page.code import code_pane
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
@@ -52,10 +52,10 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
     with_diagnostics(control, Diagnostic(DiagnosticCode.REGION_WORTH, "b", graph="0/backward", nodes=(name,)))
     panel.show(control)
     sent: list[object] = []
-    panel.graph.send = sent.append
+    panel.send = sent.append
     for _ in range(2):  # a second press scrolls there again
         panel.press("show", "0")
-    assert panel.graph.selection == [f"0/backward:{name}"]
+    assert panel.selection == [f"0/backward:{name}"]
     assert sent == [{"show": [f"0/backward:{name}"]}] * 2
     panel.press("clear")
     assert len(sent) == 2
@@ -158,7 +158,13 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
 
 
 def shown(panel: Panel) -> str:
-    return " ".join(map(words, panel.code.tree))
+    return " ".join(map(words, panel.part("listing")))
+
+
+def lit(panel: Panel, name: str) -> list[tuple[list[str], list[str]]]:
+    """Return the rows that a node lights, by pane: those for what it is in, and those for itself."""
+    names = [f"{graph['id']}:{one}" for graph in panel.graphs for one in graph["names"]]
+    return [links["chains"][links["of"][names.index(name)]] for links in panel.links.values()]
 
 
 def test_a_region_that_was_never_compiled_says_so(panel: Panel, control: Control) -> None:
@@ -183,18 +189,10 @@ def test_lines_nodes_and_kernels_light_each_other(
     assert "cpp_fused_relu" in shown(panel)
     assert "return torch.relu(x @ w).sum()" in shown(panel)
     assert not elements(panel.part("code"), data_do="code")
-    panel.graph.select(["0/forward:relu"])
-    rows = {key for key, word in panel.code.lit["rows"].items() if "selected" in word}
-    assert rows == {"s0", "k0.1", "c0.1"}
-    panel.graph.select([])
-    panel.code.press("pick", "k0.1")
-    assert panel.graph.selection == ["0/forward:relu"]
-    assert any("chosen" in word for word in panel.source.lit["rows"].values())
-    panel.code.press("point", "c0.1")
-    assert panel.graph.hover == ["0/forward:relu"]
-    assert any("hovered" in word for word in panel.source.lit["rows"].values())
-    panel.source.press("point", "0")
-    assert "hovered" in panel.code.lit["rows"]["c0.1"]
+    (line,) = elements(panel.part_source, data_do="nodes")
+    assert lit(panel, "0/forward:relu") == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]
+    keys = {element[1]["data-of"] for element in elements(panel.part("listing"), data_do="nodes")}
+    assert {"s0", "k0.1", "c0.1"} <= keys
     before = control.session
     panel.press("pane", "source")
     panel.press("pane", "code")
@@ -202,9 +200,10 @@ def test_lines_nodes_and_kernels_light_each_other(
     assert control.session is before
     code = control.shown().code
     parts = code.partitions if code else ()
-    assert code_rows(parts).nodes["c0.1"] == ("0/forward:relu",)
+    _, rows = code_pane(parts)
+    assert rows["c0.1"] == (("0/forward:relu",), ())
     monkeypatch.setattr(page.code, "CODE_LIMIT", 60)
-    assert "The code goes on for" in " ".join(map(words, code_rows(parts).tree))
+    assert "The code goes on for" in " ".join(map(words, code_pane(parts)[0]))
 
 
 def test_the_code_for_a_gpu_is_asked_for_once_per_plan(

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
-from regional_explorer.page.view import overlays, view_state
 from regional_explorer.picture.records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.partition import State
@@ -158,7 +158,7 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
     # The reports give the cost of a compile beside the run times alone.
     report = shown if measured and states else dataclasses.replace(shown, compile_s=None)
     assert in_report(session) == report
-    _, legend = view_state(session, Records())["look"]["legend"][0]
+    _, legend = graph_traits(session, Records())["look"]["legend"][0]
     assert legend[-1][-1] == shown.state
     assert legend[1]["title"].endswith(shown.state)
 
@@ -177,7 +177,7 @@ def test_all_views_say_the_same_of_a_region(states: list[State], matched: bool, 
 def test_a_region_is_as_its_worst_partition(states: list[State], word: str, *, matched: bool) -> None:
     session = session_of(states, matched=matched)
     assert in_frame(session).state == in_panel(session).state == word
-    look = view_state(session, Records())["look"]
+    look = graph_traits(session, Records())["look"]
     (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
     assert said.split()[:2] == [STATE_GLYPHS[State(word)], word]
     if states and len(set(states)) == 1:
@@ -211,7 +211,7 @@ def test_rows_without_a_figure_come_last(measured: Session) -> None:
 
 
 def pieces_of(session: Session) -> list[Any]:
-    found: list[Any] = view_state(session, Records())["look"]["pieces"][0]
+    found: list[Any] = graph_traits(session, Records())["look"]["pieces"][0]
     return found
 
 

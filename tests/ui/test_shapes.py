@@ -62,10 +62,10 @@ def test_another_choice_traces_again_and_shows_the_new_graphs(panel: Panel, cont
     assert control.session.shapes == "dynamic"
     assert control.state.plan == plan
     assert not control.state.busy
-    assert "0/forward" in {tab["id"] for tab in panel.graph.tabs}
+    assert "0/forward" in {tab["id"] for tab in panel.tabs}
     panel.press("pick", "mm")
-    assert set(panel.graph.selection) <= known(control)
-    assert panel.graph.selection
+    assert set(panel.selection) <= known(control)
+    assert panel.selection
     panel.press("undo")
     assert list(control.session.members) == ["mm", "act"]
     assert control.session.shapes == "dynamic"
@@ -114,9 +114,9 @@ def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, value: str
 def test_selected_nodes_that_are_gone_are_dropped(panel: Panel, control: Control) -> None:
     choose(panel, "dynamic")
     before = known(control)
-    panel.graph.selection = sorted(before)
+    panel.press("select", value=sorted(before))
     choose(panel, "static")
-    assert set(control.state.selection) == set(panel.graph.selection) == before & known(control) != before
+    assert set(control.state.selection) == set(panel.selection) == before & known(control) != before
 
 
 def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
@@ -126,11 +126,11 @@ def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
     with explore(scaled, (torch.ones(4, 4),), dynamic=False).mark("scale", ops="aten.mul*") as ex:
         panel = Panel(control_of(ex))
         panel.press("pick", "scale")
-        before = set(panel.graph.selection)
+        before = set(panel.selection)
         choose(panel, "dynamic")
         members = panel.control.session.members["scale"]
         after = {f"{graph}:{name}" for graph, names in members.items() for name in names}
-        assert set(panel.graph.selection) == set(panel.control.state.selection) == after
+        assert set(panel.selection) == set(panel.control.state.selection) == after
         assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
         assert panel.control.state.picked == ("scale",)
         panel.close()

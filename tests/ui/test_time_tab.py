@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regional_explorer.exploration.exploration import Exploration, explore
-from regional_explorer.page.view import SHARE
+from regional_explorer.page.graph import SHARE
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.ui.control import control_of
@@ -76,7 +76,7 @@ def test_every_share_is_that_of_the_frame(profiled: Panel, exploration: Explorat
 
 
 def test_the_graph_has_one_figure_per_module(profiled: Panel, exploration: Exploration) -> None:
-    assert profiled.graph.overlays[-1]["title"] == SHARE
+    assert profiled.overlays[-1]["title"] == SHARE
     found = read(exploration.session, "0/forward")
     told = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
     assert told["layers.0–19 × 20"] in text(profiled, "time")
@@ -94,7 +94,7 @@ def test_a_row_is_marked_and_shown(profiled: Panel, exploration: Exploration) ->
         assert profiled.control.state.problem is None
         assert str(exploration.plan.regions[-1].selectors[0]).startswith(picks)
     profiled.press("show time", "module 0")
-    assert len(profiled.graph.selection) > 40
+    assert len(profiled.selection) > 40
     profiled.press("mark time", "module 999")
     profiled.press("show time", "op 999")
 
@@ -103,16 +103,16 @@ def test_the_button_profiles_and_shows_what_it_found() -> None:
     panel = Panel(control_of(make()))
     panel.press("pane", "time")
     assert "Where does the time go?" in text(panel, "time")
-    assert not any(one["title"] == SHARE for one in panel.graph.overlays)
+    assert not any(one["title"] == SHARE for one in panel.overlays)
     panel.press("pane", "source")
     panel.press("budget", value="0.2")
     panel.press("profile")
     assert panel.control.jobs.wait(60)
     assert panel.control.state.pane == "time"
     assert "aot_eager took" in text(panel, "time")
-    assert panel.graph.shown["overlay"] == SHARE == panel.graph.overlays[-1]["title"]
-    number = [tab["id"] for tab in panel.graph.tabs].index(panel.graph.first)
-    assert getattr(panel.graph, f"folds{number}")["times"]["nodes"]
+    assert panel.shown["overlay"] == SHARE == panel.overlays[-1]["title"]
+    number = [tab["id"] for tab in panel.tabs].index(panel.first)
+    assert getattr(panel, f"folds{number}")["times"]["nodes"]
     panel.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from regional_explorer.page import static
-from regional_explorer.page.view import view_state
+from regional_explorer.page.graph import graph_traits
 from regional_explorer.picture.records import Payload, Records
 from regional_explorer.record.session import Session
 
@@ -118,7 +118,7 @@ def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *
     ``up`` and ``down`` are the nodes that those called ``reached`` depend on, and that depend on them.
     """
     records = Records()
-    state = view_state(session, records)
+    state = graph_traits(session, records)
     nothing: Payload = {"id": "", "title": "", "graphs": [], "pieces": False}
     shown = next((one for one in state["tabs"] if one["id"] == tab), nothing)
     graphs = []

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from regional_explorer.page.source import source_listing
+from regional_explorer.page.source_pane import source_listing
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from tests.shared import sessions
 

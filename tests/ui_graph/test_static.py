@@ -9,7 +9,7 @@ import pytest
 from regional_explorer.page import static
 from regional_explorer.style.element import TAGS
 from regional_explorer.ui.panel import Panel
-from regional_explorer.ui.view import GraphView, SourceView
+from regional_explorer.ui.widget import SessionView
 from tests.ui_graph.reading import NODE, needs_node, node
 
 BUDGET = 110_000
@@ -40,7 +40,7 @@ def test_all_scripts_and_styles_are_small() -> None:
     assert sum(path.stat().st_size for path in FILES) <= SOURCE_BUDGET
 
 
-@pytest.mark.parametrize("view", [GraphView, Panel, SourceView])
+@pytest.mark.parametrize("view", [SessionView, Panel])
 def test_what_one_view_sends_is_small(view: type) -> None:
     assert len(f"{view._esm}{getattr(view, '_css', '')}".encode()) <= BUDGET  # type: ignore[attr-defined]
 
@@ -62,7 +62,7 @@ def test_styles_and_classes_stay_our_own(path: Path) -> None:
         assert all(re.search(r"\.rx[gs]|\.rx-(panel|gone)", one) for rule in selectors for one in rule.split(","))
 
 
-@pytest.mark.parametrize("name", ["graph", "element_tree", "panel", "page"])
+@pytest.mark.parametrize("name", ["view", "panel", "page"])
 def test_modules_become_one(name: str) -> None:
     text = static.script(name)
     assert text.count("export default") == (name != "page")

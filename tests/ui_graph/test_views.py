@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.page import static
-from regional_explorer.page.view import PALETTE, overlay
+from regional_explorer.page.code import code_pane
+from regional_explorer.page.graph import PALETTE, overlay
+from regional_explorer.page.source_pane import row_links
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
@@ -16,23 +19,19 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
 from regional_explorer.style.css import mix
 from regional_explorer.style.formats import duration
-from regional_explorer.ui import view as view_module
-from regional_explorer.ui.view import CodeView, GraphView, SourceView
+from regional_explorer.ui import widget
+from regional_explorer.ui.widget import SessionView
 from tests.shared import sessions
 from tests.shared.pages import contrast
 from tests.ui_graph.reading import needs_node, node
 from tests.ui_graph.test_listing import session_of
 
 
-def view(count: int = 40, **options: Any) -> GraphView:
-    return GraphView(sessions.trained(count), **options)
+def view(count: int = 40, **options: Any) -> SessionView:
+    return SessionView(sessions.trained(count), **options)
 
 
-def press(shown: Any, do: str, of: str = "", **more: Any) -> None:
-    shown._handle_custom_msg({"do": do, "of": of, "value": None, "shift": False, "ctrl": False, **more}, [])
-
-
-def record(shown: GraphView, name: str) -> Any:
+def record(shown: SessionView, name: str) -> Any:
     return getattr(shown, name)
 
 
@@ -47,14 +46,14 @@ def test_a_view_begins_with_the_first_graph_that_runs() -> None:
 
 def test_another_graph_comes_when_the_page_asks_for_it() -> None:
     shown = view(2)
-    press(shown, "graph", "1")
+    shown.press("graph", "1")
     assert record(shown, "facts1")["title"].startswith("backward")
     assert record(shown, "folds1")["homes"]
 
 
 def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -> None:
     shown = view(3)
-    press(shown, "graph", "1")
+    shown.press("graph", "1")
     facts = [record(shown, f"facts{number}") for number in (0, 1)]
     stale = replace(sessions.trained(3), graphs=shown._session.graphs)  # type: ignore[union-attr]
     shown.set_session(replace(stale, partitions=tuple(replace(one, state=State.STALE) for one in stale.partitions)))
@@ -80,15 +79,19 @@ def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -
         {"do": "graph", "of": "7"},
         {"do": "graph", "of": "-1"},
         {"do": "fly", "of": ""},
-        {"do": "select", "nodes": [3], "number": 1},
-        {"do": "select", "nodes": []},
+        {"do": "select", "of": "", "value": [3]},
+        {"do": "select", "of": "", "value": "nodes"},
+        {"do": "shown", "of": "", "value": {"tab": ["0/forward"]}},
+        {"do": "shown", "of": "", "value": None},
     ],
 )
 def test_other_messages_do_no_harm(message: Any) -> None:
     shown = view()
     before = shown.get_state()
     shown.receive(shown, message, [])
-    assert shown.get_state() == before
+    if isinstance(message, dict):
+        shown.receive(shown, {"page": "one", "number": 1, **message}, [])
+    assert {**shown.get_state(), "answered": {}} == before
     assert shown.problem == ""
 
 
@@ -98,7 +101,7 @@ def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     shown = view()
     monkeypatch.setattr("regional_explorer.picture.records.graph_facts", broken)
-    press(shown, "graph", "1")
+    shown.press("graph", "1")
     assert shown.problem == "RuntimeError: no luck"
 
 
@@ -107,7 +110,7 @@ def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatc
         raise RuntimeError("no luck")
 
     shown = view()
-    monkeypatch.setattr(view_module, "view_state", broken)
+    monkeypatch.setattr(widget, "graph_traits", broken)
     shown.set_session(sessions.trained(3))
     assert shown.problem == "RuntimeError: no luck"
     monkeypatch.undo()
@@ -115,13 +118,22 @@ def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatc
     assert shown.problem == ""
 
 
-def test_a_selection_is_heard_by_message_too_and_the_page_is_told() -> None:
+def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = view(3)
-    told: list[Any] = []
-    shown.send = lambda message, *_: told.append(message)
-    shown.receive(shown, {"do": "select", "nodes": ["0/forward:gelu0"], "number": 7}, [])
+    sent: list[str] = []
+    monkeypatch.setattr(shown, "send_state", lambda key: sent.extend([key] if isinstance(key, str) else key))
+    shown.receive(shown, message(1, "select", value=["0/forward:gelu0"]), [])
+    shown.receive(shown, message(2, "shown", value={"tab": "0/backward"}), [])
     assert shown.selection == ["0/forward:gelu0"]
-    assert told == [{"heard": 7}]
+    assert shown.shown == {"tab": "0/backward"}
+    assert shown.answered == {"one": 2}
+    assert set(sent) == {"answered"}
+    shown.select([])
+    assert set(sent) == {"answered", "selection"}
+
+
+def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:
+    return {"page": "one", "number": number, "do": do, "of": of, **more}
 
 
 def texts_in(tree: Any) -> list[str]:
@@ -152,36 +164,33 @@ console.log(JSON.stringify(scales.map((scale) => [...Array(61).keys()].map((plac
         assert [shades[0]["fill"], shades[30]["fill"], shades[-1]["fill"]] == [cold, mix(cold, warm, 0.5), warm]
 
 
-def test_lines_select_their_nodes_and_nodes_light_their_lines(tmp_path: Path) -> None:
-    session = session_of(tmp_path / "model.py")
-    shown, source = GraphView(session), SourceView(session)
-    source.link(shown)
-    press(source, "pick", "0")  # y = helper(x)
-    assert shown.selection == ["0/forward:add"]
-    assert source.lit["rows"] == {"0": "selected", "2": "selected chosen"}
-    assert source.lit["say"] == "1 node selected"
-    press(source, "pick", "1", shift=True)  # to the last line of the same function
-    assert shown.selection == ["0/forward:add", "0/forward:mul"]
-    press(source, "pick", "0", ctrl=True)
-    assert shown.selection == ["0/forward:mul"]
-    shown.set_trait("hover", ["0/forward:add"])
-    assert source.lit["rows"]["0"] == "above"
-    assert source.lit["rows"]["2"] == "hovered above"
-    press(source, "point", "1")
-    assert shown.hover == ["0/forward:mul"]
-    for wrong in ("", "7", "-1", "x"):
-        press(source, "pick", wrong)
-        press(source, "point", wrong)
-        assert shown.hover == []
-    press(source, "clear")
-    assert shown.selection == []
+def lit(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Return by node the rows that stand for what it is in, and those that stand for it."""
+    return {name: tuple(links["chains"][chain]) for name, chain in zip(names, links["of"], strict=True) if chain >= 0}
+
+
+def test_nodes_light_their_lines_and_those_that_call_them(tmp_path: Path) -> None:
+    shown = SessionView(session_of(tmp_path / "model.py"))
+    (graph,) = shown.graphs
+    assert lit(shown.links["source"], graph["names"]) == {"add": (["l0"], ["l2"]), "mul": ([], ["l1"])}
+    keys = [row[1]["data-of"] for row in rows_of(shown) if "data-do" in row[1]]
+    assert keys == ["l0", "l1", "l2"]
+
+
+def test_nodes_of_the_same_lines_share_a_chain() -> None:
+    links = row_links({"a": (["x", "y"], ["x", "y", "z"]), "b": ([], ["z"])}, ["w", "x", "y", "z"])
+    assert links["of"] == [-1, 0, 0, 1]
+    assert lit(links, ["w", "x", "y", "z"]) == {"x": ([], ["a"]), "y": ([], ["a"]), "z": (["a", "b"], [])}
+
+
+def rows_of(shown: SessionView) -> list[Any]:
+    (listed,) = shown.part_source
+    return [row for block in listed[2:] for row in block[3][2:]]
 
 
 def test_lines_tell_their_regions(tmp_path: Path) -> None:
-    shown = SourceView(session_of(tmp_path / "model.py"))
-    (listed, _) = shown.tree
-    rows = [row for block in listed[3:] for row in block[3][2:]]
-    chips = {row[5][2]: row[3][2:] for row in rows}
+    shown = SessionView(session_of(tmp_path / "model.py"))
+    chips = {row[5][2]: row[3][2:] for row in rows_of(shown)}
     assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
     assert chips["    y = helper(x)"] == chips["    # nothing here"] == []
 
@@ -203,50 +212,47 @@ def test_selection_survives_as_far_as_nodes_do() -> None:
 
 
 def test_an_empty_view_and_an_empty_session() -> None:
-    empty = GraphView()
+    empty = SessionView()
     assert empty.tabs == []
-    assert empty.lit is None  # the page would look for rows to light
-    assert SourceView().lit is None
-    shown = GraphView(sessions.session())
+    shown = SessionView(sessions.session())
     assert shown.tabs == []
     assert shown.first == ""
 
 
 @pytest.mark.parametrize("text", sessions.HOSTILE)
 def test_hostile_sessions_are_shown(text: str) -> None:
-    shown = GraphView(sessions.hostile(text))
+    shown = SessionView(sessions.hostile(text))
     assert len(record(shown, "facts0")["ops"]) == 4
     assert shown.problem == ""
-    assert len(SourceView(sessions.hostile(text)).tree[0][2:]) == 2  # its style, and a function
+    assert len(shown.part_source[0][2:]) == 1  # a function
 
 
 def test_a_session_without_lines_has_a_message() -> None:
     nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
-    shown = SourceView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
-    assert texts_in(["", {}, *shown.tree]) == ["The nodes of this session have no source lines."]
+    shown = SessionView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
+    assert texts_in(["", {}, *shown.part_source]) == ["The nodes of this session have no source lines."]
 
 
-def test_what_is_picked_in_the_code_is_selected_in_the_order_it_runs() -> None:
+def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
     kernel = Kernel("kernel", KernelKind.POINTWISE, nodes=(1,), defined=(1, 1))
     session = sessions.with_code(sessions.trained(12), ArtifactCode("code", kernels=(kernel,)))
-    graph, code = GraphView(session), CodeView()
-    code.link(graph)
-    code.set_code(region_code(session, "mlp"))
-    press(code, "pick", "k0.1")
-    assert graph.selection == [f"0/forward:mm{n}" for n in range(12)]
-    press(graph, "select", nodes=["0/backward:tanh3", "0/forward:gelu11"], number=1)
-    press(code, "pick", "k0.1", ctrl=True)
-    assert graph.selection == [*(f"0/forward:mm{n}" for n in range(12)), "0/forward:gelu11", "0/backward:tanh3"]
+    shown = SessionView(session)
+    shown.set_code(region_code(session, "mlp"))
+    names = [f"{graph['id']}:{name}" for graph in shown.graphs for name in graph["names"]]
+    found = lit(shown.links["listing"], names)
+    ops = [f"0/forward:mm{n}" for n in range(12)]
+    assert [name for name, (_, own) in found.items() if "c0.1" in own] == ops
+    assert [name for name, (around, _) in found.items() if "k0.1" in around] == ops
+    assert code_pane(())[0] == []
 
 
-def test_linked_views_share_selection_and_hover_until_they_are_not() -> None:
-    graph, source = view(2), SourceView(sessions.trained(2))
-    source.link(graph)
-    graph.select(["0/forward:gelu0"])
-    assert source.selection == ["0/forward:gelu0"]
-    source.hover = ["0/forward:gelu1"]
-    assert graph.hover == ["0/forward:gelu1"]
-    for _ in range(2):
-        source.unlink()
-    graph.select([])
-    assert source.selection == ["0/forward:gelu0"]
+def test_the_lines_are_sent_again_only_when_they_are_others(tmp_path: Path) -> None:
+    session = session_of(tmp_path / "model.py")
+    shown = SessionView(session)
+    source, links = shown.part_source, shown.links
+    shown.set_session(replace(session, plan=session.plan.changed("mlp", config={"max_fusion_size": 2})))
+    assert shown.part_source is source
+    assert shown.links is links
+    shown.set_session(replace(session, members={}))
+    assert shown.part_source != source
+    assert shown.links is links

@@ -22,10 +22,9 @@ def script(name: str) -> str:
     return _stripped("\n".join(parts.values()))
 
 
-def style(name: str, *, common: bool = True) -> str:
-    """Return the style sheet ``name``, unless ``common`` is False preceded by the rules common to all views."""
-    texts = ((FOLDER / f"{part}.css").read_text(encoding="utf-8") for part in (*(["common"] if common else []), name))
-    return _stripped("\n".join(texts))
+def style(*names: str) -> str:
+    """Return the style sheets ``names`` as one."""
+    return _stripped("\n".join((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in names))
 
 
 def _collect(name: str, parts: dict[str, str], *, entry: bool = True) -> None:

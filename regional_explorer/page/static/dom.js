@@ -66,11 +66,12 @@ export function follow(model, signal, handlers) {
   }
 }
 
-// The interface of a module that anywidget expects; `page` gives access to other widgets.
+// The interface of a module that anywidget expects; the elements of a view are its trait `tree`.
 export const widget = (View) => ({
-  render({ model, el: host, host: page }) {
-    const controller = new AbortController();
-    new View(model, host, controller.signal, page);
+  render({ model, el: host }) {
+    const controller = new AbortController(), root = el("div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") });
+    host.append(root);
+    new View(model, root, controller.signal, "tree");
     return () => controller.abort();
   },
 });

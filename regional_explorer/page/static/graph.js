@@ -1,9 +1,9 @@
-// The graph view: the tab, open folds, selection, search and visible part, kept in sync with its model in the kernel.
+// The graph in the view of a session: the tab, open folds, selection, search and visible part.
 
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { debounced, follow, followLook, isDark, widget } from "./dom.js";
+import { debounced, follow, followLook, isDark } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -11,14 +11,13 @@ import { Outline, Picture } from "./picture.js";
 import { matches } from "./search.js";
 import { ElementTree } from "./tree.js";
 
-const MOST_HOVERED = 400;
 const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to have them when they are shown
 const AS_AT_FIRST = {}; // no fold was opened or closed
 const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
 
 const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
-export class View extends ElementTree {
+export class Graph extends ElementTree {
   /** @type {Outline} */ outline;
   /** @type {Picture} */ picture;
   /** @type {any[]} what the outline was made from */ outlined = [];
@@ -29,7 +28,7 @@ export class View extends ElementTree {
   /** @type {Set<number>} */ selection = new Set();
   /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {string[]} the last selection made here */ chosen = [];
-  unheard = 0; // the number of the last selection, until the kernel has heard of it
+  chosenAt = 0; // the number of the message that told the kernel of it
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
   matched = [];
@@ -48,9 +47,12 @@ export class View extends ElementTree {
   frame = 0;
   look = ""; // the colours, font and pixel ratio of the last frame
 
-  constructor(model, host, signal) {
-    super(model, host, signal);
-    Object.assign(this.root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
+  constructor(view, root) {
+    const { model, signal } = view;
+    super(model, root, signal, "bars");
+    super.show();
+    this.view = view;
+    Object.assign(root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
     this.camera = new Camera();
     this.bars = new Bars(this.root);
     const { stage, canvas, map } = this.bars;
@@ -58,15 +60,11 @@ export class View extends ElementTree {
     this.canvas = canvas;
     this.painter = new Painter(canvas);
     this.map = new Minimap(map, this.camera, () => this.draw(), signal);
-    listen(this);
-    this.sendHover = debounced(signal, 60, (ids) => {
-      if (String(ids) !== String(this.get("hover"))) this.setTrait("hover", ids);
-    });
+    this.escape = listen(this);
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
       change: () => this.load(),
       selection: () => this.readSelection(),
-      hover: () => this.readHover(),
       search: () => this.find(),
       marked: () => this.find(),
       problem: () => this.show(),
@@ -82,12 +80,8 @@ export class View extends ElementTree {
     this.load();
   }
 
-  get(name) {
-    return this.model.get(name);
-  }
-
   get shown() {
-    return this.get("shown");
+    return this.get("shown") ?? {};
   }
 
   get tab() {
@@ -111,8 +105,7 @@ export class View extends ElementTree {
     for (const graph of graphs) {
       const folds = this.get(`folds${graph}`);
       if (folds?.homes && this.get(`facts${graph}`)?.ops) continue;
-      if (!this.asked.has(graph) || this.asked.get(graph) !== folds)
-        this.model.send({ do: "graph", of: String(graph) });
+      if (!this.asked.has(graph) || this.asked.get(graph) !== folds) this.view.send({ do: "graph", of: String(graph) });
       this.asked.set(graph, folds);
       all = false;
     }
@@ -224,22 +217,23 @@ export class View extends ElementTree {
     const { picture } = this;
     if (!picture) return;
     // What the kernel sends before it has heard of the last selection is older.
-    if (this.unheard) this.setTrait("selection", this.chosen);
+    if (this.chosenAt > this.view.answered && this.get("selection") !== this.chosen)
+      this.model.set("selection", this.chosen);
     const ids = this.get("selection");
     this.selection = new Set(picture.numbers(ids));
     this.elsewhere = ids.filter((id) => !picture.byId.has(id));
     this.showSelection();
   }
 
-  readHover() {
-    if (!this.picture) return;
-    const boxes = this.get("hover").map((id) => this.picture.nodeBoxes[this.picture.byId.get(id)]);
-    this.linked = [...new Set(boxes)].filter((box) => box !== undefined && box !== this.hovered);
+  // Highlight boxes whose nodes are pointed at elsewhere.
+  link(ids) {
+    const boxes = this.picture?.numbers(ids).map((node) => this.picture.nodeBoxes[node]) ?? [];
+    this.linked = [...new Set(boxes)].filter((box) => box !== this.hovered);
     this.draw();
   }
 
   readSearch() {
-    const query = this.get("search"),
+    const query = this.get("search") ?? "",
       { picture } = this;
     if (this.bars.search.value !== query) this.bars.search.value = query;
     if (!picture) return;
@@ -321,11 +315,6 @@ export class View extends ElementTree {
     this.map.draw(!this.mapOff, finding ? this.hits : []);
   }
 
-  setTrait(name, value) {
-    this.model.set(name, value);
-    this.model.save_changes();
-  }
-
   // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {
     const drop = how === "toggle" && nodes.every((node) => this.selection.has(node));
@@ -338,11 +327,10 @@ export class View extends ElementTree {
     this.choose([...this.elsewhere, ...ids]);
   }
 
-  // Sent as a message too: ipywidgets may hold a trait back until the kernel has handled the next button.
   choose(ids) {
-    this.setTrait("selection", (this.chosen = ids));
-    this.unheard = Math.ceil(Math.random() * 2 ** 52); // other pages have other numbers
-    this.model.send({ do: "select", nodes: ids, number: this.unheard });
+    this.chosen = ids;
+    this.chosenAt = this.view.send({ do: "select", of: "", value: ids });
+    this.model.set("selection", ids);
     this.say(this.bars.selected.textContent);
   }
 
@@ -363,7 +351,7 @@ export class View extends ElementTree {
     this.linked = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
     if (nodes.length) this.bars.showTrail(this.picture.module(nodes[0]));
-    this.sendHover(nodes.length > MOST_HOVERED ? [] : Array.from(nodes, (node) => this.picture.ids[node]));
+    this.view.point(Array.from(nodes, (node) => this.picture.ids[node]));
     this.draw();
   }
 
@@ -380,13 +368,6 @@ export class View extends ElementTree {
     const facts = picture.about(this.cursor).map((pair) => pair.join(" "));
     this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts.join(", ")}`);
     this.draw();
-  }
-
-  // The kernel has heard of a selection, asks to show a node, or to select nodes as if the user had selected them here.
-  onMessage({ heard = 0, show = [], pick = null }) {
-    if (heard === this.unheard) this.unheard = 0;
-    if (pick) this.choose(pick);
-    if (show.length) this.reveal(show);
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of one.
@@ -410,7 +391,9 @@ export class View extends ElementTree {
   }
 
   setShown(changes) {
-    this.setTrait("shown", { ...this.shown, ...changes });
+    const value = { ...this.shown, ...changes };
+    this.view.send({ do: "shown", of: "", value });
+    this.model.set("shown", value);
   }
 
   // After a fold was opened or closed, the picture is fitted to the window.
@@ -485,5 +468,3 @@ export class View extends ElementTree {
     this.draw();
   }
 }
-
-export default widget(View);

@@ -171,20 +171,6 @@ export function listen(view) {
     view.cursor = -1;
     view.hover(-1);
   };
-  // If there is neither a help to close nor a lasso to end, the event also reaches the panel around the view.
-  const escape = (event) => {
-    if (bars.help.hidden && !view.lasso) {
-      leave();
-      view.pick([]);
-      return;
-    }
-    if (!bars.help.hidden) view.act("help");
-    if (view.lasso) view.act("lasso");
-    event.preventDefault();
-  };
-  on(root, "keydown", (event) => {
-    if (event.key === "Escape" && view.picture) escape(event);
-  });
   on(stage, "keydown", (event) => {
     if (event.target !== stage || !view.picture || event.altKey) return;
     const name = handlers[event.key] ? event.key : event.key.toLowerCase();
@@ -198,7 +184,7 @@ export function listen(view) {
   on(stage, "blur", leave);
 
   const search = () => {
-    if (view.get("search") !== bars.search.value) view.setTrait("search", bars.search.value);
+    if ((view.get("search") ?? "") !== bars.search.value) view.model.set("search", bars.search.value);
   };
   on(bars.search, "input", debounced(signal, 120, search));
   on(bars.search, "change", search); // leaving the field searches at once
@@ -209,8 +195,19 @@ export function listen(view) {
       search();
       view.nextHit(event.shiftKey ? -1 : 1);
     } else if (event.key === "Escape") {
-      view.setTrait("search", "");
+      view.model.set("search", "");
       stage.focus();
     }
   });
+
+  // Close the help, or end the lasso; without them, select nothing. Returns whether it came to that.
+  return () => {
+    const open = !bars.help.hidden || view.lasso;
+    if (!bars.help.hidden) view.act("help");
+    if (view.lasso) view.act("lasso");
+    if (open || !view.picture) return false;
+    leave();
+    view.pick([]);
+    return true;
+  };
 }

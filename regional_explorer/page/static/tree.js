@@ -1,38 +1,32 @@
 // @ts-nocheck
-// Shows the element tree that the kernel describes, changing what differs; announces texts; sends events of its rows.
+// Shows elements that the kernel describes, changing what differs, and sends what is done to those with `data-do`.
 
-import { debounced, el, follow, setAttributes } from "./dom.js";
+import { el, follow, setAttributes } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
-const same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
 // The attributes that identify an element: if only others change, the element is updated in place.
-const IDENTITY = ["data-do", "data-of", "data-view", "data-part", "type"];
+const IDENTITY = ["data-do", "data-of", "data-part", "type"];
 const alike = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
+const LISTS = "tbody, .rxs-list";
 
 export class ElementTree {
-  constructor(model, host, signal) {
-    this.model = model;
-    this.signal = signal;
-    this.parts = [];
-    const label = model.get("label");
-    // JupyterLab's shortcuts do not apply inside.
-    this.root = el("div", { class: model.get("kind"), role: label && "group", "aria-label": label, "data-lm-suppress-shortcuts": "true" });
-    host.append(this.root);
+  /** @type {any} */ model;
+  /** @type {HTMLElement} */ root;
+  /** @type {AbortSignal} */ signal;
+
+  // `tree` are the elements in `root`. Those with `data-part` or `data-bar` hold the part of that name.
+  constructor(model, root, signal, tree) {
+    Object.assign(this, { model, root, signal, tree, made: [] });
+    root.dataset.lmSuppressShortcuts = "true"; // JupyterLab's shortcuts do not apply inside
     this.on("click", (item, event) => {
       if (item?.dataset.do === "copy") this.copy(item);
       else if (item && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(item, event);
     });
     this.on("change", (item, event) => { if (item) this.press(item, event, event.target.type === "checkbox" ? event.target.checked : event.target.value); });
     this.on("keydown", (item, event) => this.key(item, event));
-    follow(model, signal, { tree: () => this.show(), lit: () => this.highlight(), "msg:custom": (message) => this.onMessage(message) });
+    follow(model, signal, { "msg:custom": (message) => this.onMessage(message) });
     signal.addEventListener("abort", () => this.root.remove());
-    const point = debounced(signal, 60, (item) => this.model.send({ do: "point", of: item?.dataset.of ?? "" }));
-    // What is scrolled under a pointer at rest is not pointed at, unless its wheel scrolled it.
-    let last = "";
-    const rests = ({ screenX, screenY }) => screenX !== undefined && last === (last = `${screenX} ${screenY}`);
-    this.on("wheel", () => { last = ""; });
-    for (const name of ["pointerover", "pointerleave", "focusin"]) this.on(name, (item, event) => model.get("lit") && !rests(event) && point(item));
-    this.show();
   }
 
   // Listen to events in this view, but not in views inside it.
@@ -46,26 +40,24 @@ export class ElementTree {
 
   all(selector) { return [...this.root.querySelectorAll(selector)].filter((element) => this.owns(element)); }
 
+  get(name) { return this.model.get(name); }
+
   onMessage() {}
-
-  content() { return this.model.get("tree").map((part) => this.filled(part)); }
-
-  // An element with `data-part` or `data-bar` contains the part of that name.
-  filled(part) {
-    if (typeof part === "string") return part;
-    const [tag, attributes, ...children] = part, name = attributes["data-part"] ?? attributes["data-bar"];
-    return [tag, attributes, ...(name ? this.part(name) : children.map((child) => this.filled(child)))];
-  }
 
   part() { return []; }
 
   // Only elements that differ are changed, so that focus and scroll positions stay.
   show() {
     const active = document.activeElement, { dataset } = this.root.contains(active) && this.owns(active) ? active : {};
-    this.parts = this.patch(this.root, this.content(), this.parts);
-    const rows = this.rows();
-    if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
-    this.highlight();
+    if (this.tree) this.made = this.patch(this.root, this.get(this.tree), this.made);
+    for (const slot of this.all("[data-part], [data-bar]")) {
+      const part = this.part(slot.dataset.part ?? slot.dataset.bar);
+      if (part !== slot.part) slot.part = this.patch(slot, part, slot.part ?? []);
+    }
+    for (const list of this.all(LISTS)) {
+      const rows = this.rows(list);
+      if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
+    }
     const tabMoved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
     if (!dataset?.do || (this.root.contains(document.activeElement) && !tabMoved)) return;
     const twins = this.all("[data-do]").filter((element) => element.dataset.do === dataset.do);
@@ -74,6 +66,7 @@ export class ElementTree {
   }
 
   patch(parent, now, before) {
+    if (now === before) return now;
     now.forEach((part, i) => {
       const old = before[i], child = parent.childNodes[i];
       if (same(part, old)) return;
@@ -87,22 +80,10 @@ export class ElementTree {
     return now;
   }
 
-  rows() { return this.all("[data-do=pick]"); }
+  // The rows of a list that arrow keys move between.
+  rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
-  // Highlight rows without rebuilding them: `lit` has words for each row by its `of`, and a text to announce.
-  highlight() {
-    const lit = this.model.get("lit");
-    if (!lit) return;
-    for (const row of this.rows()) {
-      row.dataset.lit = lit.rows[row.dataset.of] ?? "";
-      row.setAttribute("aria-selected", String(row.dataset.lit.includes("selected")));
-    }
-    const status = this.root.querySelector("[role=status]");
-    if (status.textContent !== lit.say) status.textContent = lit.say;
-    if (!this.root.matches(":hover, :focus-within")) this.root.querySelector("[data-lit~=hovered]")?.scrollIntoView({ block: "nearest" });
-  }
-
-  press(item, event, value = null) { this.model.send(this.message(item, event, value)); }
+  press(item, event, value = null) { this.send(this.message(item, event, value)); }
 
   message(item, { shiftKey = false, ctrlKey, metaKey }, value) {
     return { do: item.dataset.do, of: item.dataset.of ?? "", value, shift: shiftKey, ctrl: Boolean(ctrlKey || metaKey) };
@@ -127,7 +108,7 @@ export class ElementTree {
 
   // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
   key(item, event) {
-    const { key, shiftKey, target } = event, rows = this.rows(), from = rows.indexOf(target);
+    const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
     if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
       const tabs = this.all("[role=tab]"), step = key === "ArrowRight" ? 1 : -1;
       this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
@@ -142,10 +123,7 @@ export class ElementTree {
     }
     if (next && shiftKey) this.press(next, event);
     else if (key === " " || key === "Enter") this.press(item, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
-    else if (!next) {
-      if (key === "Escape" && this.model.get("lit")) this.model.send({ do: "clear", of: "" });
-      return;
-    }
+    else if (!next) return;
     event.preventDefault();
     event.stopPropagation();
   }

@@ -1,4 +1,4 @@
-"""The state of the view of a session: tabs, names of regions and pieces, overlays, and the elements around a graph."""
+"""What a page is told of the graphs: tabs, names of regions and pieces, overlays; and the elements around a graph."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HULL_WORDS = {State.STALE: " (hatched): to be compiled", State.EAGER: " (dotted)
 """How the hull of a piece is drawn by its state, in the words of the legend."""
 
 
-def view_state(session: Session, records: Records) -> Payload:
+def graph_traits(session: Session, records: Records) -> Payload:
     """Return what the page knows of ``session`` besides the facts and folds of its graphs.
 
     ``graphs`` has the names of all nodes that can be shown; ``look`` what regions and pieces are called.

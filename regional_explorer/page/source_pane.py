@@ -1,4 +1,4 @@
-"""The user's source lines and their nodes, as elements."""
+"""The pane of the user's source: its functions as elements, and which rows of a pane stand for which nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import linecache
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
 from regional_explorer.record.function_spans import function_spans
 from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import page_css
-from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node, style_sheet
+from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node
 from regional_explorer.tables.table import chip
 
 
@@ -124,9 +124,6 @@ def _one_line(text: str) -> str:
     return clean_page(text, LONG).replace("\n", "")
 
 
-LIVE_REGION = node("div", role="status", class_="rxs-live")
-"""The element whose text screen readers announce."""
-
 MOST_REGION_CHIPS = 4
 """A line with more regions shows their number in place of a chip for each."""
 MOST_REGION_NAMES = 12
@@ -135,8 +132,8 @@ RegionOfNode = Mapping[str, tuple[int, str]]
 """Number and name of the region of each node, by ``graph:name``."""
 
 
-def source_tree(functions: Sequence[Function], session: Session, height: int) -> list[Node]:
-    """Return the functions as selectable lines; library code is folded."""
+def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
+    """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded."""
     region_of = {
         sendable(f"{graph}:{name}"): (number, region)
         for region, number in session.plan.numbers.items()
@@ -144,16 +141,15 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
         for name in names
     }
     if not functions:
-        return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty"), LIVE_REGION]
-    colours = style_sheet(page_css(len(session.plan.regions)))
-    row_numbers = iter(range(sum(len(function.lines) for function in functions)))
+        return [node("div", "The nodes of this session have no source lines.", class_="rxs-empty")]
+    row_keys = iter(line_rows(functions))
     blocks = [
         node(
             "details",
             node("summary", node("b", function.name), node("span", start), title=f"{function.name} {start}"),
             node(
                 "div",
-                *(_line_row(line, region_of, next(row_numbers) if line.passing else None) for line in function.lines),
+                *(_line_row(line, region_of, next(row_keys) if line.passing else None) for line in function.lines),
                 role="listbox",
                 aria_multiselectable="true",
                 aria_label=f"{function.name} in {function.file}",
@@ -163,29 +159,53 @@ def source_tree(functions: Sequence[Function], session: Session, height: int) ->
         for function in functions
         for start in [f"{function.file}:{function.lines[0].number}"]
     ]
-    listed = node("div", colours, *blocks, class_="rx rxs-list", style=f"max-height:{height}px", role="group")
-    listed[1]["aria-label"] = "Source lines"
-    return [listed, LIVE_REGION]
+    return [node("div", *blocks, class_="rx rxs-list", role="group", aria_label="Source lines")]
 
 
-def _line_row(line: Line, region_of: RegionOfNode, number: int | None) -> Node:
+Rows = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+"""The rows of a pane by key: the nodes that each stands for, and those that are in what it stands for."""
+
+
+def line_rows(functions: Iterable[Function]) -> Rows:
+    """Return the lines that have nodes, with their own, and all with those of the functions they call."""
+    lines = (line for function in functions for line in function.lines if line.passing)
+    return {f"l{number}": (line.own, line.passing) for number, line in enumerate(lines)}
+
+
+def row_links(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+    """Return which rows are lit with each of the nodes ``names``: ``of`` has the number of its chain, -1 for none.
+
+    A chain is the rows that stand for what the node is in, and those that stand for the node.
+    """
+    rows_of: dict[str, tuple[list[str], list[str]]] = {}
+    for key, (own, inside) in rows.items():
+        stands_for = set(own)
+        for name in dict.fromkeys([*own, *inside]):
+            rows_of.setdefault(name, ([], []))[name in stands_for].append(key)
+    numbers: dict[str, int] = {}
+    of = [numbers.setdefault(repr(rows_of[name]), len(numbers)) if name in rows_of else -1 for name in names]
+    chains = {repr(chain): chain for chain in rows_of.values()}
+    return {"chains": [chains[key] for key in numbers], "of": of}
+
+
+def _line_row(line: Line, region_of: RegionOfNode, key: str | None) -> Node:
     own_regions = {region_of[name] for name in line.own if name in region_of}
     passing_regions = dict.fromkeys(region_of[name] for name in line.passing if name in region_of)
     marks = tuple((*region, region in own_regions) for region in passing_regions)
     tint = f"--tint:var(--rx-f{next(iter(own_regions))[0]})" if len(own_regions) == 1 else None
-    return _cached_row(number, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
+    return _cached_row(key, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
 
 
 @functools.lru_cache(maxsize=4096)  # an edit of the plan changes few of a thousand rows
 def _cached_row(
-    number: int | None,
+    key: str | None,
     line: int,
     text: str,
     counts: tuple[int, int],
     marks: tuple[tuple[int, str, bool], ...],
     tint: str | None,
 ) -> Node:
-    """Return a line, tinted if all of it is in one region; ``number`` is that of a line with nodes.
+    """Return a line, tinted if all of it is in one region; ``key`` is that of a line with nodes.
 
     ``counts`` are those of its own nodes, and with those of the functions it calls.
     """
@@ -203,11 +223,11 @@ def _cached_row(
         ["code", {}, text or " "],
         class_="rxs-line",
         role="option",
-        aria_disabled="true" if number is None else None,
+        aria_disabled="true" if key is None else None,
         style=tint,
     )
-    if number is not None:
-        row[1] |= {"data-do": "pick", "data-of": str(number), "tabindex": "-1"}
+    if key is not None:
+        row[1] |= {"data-do": "nodes", "data-of": key, "tabindex": "-1"}
     return row
 
 
