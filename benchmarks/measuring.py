@@ -90,17 +90,15 @@ def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
     equal = [speed_change(before, after) for before, after in pairs]
     planted = [speed_change(before, _slowed(after)) for before, after in pairs]
     wrong, seen = (sum(change.is_slower(LIMIT) for change in changes) for changes in (equal, planted))
-    low, *_, high = sorted(change.slowdown or 1.0 for change in equal)
+    low, *_, high = sorted(change.slowdown.value for change in equal if change.slowdown)
     yield f"\n{len(pairs)} equal pairs: {wrong} fail at {LIMIT:.0%}; slowdowns {low:.3f} to {high:.3f}"
     yield f"{len(pairs)} pairs slowed by {PLANTED - 1:.0%}: {seen} fail at {LIMIT:.0%}"
 
 
 def _slowed(session: Session) -> Session:
-    """Return ``session`` with its regional samples made longer."""
+    """Return ``session`` with its plan made slower."""
     timings = (
-        replace(one, samples_s=tuple(PLANTED * sample for sample in one.samples_s))
-        if one.variant == "regional"
-        else one
+        replace(one, speedup=one.speedup * (1.0 / PLANTED)) if one.variant == "regional" and one.speedup else one
         for one in session.timings
     )
     return replace(session, timings=tuple(timings))

@@ -21,7 +21,7 @@ from regional_explorer.command.checks import PlanCheck, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.figure import Noise
+from regional_explorer.record.figure import Figure, Noise, of_figure
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import Conditions, NumericsVerdict, Verdict
@@ -217,10 +217,13 @@ def save(session: Session, path: Path) -> str:
 
 
 def test_compare_says_how_much_and_fails_beyond_the_limit(tmp_path: Path, capsys: Output) -> None:
-    before, after = save(measured(1.5, 1), tmp_path / "a.json"), save(measured(1.25, 2), tmp_path / "b.json")
+    sessions = measured(1.5, 1), measured(1.25, 2)
+    before, after = (save(one, tmp_path / f"{name}.json") for name, one in zip("ab", sessions, strict=True))
     assert main(["compare", before, after]) == EXIT_DONE
     out = capsys.readouterr().out
-    assert "A 1.500, B 1.250" in out
+    speedups = [of_figure(one.timings[1].speedup)[0] or 0.0 for one in sessions]
+    assert speedups == pytest.approx([1.5, 1.25], rel=0.03)
+    assert "A {:.3f}, B {:.3f}".format(*speedups) in out
     assert "% slower (99% interval of the change in time: +" in out
     assert main(["compare", before, after, "--fail-if-slower", "3%"]) == EXIT_NO
     assert "slower than A by more than 3.0%" in capsys.readouterr().err
@@ -289,7 +292,8 @@ def checked(speedup: float, *, full: float | None = None, numerics: str = "ok") 
     """Return the check of a plan with this speedup over eager; ``full`` is that of torch.compile."""
     session = measured(speedup, 1)
     eager, regional = session.timings
-    timings = [eager, replace(regional, verdict=Verdict.SLOWER if speedup < 1 else Verdict.FASTER)]
+    figure = Figure(speedup, speedup - 0.03, speedup + 0.03)
+    timings = [eager, replace(regional, speedup=figure, verdict=Verdict.SLOWER if speedup < 1 else Verdict.FASTER)]
     if full is not None:
         whole = measured(full, 2).timings[1]
         timings.append(replace(whole, variant="full", numerics=NumericsVerdict(numerics)))

@@ -18,9 +18,11 @@ from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan
 from regional_explorer.errors import listing
 from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
+from regional_explorer.record.figure import of_figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, VariantName
+from regional_explorer.style.formats import interval
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -43,6 +45,14 @@ BROKEN_PLAN_CODES = frozenset(
     }
 )
 """The diagnostics that, as a warning or an error, mean that a plan does not hold."""
+
+
+def json_fields(found: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
+    fields: dict[str, Any] = asdict(found)
+    for name in fields.keys() & {"speedup", "slowdown"}:
+        fields |= zip((name, "low", "high"), of_figure(fields[name]), strict=True)
+    return fields
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ class PlanCheck:
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         answers = {"holds": self.holds, "slower_than": self.slower_than, "not_compared": self.not_compared}
-        return {**answers, **asdict(self)}
+        return {**answers, **asdict(self), "speeds": [json_fields(speed) for speed in self.speeds]}
 
     def __str__(self) -> str:
         """Return one line for each thing checked, and one per problem."""
@@ -151,14 +161,15 @@ class SpeedComparison(SpeedChange):
         """Return the comparison in one line, and how the plans differ."""
         plans = [f"{name}: {'; '.join(texts)}" for name, texts in zip("AB", self.plans_differ, strict=False) if texts]
         plans += [f"Changed: {'; '.join(self.changed)}"] if self.changed else []
-        if self.slowdown is None or self.low is None or self.high is None:
+        if self.slowdown is None:
             return "\n".join([self.problem, *plans])
-        word = "slower" if self.slowdown >= 1.0 else "faster"
-        change = (
-            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(self.slowdown - 1.0):.1%} {word} "
-            f"({CONFIDENCE:.0%} interval of the change in time: {self.low - 1.0:+.1%} to {self.high - 1.0:+.1%})."
+        change = self.slowdown.value - 1.0
+        between = interval(self.slowdown, lambda ratio: f"{ratio - 1.0:+.1%}")
+        line = (
+            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(change):.1%} "
+            f"{'slower' if change >= 0.0 else 'faster'} ({CONFIDENCE:.0%} interval of the change in time: {between})."
         )
-        return "\n".join([change, *plans])
+        return "\n".join([line, *plans])
 
 
 def compare_speed(before: Session, after: Session) -> SpeedComparison:
@@ -169,10 +180,9 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     """
     change = speed_change(before, after)
     plans = tuple(map(tuple, differences([before.plan, after.plan])))
-    earlier, later = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
-    return SpeedComparison(
-        **asdict(change), before=earlier, after=later, plans_differ=plans, changed=tuple(changes(before, after))
-    )
+    speedups = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
+    earlier, later = (figure and figure.value for figure in speedups)
+    return SpeedComparison(change.slowdown, change.problem, earlier, later, plans, tuple(changes(before, after)))
 
 
 def read_limit(text: str) -> float:

@@ -273,12 +273,12 @@ def _show_session(file: Path, *, as_json: bool = False) -> int:
 
 
 def _compare_sessions(before: Path, after: Path, *, fail_if_slower: str | None = None, as_json: bool = False) -> int:
-    from regional_explorer.command.checks import compare_speed, read_limit
+    from regional_explorer.command.checks import compare_speed, json_fields, read_limit
 
     limit = None if fail_if_slower is None else read_limit(fail_if_slower)
     change = compare_speed(load_session(before), load_session(after))
     failed = limit is not None and (bool(change.problem) or change.is_slower(limit))
-    _print((json.dumps({**asdict(change), "limit": limit, "failed": failed}) if as_json else str(change)) + "\n")
+    _print((json.dumps({**json_fields(change), "limit": limit, "failed": failed}) if as_json else str(change)) + "\n")
     if failed and not change.problem:
         _print_error(f"regional-explorer: B is slower than A by more than {limit:.1%}.")
     return EXIT_NO if failed else EXIT_DONE

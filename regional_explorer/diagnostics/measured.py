@@ -10,13 +10,14 @@ from typing import Any
 from regional_explorer.errors import listing
 from regional_explorer.record.changes import CONFIDENCE
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, interval, median_and_iqr, paired_ratios, verdict_of
-from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, Timing, VariantName, Verdict
-from regional_explorer.style.formats import bounds, duration
+from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
+from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.style.formats import duration, with_interval
 
 MOST_ADVISED = 6
 NOT_MEASURED = "not measured"
@@ -61,9 +62,7 @@ class PlanSpeed:
 
     against: str
     verdict: str
-    speedup: float | None = None
-    low: float | None = None
-    high: float | None = None
+    speedup: Figure | None = None
 
     @property
     def is_slower(self) -> bool:
@@ -72,7 +71,7 @@ class PlanSpeed:
 
     def __str__(self) -> str:
         """Return one line."""
-        figure = "" if self.speedup is None else f"{self.speedup:.2f}× ({bounds(self.low, self.high)}), "
+        figure = "" if self.speedup is None else f"{with_interval(self.speedup)}, "
         return f"against {self.against}: {figure}{self.verdict}"
 
 
@@ -86,15 +85,13 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         worst = NumericsVerdict.worst((regional.numerics, other.numerics))
         return PlanSpeed(against, f"not comparable: numerics {worst}")
     if variant is VariantName.EAGER:
-        timing = regional
-        return PlanSpeed(against, str(timing.verdict), timing.speedup, timing.speedup_low, timing.speedup_high)
+        return PlanSpeed(against, str(regional.verdict), regional.speedup)
     ratios = paired_ratios(other.samples_s, regional.samples_s)
-    ends = interval(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
     is_busy = session.conditions is not None and session.conditions.noise.is_too_much
-    if ends is None or len(ratios) < LEAST_SAMPLES or is_busy:
+    if len(ratios) < LEAST_SAMPLES or is_busy:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
-    middle, _ = median_and_iqr(ratios)
-    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), middle, *ends)
+    figure = median_figure(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
+    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), figure)
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
@@ -106,14 +103,14 @@ def plan_diagnostics(session: Session) -> list[Diagnostic]:
         return []
     marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
     others = "".join(
-        f" {name} runs its marks at {_with_bounds(timing)} of eager."
+        f" {name} runs its marks at {with_interval(timing.speedup)} of eager."
         for name, timing in marks
         if timing is not None and timing.speedup is not None
     )
     speeds = [plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL)]
     return [
         DiagnosticCode.PLAN_SLOWER.found(
-            f"The plan is slower than {speed.against}: {speed.speedup:.2f}× ({bounds(speed.low, speed.high)}).{others}",
+            f"The plan is slower than {speed.against}: {with_interval(speed.speedup)}.{others}",
             severity=Severity.WARNING if speed.against == VariantName.EAGER else Severity.INFO,
             remedy=f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which.",
         )
@@ -127,29 +124,28 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
 
     None is worth it unless the whole call is faster under the plan.
     """
-    timings = sorted(whole_region_timings(session).values(), key=lambda timing: -(timing.gain_s or 0.0))
+    timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
     whole = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
     eager = session.whole_timings.get(VariantName.EAGER)
     found = [_slower_diagnostic(timing) for timing in slower]
     if whole is None or eager is None or whole.speedup is None:
         return found
-    if whole.verdict is Verdict.FASTER and whole.speedup > 1.0:
-        gain_s = eager.median_s - eager.median_s / whole.speedup
-        whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {_with_bounds(whole)}"
+    if whole.verdict is Verdict.FASTER and whole.speedup.value > 1.0:
+        gain_s = eager.median_s.value * (1.0 - 1.0 / whole.speedup.value)
+        whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {with_interval(whole.speedup)}"
         found += _worth_diagnostic(timings, gain_s, whole_gain)
     return found
 
 
-def _with_bounds(timing: Timing) -> str:
-    ends = bounds(timing.speedup_low, timing.speedup_high)
-    return f"{timing.speedup:.2f}× ({ends})" if ends else f"{timing.speedup:.2f}×"
+def _gain_s(timing: RegionTiming) -> float:
+    return timing.gain_s.value if timing.gain_s else 0.0
 
 
 def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
     return DiagnosticCode.REGION_SLOWER.found(
-        f"Region {row.region!r} takes {duration(-(row.gain_s or 0.0))} longer in each call compiled than eager "
-        f"({row.speedup:.2f}×{_numerics_note(row)}, measured alone).",
+        f"Region {row.region!r} takes {duration(-_gain_s(row))} longer in each call compiled than eager "
+        f"({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, measured alone).",
         region=row.region,
         remedy=f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
     )
@@ -162,10 +158,10 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain_s: float, whole_gain:
     unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
     if not faster and not same:
         return []
-    alone_s = sum(row.gain_s or 0.0 for row in faster)
+    alone_s = sum(map(_gain_s, faster))
     part = min(1.0, whole_gain_s / alone_s) if alone_s else 0.0
     gains = [
-        f"{row.region!r} saves {duration(part * (row.gain_s or 0.0))} in each call{_pay_off_text(row, part)}"
+        f"{row.region!r} saves {duration(part * _gain_s(row))} in each call{_pay_off_text(row, part)}"
         f"{_numerics_note(row)}"
         for row in faster
     ]

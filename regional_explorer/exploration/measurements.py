@@ -170,8 +170,7 @@ class Measurements:
         for part, figures in pairs:
             name = names[figures.sampled]
             sampled_as = None if name == part.id else name
-            current = replace(figures.timing, partition=part.id, region=part.region, artifact=part.artifact)
-            timings.append(replace(current, measured_as=sampled_as))
+            timings.append(replace(figures.timing, partition=part.id, measured_as=sampled_as))
             if sampled_as is None:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure

@@ -25,7 +25,7 @@ from regional_explorer.record.plan import Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
-from regional_explorer.style.formats import duration, size
+from regional_explorer.style.formats import duration, size, with_interval
 
 AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""
@@ -258,12 +258,12 @@ def _measured(
     run.progress(f"measuring a remedy for {region}", 0.5)
     timings = [remedy_timing(program, environment, part, config, share_s, run) for part in candidate.parts]
     best = timings[candidate.parts.index(candidate.cured)]
-    if best is None or not wins(timings):
+    if best is None or best.speedup is None or not wins(timings):
         return None
     direction = Direction.of_graph(candidate.cured.partition.graph)
     remedy = (
         f'ex.configure({region!r}, {config!r}, direction="{direction}"): '
-        f"measured {best.speedup:.2f}× as fast ({best.speedup_low:.2f}–{best.speedup_high:.2f}×) as now; "
+        f"measured {with_interval(best.speedup)} as fast as now; "
         f"numerics: {best.numerics}."
     )
     return replace(candidate.finding, remedy=remedy)

@@ -90,7 +90,7 @@ def reached(session: Session) -> tuple[Reach, ...]:
     reaches = []
     for phase in Phase:
         timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
-        times = {name: timing.median_s for name, timing in timings.items()}
+        times = {name: timing.median_s.value for name, timing in timings.items()}
         if times:
             missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
             if missing:
@@ -132,8 +132,9 @@ def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
     """Return what each region gains alone, as a share of what full gains."""
     gain_s = reach.gain_s
     return tuple(
-        RegionReach(name, timing.gain_s, None if timing.gain_s is None or gain_s is None else timing.gain_s / gain_s)
+        RegionReach(name, own_s, None if own_s is None or gain_s is None else own_s / gain_s)
         for name, timing in whole_region_timings(session).items()
+        for own_s in [timing.gain_s and timing.gain_s.value]
     )
 
 

@@ -18,11 +18,12 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.reference import COMPILED, Check, check_partition
+from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
 from regional_explorer.record.statistics import Floats, median_figure
@@ -114,7 +115,7 @@ def _measure_kind(
     recorded = untimed(lambda: record_inputs(program, switches))
     switch, args = recorded.switch, recorded.args
     if switch is None or args is None:
-        results.partition_timings += [_not_run_timing(program, switch) for switch in switches]
+        results.partition_timings += [_not_run_timing(switch) for switch in switches]
         return None
     name, check = switch.partition.name, None
     # Not around the call itself: in another mode it would be traced again.
@@ -129,12 +130,21 @@ def _measure_kind(
     with as_in_the_call():
         rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER, numerics=numerics)
     results.add_noise(rounds.result.noise)
-    timings = {timing.variant: timing for timing in rounds.timings}
+    timings = {timing.variant: replace(timing, phase=_phase(switch)) for timing in rounds.timings}
+    worst = None if check is None else check.worst
     if VariantName.EAGER in timings:
-        measured = _timing(switch, timings[VariantName.EAGER], timings.get(COMPILED), check)
-        for other in switches:
-            labelled = replace(measured, runs=recorded.runs[other], **_labels(program, other))
-            results.partition_timings.append(labelled if other is switch else replace(labelled, measured_as=name))
+        results.partition_timings += [
+            PartitionTiming(
+                other.partition.name,
+                timings[VariantName.EAGER],
+                timings.get(COMPILED) if switch.artifact is not None else None,
+                recorded.runs[other],
+                measured_as=None if other is switch else name,
+                bitwise=None if check is None else check.bitwise,
+                worst_tensor="" if worst is None or worst.bitwise else worst.tensor,
+            )
+            for other in switches
+        ]
     return rounds.result
 
 
@@ -145,48 +155,14 @@ def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:
     )
 
 
-def _timing(switch: Switch, eager: Timing, compiled: Timing | None, check: Check | None) -> PartitionTiming:
-    """Return the timing of the partition that was measured, to be labelled for each of its kind."""
-    worst = check.worst if check is not None else None
-    timing = PartitionTiming(
-        partition="",
-        region="",
-        phase=eager.phase,
-        eager_s=eager.median_s,
-        eager_iqr_s=eager.iqr_s,
-        samples=len(eager.samples_s),
-        warnings=tuple(dict.fromkeys((*eager.warnings, *(compiled.warnings if compiled is not None else ())))),
-    )
-    if compiled is None or switch.artifact is None:
-        return timing
-    return replace(
-        timing,
-        compiled_s=compiled.median_s,
-        compiled_iqr_s=compiled.iqr_s,
-        speedup=compiled.speedup,
-        speedup_low=compiled.speedup_low,
-        speedup_high=compiled.speedup_high,
-        verdict=compiled.verdict,
-        numerics=compiled.numerics,
-        bitwise=check.bitwise if check is not None else None,
-        worst_tensor=worst.tensor if worst is not None and not worst.bitwise else "",
-    )
+def _phase(switch: Switch) -> Phase:
+    return Phase(Direction.of_graph(switch.piece.graph_id))
 
 
-def _not_run_timing(program: Program, switch: Switch) -> PartitionTiming:
-    why = ("the call does not reach it: a branch not taken",)
-    return PartitionTiming(**_labels(program, switch), eager_s=0.0, eager_iqr_s=0.0, runs=0, warnings=why)
-
-
-def _labels(program: Program, switch: Switch) -> dict[str, Any]:
-    """Return what a timing says about its partition; the artifact's key even if that refused the inputs."""
-    key = program.keys().get(switch, "")
-    return {
-        "partition": switch.partition.name,
-        "region": switch.piece.claim.region,
-        "phase": Phase(Direction.of_graph(switch.piece.graph_id)),
-        "artifact": key if key in program.store.artifacts else None,
-    }
+def _not_run_timing(switch: Switch) -> PartitionTiming:
+    why = "the call does not reach it: a branch not taken"
+    eager = Timing(VariantName.EAGER, _phase(switch), (), exactly(0.0), 0.0, warnings=(why,))
+    return PartitionTiming(switch.partition.name, eager, runs=0)
 
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
@@ -273,7 +249,7 @@ def reconcile(
     rows: list[Reconciled] = []
     for phase in phases:
         variants = {timing.variant: timing for timing in timings if timing.phase is phase}
-        phase_regions = [timing for timing in regions if timing.phase is phase and timing.eager_s > 0.0]
+        phase_regions = [timing for timing in regions if timing.phase is phase and timing.eager_s.value > 0.0]
         rows += _phase_rows(phase, variants, phase_regions, cut, confidence)
     return tuple(rows)
 
@@ -295,7 +271,7 @@ def _phase_rows(
         gap = _gap_by_round(variants[later].samples_s, variants[earlier].samples_s)
         return [_gap_row(phase, row_name, gap, confidence)]
 
-    if problem := _parts_exceed_whole(variants, regions, confidence):
+    if problem := _parts_exceed_whole(variants, regions):
         first, *others = [row for name in (EAGER, AOT_EAGER, REGIONAL, FULL) for row in total_rows(name)]
         return [replace(first, note=problem), *others]
     rows = [*total_rows(EAGER), *gap_rows(WRAPPER, AOT_EAGER, EAGER), *total_rows(AOT_EAGER)]
@@ -306,22 +282,22 @@ def _phase_rows(
         whole_s = float(np.median(_gap_by_round(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
         no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
         note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, of which no gain is known" if no_gain else "")
-        rest_s = whole_s - sum(row.seconds for row in known_rows)
+        rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="what is left of several runs")
         rows += [*known_rows, Reconciled(phase, REST, rest_s, note=note)]
     return [*rows, *total_rows(REGIONAL), *gap_rows(BORDERS, FULL, REGIONAL), *total_rows(FULL)]
 
 
-def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming], confidence: float) -> str:
+def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[RegionTiming]) -> str:
     """Return why the parts cannot be added up, or an empty text: alone they may take longer than the whole call."""
-    aot_eager, regions_s = variants.get(AOT_EAGER), sum(region.eager_s for region in regions)
+    aot_eager, regions_s = variants.get(AOT_EAGER), sum(region.eager_s.value for region in regions)
     if aot_eager is None or REGIONAL not in variants:
         return ""
-    whole = median_figure(aot_eager.samples_s, confidence)
-    if regions_s <= (whole.value if whole.high is None else whole.high):
+    if regions_s <= max(aot_eager.median_s.bounds or (aot_eager.median_s.value,)):
         return ""
+    times = regions_s / aot_eager.median_s.value
     return (
-        f"parts withheld: alone, the regions take {regions_s / aot_eager.median_s:.2f} times as long eagerly as the "
-        "whole of aot_eager: they find other caches there, or the machine was busier"
+        f"parts withheld: alone, the regions take {times:.2f} times as long eagerly as the whole of aot_eager: they "
+        "find other caches there, or the machine was busier"
     )
 
 
@@ -332,8 +308,7 @@ def _gap_by_round(later: Sequence[float], earlier: Sequence[float]) -> Floats:
 
 
 def _gap_row(phase: Phase, row_name: str, gap: Floats, confidence: float) -> Reconciled:
-    found = median_figure(gap, confidence)
-    return Reconciled(phase, row_name, found.value, found.low, found.high, note=_ROW_NOTES[row_name])
+    return Reconciled(phase, row_name, median_figure(gap, confidence), note=_ROW_NOTES[row_name])
 
 
 def _dispatch_rows(phase: Phase, cut: RoundsResult | None, confidence: float) -> list[Reconciled]:
@@ -348,12 +323,8 @@ def _dispatch_rows(phase: Phase, cut: RoundsResult | None, confidence: float) ->
 def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:
     """Return the row of a region: by how much it takes longer compiled than eager, negative if it gains."""
     if region.compiled_s is None:
-        return Reconciled(phase, region.region, 0.0, region=region.region, note="runs eagerly")
+        return Reconciled(phase, region.region, exactly(0.0), region=region.region, note="runs eagerly")
     if region.gain_s is None:
         return None
-    low, high = (
-        None if ratio is None else region.eager_s / ratio - region.eager_s
-        for ratio in (region.speedup_high, region.speedup_low)
-    )
     note = f"{region.partitions} alone, {region.measured} of them measured"
-    return Reconciled(phase, region.region, -region.gain_s, low, high, region=region.region, note=note)
+    return Reconciled(phase, region.region, region.gain_s * -1.0, region=region.region, note=note)

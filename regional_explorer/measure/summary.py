@@ -23,6 +23,7 @@ from regional_explorer.measure.rounds import (
     run_rounds,
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
@@ -117,7 +118,6 @@ def _phase_timing(
     result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, more_warnings: Sequence[str]
 ) -> Timing:
     samples = result.samples[variant][phase]
-    median_s, iqr_s = median_and_iqr(samples)
     enough_samples = len(samples) >= LEAST_SAMPLES
     has_ratio = enough_samples and not numerics.withholds_speedup and variant != result.baseline
     ratios = result.ratios(variant, phase) if has_ratio else None
@@ -125,26 +125,20 @@ def _phase_timing(
     if variant in result.dropped:
         warnings.append(f"stopped early: {result.dropped[variant]}")
     timing = Timing(
-        variant=variant,
-        phase=phase,
-        samples_s=samples,
-        median_s=median_s,
-        iqr_s=iqr_s if enough_samples else None,
-        speedup=None,
-        speedup_low=None,
-        speedup_high=None,
-        verdict=Verdict.UNKNOWN,
+        variant,
+        phase,
+        samples,
+        median_figure(samples, CONFIDENCE),
+        median_and_iqr(samples)[1] if enough_samples else None,
         calls_per_sample=result.calls_per_sample,
         numerics=numerics,
         warnings=tuple(warnings),
     )
     if variant == result.baseline:
-        return replace(timing, speedup=1.0, speedup_low=1.0, speedup_high=1.0, verdict=Verdict.BASELINE)
+        return replace(timing, speedup=exactly(1.0), verdict=Verdict.BASELINE)
     if ratios is None:
         return timing
-    low, high = interval(ratios, CONFIDENCE) or (None, None)
-    speedup, verdict = median_and_iqr(ratios)[0], result.verdict(variant, phase)
-    return replace(timing, speedup=speedup, speedup_low=low, speedup_high=high, verdict=verdict)
+    return replace(timing, speedup=median_figure(ratios, CONFIDENCE), verdict=result.verdict(variant, phase))
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:

@@ -11,13 +11,14 @@ from regional_explorer.errors import sendable
 from regional_explorer.picture.compose import legend_entry
 from regional_explorer.picture.records import Payload, Records, first_tab, piece_rows, tabs
 from regional_explorer.picture.scene import Badge, Entry
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
-from regional_explorer.record.regions import current_timings, region_summaries
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.style.css import DARK, HUES, LIGHT, mix, paint
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import STATE_GLYPHS, duration
+from regional_explorer.style.formats import STATE_GLYPHS, duration, times
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
@@ -72,23 +73,22 @@ def _legend(session: Session) -> Iterable[tuple[str, Node]]:
         yield badge, node("span", f"{badge} {badge.meaning}")
 
 
-_PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[PartitionTiming], float | None]], ...] = (
-    ("compiled time", duration, lambda times: None if (call_s := times.compiled_s) is None else call_s * times.runs),
-    ("eager time", duration, lambda times: times.eager_s * times.runs),
-    (
-        "speedup",
-        lambda value: f"{value:.2f}×",
-        lambda times: None if times.numerics is NumericsVerdict.NOT_COMPARABLE else times.speedup,
-    ),
+_PARTITION_FIGURES: tuple[tuple[str, Callable[[float], str], Callable[[PartitionTiming], Figure | None]], ...] = (
+    ("compiled time", duration, lambda timing: timing.compiled and timing.compiled.median_s * timing.runs),
+    ("eager time", duration, lambda timing: timing.eager.median_s * timing.runs),
+    ("speedup", times, lambda timing: timing.compiled and _comparable(timing.compiled)),
 )
+
+
+def _comparable(timing: Timing) -> Figure | None:
+    return None if timing.numerics is NumericsVerdict.NOT_COMPARABLE else timing.speedup
 
 
 def overlays(session: Session) -> list[Payload]:
     """Return the available overlays; empty before regions were measured and the call was profiled."""
-    measured = current_timings(session)
-    available = []
+    measured, available = session.partition_timings, []
     for title, text, figure in _PARTITION_FIGURES:
-        values = {timing.partition: value for timing in measured if (value := figure(timing)) is not None}
+        values = {timing.partition: found.value for timing in measured if (found := figure(timing)) is not None}
         if values:
             available.append(overlay(title, text, values))
     if session.profile is not None:

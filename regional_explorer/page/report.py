@@ -13,7 +13,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import MOST_ENTRIES, bounds, speedup, withheld
+from regional_explorer.style.formats import MOST_ENTRIES, noted, speedup, times, withheld
 from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
 from regional_explorer.tables.profile import profile_tables
@@ -44,16 +44,16 @@ def headline(session: Session) -> str:
 def _variant_text(timing: Timing) -> str:
     if withheld(timing):
         return f"{timing.variant}: numerics {timing.numerics}"
-    low, high, middle = timing.speedup_low, timing.speedup_high, timing.speedup
-    if middle is None:
+    if timing.speedup is None:
         return f"{timing.variant}: {timing.verdict}"
-    between = f" ({ci})" if (ci := bounds(low, high)) else ""
+    between = noted(timing.speedup)
     if timing.numerics is NumericsVerdict.NOT_COMPARABLE:
         return f"{timing.variant} against eager: {timing.verdict}, {speedup(timing)}{between}"
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{between}"
-    if timing.verdict is Verdict.SLOWER and low and high:
-        return f"{timing.variant} {1 / middle:.2f}× slower than eager ({bounds(1 / high, 1 / low)})"
+    if timing.verdict is Verdict.SLOWER:
+        slowdown = 1.0 / timing.speedup
+        return f"{timing.variant} {times(slowdown.value)} slower than eager{noted(slowdown)}"
     return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
 
 

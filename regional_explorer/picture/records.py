@@ -13,12 +13,12 @@ from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.profile import Profile
-from regional_explorer.record.regions import RegionTiming, current_timings, whole_region_timings
+from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.record.timing import PartitionTiming, Verdict
 from regional_explorer.style.element import LONG, SHORT, clean
-from regional_explorer.style.formats import STATE_GLYPHS, bounds, config_text, duration, percent, speedup
+from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, noted, percent, speedup
 
 Payload = dict[str, Any]
 UNSET = -1
@@ -308,7 +308,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
     """
     names = piece_names(session, graph_pieces)
     timings = whole_region_timings(session)
-    alone = {timing.partition: timing for timing in current_timings(session)}
+    alone = {timing.partition: timing for timing in session.partition_timings}
     partitions = {partition.id: partition for partition in session.partitions}
     rows = []
     for piece in graph_pieces:
@@ -362,8 +362,8 @@ def _region_speedup(timing: RegionTiming) -> str:
 
 
 def _partition_times(timing: PartitionTiming) -> str:
-    ratio = f", {speedup(timing)}" if timing.speedup is not None else ""
-    limits = bounds(timing.speedup_low, timing.speedup_high)
-    interval = f" ({limits})" if limits else ""
-    compiled = f", {duration(timing.compiled_s)} compiled" if timing.compiled_s is not None else ""
-    return f"{duration(timing.eager_s)} eager{compiled}{ratio}{interval}"
+    eager, compiled = f"{duration(timing.eager.median_s.value)} eager", timing.compiled
+    if compiled is None:
+        return eager
+    ratio = f", {speedup(compiled)}{noted(compiled.speedup)}" if compiled.speedup is not None else ""
+    return f"{eager}, {duration(compiled.median_s.value)} compiled{ratio}"

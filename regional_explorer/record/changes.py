@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, Floats, median_figure, paired_ratios
-from regional_explorer.record.timing import VariantName, Verdict
+from regional_explorer.record.statistics import MIN_FLOOR
+from regional_explorer.record.timing import Timing, VariantName, Verdict
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
@@ -42,29 +43,29 @@ PROCESS_NOISE = 2 * MIN_FLOOR
 class SpeedChange:
     """How the time of a call changed, relative to the eager time that each session measured on its own machine.
 
-    ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; ``low`` and ``high`` bound
-    it with 99 % confidence. ``problem`` says why there is none.
+    ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; its interval has a
+    confidence of 99 %. ``problem`` says why there is none.
     """
 
-    slowdown: float | None = None
-    low: float | None = None
-    high: float | None = None
+    slowdown: Figure | None = None
     problem: str = ""
 
     @property
     def verdict(self) -> str:
         """Whether the change is real: ``slower``, ``faster``, ``no difference``, ``inconclusive``, or the problem."""
-        if self.low is None or self.high is None:
+        if self.slowdown is None or self.slowdown.bounds is None:
             return self.problem
-        if self.low > 1.0 + PROCESS_NOISE:
+        low, high = self.slowdown.bounds
+        if low > 1.0 + PROCESS_NOISE:
             return str(Verdict.SLOWER)
-        if self.high < 1.0 / (1.0 + PROCESS_NOISE):
+        if high < 1.0 / (1.0 + PROCESS_NOISE):
             return str(Verdict.FASTER)
-        return str(Verdict.without_winner(self.low, self.high))
+        return str(Verdict.without_winner(low, high))
 
     def is_slower(self, limit: float) -> bool:
         """Return whether it is slower by more than ``limit``, with the whole interval beyond it."""
-        return self.low is not None and self.low > 1.0 + limit
+        low = None if self.slowdown is None else self.slowdown.low
+        return low is not None and low > 1.0 + limit
 
 
 def speed_change(before: Session, after: Session) -> SpeedChange:
@@ -74,25 +75,23 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
         SessionError: a session was not measured with eager and regional, or its plan has changed since, or in too few
             rounds, or the two measured different phases.
     """
-    (before_ratios, phase), (after_ratios, other_phase) = (_speedup_ratios("A", before), _speedup_ratios("B", after))
-    if phase != other_phase:
+    regional = {name: _regional(name, session) for name, session in (("A", before), ("B", after))}
+    if regional["A"].phase != regional["B"].phase:
         raise SessionError(
-            f"A measured the {phase} and B the {other_phase}: measure both with gradients, or both without."
+            f"A measured the {regional['A'].phase} and B the {regional['B'].phase}: measure both with gradients, or "
+            "both without."
         )
-    regional = {name: run.whole_timings[VariantName.REGIONAL] for name, run in (("A", before), ("B", after))}
     withheld = [f"{name} {timing.numerics}" for name, timing in regional.items() if timing.numerics.withholds_speedup]
     if withheld:
         return SpeedChange(problem=f"The numerics of {' and of '.join(withheld)}: there is no speedup to compare.")
-    too_few = [name for name, timing in regional.items() if timing.speedup is None]
-    earlier, later = (median_figure(ratios, CONFIDENCE) for ratios in (before_ratios, after_ratios))
-    slowdown = earlier.over(later)
-    if too_few or slowdown.bounds is None:
-        where = " and ".join(too_few) or "A and B"
+    known = {name: timing.speedup for name, timing in regional.items() if timing.speedup and timing.speedup.bounds}
+    if len(known) < len(regional):
+        where = " and ".join(name for name in regional if name not in known)
         raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
-    return SpeedChange(slowdown.value, *slowdown.bounds)
+    return SpeedChange(known["A"].over(known["B"]))
 
 
-def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
+def _regional(name: str, session: Session) -> Timing:
     eager, regional = (session.whole_timings.get(variant) for variant in (VariantName.EAGER, VariantName.REGIONAL))
     if eager is None or regional is None:
         raise SessionError(f"{name} was not measured: save a session after ex.benchmark(), or run without --no-bench.")
@@ -100,7 +99,7 @@ def _speedup_ratios(name: str, session: Session) -> tuple[Floats, str]:
         raise SessionError(
             f"{name} was measured for another plan: its plan has changed since. Call ex.benchmark() and save it again."
         )
-    return paired_ratios(eager.samples_s, regional.samples_s), str(regional.phase)
+    return regional
 
 
 def changes(before: Session, after: Session) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp, hypot, log
+from typing import final
 
 from regional_explorer.errors import count
 from regional_explorer.record.record import Count, Difference, Quantity, Record
 
 
+@final
 class Figure(Record, frozen=True, array_like=True):
     """A measured number, in the unit of its field, with the bounds of its CI.
 
@@ -23,6 +26,19 @@ class Figure(Record, frozen=True, array_like=True):
     def bounds(self) -> tuple[float, float] | None:
         """The ends of the interval, None without one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def through(self, function: Callable[[float], float]) -> Figure:
+        """Return the figure of a function that only rises or only falls: of a time in each call, that in three."""
+        low, high = (None, None) if self.bounds is None else sorted(map(function, self.bounds))
+        return Figure(function(self.value), low, high, self.why)
+
+    def __mul__(self, factor: float) -> Figure:
+        """Return so many times the figure."""
+        return self.through(lambda value: value * factor)
+
+    def __rtruediv__(self, number: float) -> Figure:
+        """Return a number divided by the figure."""
+        return self.through(lambda value: number / value)
 
     def __add__(self, other: Figure) -> Figure:
         """Return the sum. Its ends take both figures at theirs at once, so they are wider than a CI of the sum."""
@@ -43,6 +59,16 @@ class Figure(Record, frozen=True, array_like=True):
         below, above = (log(self.value / self.bounds[0]), log(self.bounds[1] / self.value))
         less, more = (log(other.value / other.bounds[0]), log(other.bounds[1] / other.value))
         return Figure(value, value * exp(-hypot(below, more)), value * exp(hypot(above, less)), why)
+
+
+def exactly(value: float) -> Figure:
+    """Return a figure that is known without doubt."""
+    return Figure(value, value, value)
+
+
+def of_figure(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
+    """Return the number of a figure and the ends of its CI, None where there are none."""
+    return (None, None, None) if figure is None else (figure.value, figure.low, figure.high)
 
 
 OFTEN = 0.1

@@ -122,6 +122,7 @@ def check_references(session: Session) -> None:
     for index, diagnostic in enumerate(session.diagnostics):
         if diagnostic.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
+    _check_known("partition_timings", "partition", (timing.partition for timing in session.partition_timings), ids)
     for key, artifact in session.artifacts.items():
         place, code, times = f"artifacts[{shown(key)}]", artifact.code, artifact.kernel_times
         if code is not None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import count
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import of_figure
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
@@ -69,11 +70,12 @@ class Explored(Record, frozen=True):
         )
         if timed is None:
             return explored
+        speedup, low, high = of_figure(timed.speedup)
         return replace(
             explored,
-            speedup=timed.speedup,
-            speedup_low=timed.speedup_low,
-            speedup_high=timed.speedup_high,
+            speedup=speedup,
+            speedup_low=low,
+            speedup_high=high,
             verdict=timed.verdict,
             numerics=timed.numerics,
         )

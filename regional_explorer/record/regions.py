@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
@@ -23,19 +24,17 @@ class RegionTiming(Record, frozen=True):
     """Run time of one region in one phase, per call: eager against compiled, each partition measured alone.
 
     ``eager_s`` and ``compiled_s`` are sums over its partitions (``compiled_s`` counts those without an artifact as
-    eager); a step is forward + backward. The bounds of ``speedup`` assume all partitions at their bounds at once, so
-    they are wider than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
+    eager); a step is forward + backward. The bounds assume all partitions at their bounds at once, so they are wider
+    than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
     numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
     ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
     """
 
     region: str
     phase: Phase
-    eager_s: float
-    compiled_s: float | None
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
+    eager_s: Figure
+    compiled_s: Figure | None
+    speedup: Figure | None
     verdict: Verdict
     numerics: NumericsVerdict | None
     worst_tensor: str
@@ -45,9 +44,10 @@ class RegionTiming(Record, frozen=True):
     measured: int
 
     @property
-    def gain_s(self) -> float | None:
+    def gain_s(self) -> Figure | None:
         """Seconds that compiling saves in each call; negative if it is slower. None without a speedup."""
-        return None if self.speedup is None else self.eager_s - self.eager_s / self.speedup
+        eager_s = self.eager_s.value
+        return None if self.speedup is None else self.speedup.through(lambda ratio: eager_s - eager_s / ratio)
 
     @property
     def compile_s(self) -> float:
@@ -70,28 +70,23 @@ class RegionTiming(Record, frozen=True):
         gain = self.gain_s
         if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
             return None
-        calls = self.compile_s / gain if self.verdict is Verdict.FASTER and gain > 0 else math.inf
+        calls = self.compile_s / gain.value if self.verdict is Verdict.FASTER and gain.value > 0 else math.inf
         return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
 
 
 @derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
-    """Return one row per region and phase that was measured, in the order of the plan.
-
-    A figure whose partition has been compiled again since is left out; so is the whole row if one is missing.
-    """
-    by_id = {part.id: part for part in session.partitions}
-    timings = current_timings(session)
+    """Return one row per region and phase of which every partition was measured, in the order of the plan."""
+    timings = {timing.partition: timing for timing in session.partition_timings}
     rows = []
     for region in session.plan.regions:
-        of_region = [timing for timing in timings if timing.region == region.name]
         partitions = [part for part in session.partitions if part.region == region.name]
         for phase in Phase:
-            phase_ids = {part.id for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))}
-            chosen = [timing for timing in of_region if timing.partition in phase_ids]
-            if chosen and len(chosen) == len(phase_ids) and (phase is not Phase.STEP or session.grad):
-                compiles = [session.compile_of(by_id[timing.partition]) for timing in chosen]
-                rows.append(_summed(region.name, phase, chosen, compiles))
+            parts = [part for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))]
+            measured = parts and all(part.id in timings for part in parts)
+            if measured and (phase is not Phase.STEP or session.grad):
+                compiles = map(session.compile_of, parts)
+                rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
     return tuple(rows)
 
 
@@ -100,61 +95,49 @@ def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:
     return {timing.region: timing for timing in region_timings(session) if timing.phase is session.whole_phase}
 
 
-@derived
-def current_timings(session: Session) -> tuple[PartitionTiming, ...]:
-    """Return the timings of the partitions that still have the artifact that was timed."""
-    current = {(part.id, part.region, part.artifact) for part in session.partitions}
-    return tuple(
-        timing for timing in session.partition_timings if (timing.partition, timing.region, timing.artifact) in current
-    )
-
-
 def _summed(
     region: str, phase: Phase, chosen: Sequence[PartitionTiming], compiles: Iterable[ArtifactCompile | None]
 ) -> RegionTiming:
-    compiled = [timing for timing in chosen if timing.compiled_s is not None]
-    failed = [timing for timing in compiled if timing.numerics and timing.numerics.withholds_speedup]
-    eager_s = sum(timing.eager_s * timing.runs for timing in chosen)
-    low, high = (_speedup_bound(chosen, eager_s, end) for end in ("speedup_low", "speedup_high"))
-    speedup = _speedup_bound(chosen, eager_s, "speedup")
-    has_speedup = bool(compiled) and not failed
-    own = [compiled for compiled in compiles if compiled is not None]
+    compiled = [(timing, timing.compiled) for timing in chosen if timing.compiled is not None]
+    failed = [timing for timing, own in compiled if own.numerics.withholds_speedup]
+    speedup = None if failed or not compiled else _summed_speedup(chosen)
+    costs = [cost for cost in compiles if cost is not None]
     return RegionTiming(
         region=region,
         phase=phase,
-        eager_s=eager_s,
-        compiled_s=sum((t.eager_s if t.compiled_s is None else t.compiled_s) * t.runs for t in chosen)
+        eager_s=sum((one.eager.median_s * one.runs for one in chosen), exactly(0.0)),
+        compiled_s=sum(((one.compiled or one.eager).median_s * one.runs for one in chosen), exactly(0.0))
         if compiled
         else None,
-        speedup=speedup if has_speedup else None,
-        speedup_low=low if has_speedup else None,
-        speedup_high=high if has_speedup else None,
-        verdict=_region_verdict(compiled, low, high) if has_speedup else Verdict.UNKNOWN,
-        numerics=NumericsVerdict.worst(timing.numerics for timing in compiled),
-        worst_tensor=next((timing.worst_tensor for timing in (*failed, *compiled) if timing.worst_tensor), ""),
-        compile_cold_s=sum(compiled.seconds for compiled in own if compiled.cache != "warm"),
-        compile_warm_s=sum(compiled.seconds for compiled in own if compiled.cache == "warm"),
+        speedup=speedup,
+        verdict=Verdict.UNKNOWN if failed else _region_verdict({own.verdict for _, own in compiled}, speedup),
+        numerics=NumericsVerdict.worst(own.numerics for _, own in compiled),
+        worst_tensor=next((one.worst_tensor for one in (*failed, *chosen) if one.worst_tensor), ""),
+        compile_cold_s=sum(cost.seconds for cost in costs if cost.cache != "warm"),
+        compile_warm_s=sum(cost.seconds for cost in costs if cost.cache == "warm"),
         partitions=len(chosen),
         measured=sum(timing.measured_as is None for timing in chosen),
     )
 
 
-def _speedup_bound(chosen: Sequence[PartitionTiming], eager_s: float, end: str) -> float | None:
-    """Return the speedup of the sum with every partition at the bound ``end``; None if one has no such bound."""
-    seconds = 0.0
+def _summed_speedup(chosen: Sequence[PartitionTiming]) -> Figure | None:
+    """Return the speedup of the sum, each partition sped up by its own; None if one has none, or nothing runs."""
+    eager_s, compiled_s = 0.0, exactly(0.0)
     for timing in chosen:
-        ratio = 1.0 if timing.compiled_s is None else getattr(timing, end)
-        if ratio is None:
+        speedup = exactly(1.0) if timing.compiled is None else timing.compiled.speedup
+        if speedup is None:
             return None
-        seconds += timing.eager_s * timing.runs / ratio
-    return eager_s / seconds if seconds else None
+        own_s = timing.eager.median_s.value * timing.runs
+        eager_s, compiled_s = eager_s + own_s, compiled_s + own_s / speedup
+    return eager_s / compiled_s if compiled_s.value else None
 
 
-def _region_verdict(compiled: Sequence[PartitionTiming], low: float | None, high: float | None) -> Verdict:
+def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
     """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
-    verdicts = {timing.verdict for timing in compiled}
-    if len(verdicts) == 1 or low is None or high is None or Verdict.UNKNOWN in verdicts:
+    bounds = None if speedup is None else speedup.bounds
+    if len(verdicts) == 1 or bounds is None or Verdict.UNKNOWN in verdicts:
         return verdicts.pop() if len(verdicts) == 1 else Verdict.UNKNOWN
+    low, high = bounds
     if Verdict.FASTER in verdicts and low > 1.0:
         return Verdict.FASTER
     if Verdict.SLOWER in verdicts and high < 1.0:
@@ -269,7 +252,7 @@ def plan_content(partitions: Iterable[Partition]) -> PlanContent:
 
 def with_measured_states(session: Session) -> Session:
     """Return the session with each compiled partition in state ``measured`` if it has figures, else ``compiled``."""
-    measured = {timing.partition for timing in current_timings(session)}
+    measured = {timing.partition for timing in session.partition_timings}
 
     def state(part: Partition) -> State:
         if part.state not in (State.COMPILED, State.MEASURED):

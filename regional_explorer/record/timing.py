@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import final
 
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.record import Count, Difference, Quantity, Ratio, Record, Seconds
+from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class VariantName(StrEnum):
@@ -120,27 +121,32 @@ class Verdict(StrEnum):
         return cls.SAME if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN else cls.INCONCLUSIVE
 
 
+@final
 class Timing(Record, frozen=True):
     """Run time of one variant in one phase; compile time is never part of it.
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
-    over rounds of eager / variant in the same round; ``speedup_low`` and ``speedup_high`` bound its CI.
-    They are None without eager samples of the same rounds, if the numerics check failed or cannot fail, and with fewer
-    than ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
+    over rounds of eager / variant in the same round; None without eager samples of the same rounds, if the numerics
+    check failed or cannot fail, and with fewer than ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
     """
 
     variant: str
     phase: Phase
     samples_s: tuple[Seconds, ...]
-    median_s: Seconds
-    iqr_s: Seconds | None
-    speedup: Ratio | None
-    speedup_low: Ratio | None
-    speedup_high: Ratio | None
-    verdict: Verdict
+    median_s: Figure
+    iqr_s: Seconds | None = None
+    speedup: Figure | None = None
+    verdict: Verdict = Verdict.UNKNOWN
     calls_per_sample: Count = 1
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check that the time is not negative and the speedup positive: a file may say anything."""
+        if min((self.median_s.value, *(self.median_s.bounds or ()))) < 0.0:
+            raise ValueError("a time is negative")
+        if self.speedup is not None and min((self.speedup.value, *(self.speedup.bounds or ()))) <= 0.0:
+            raise ValueError("a speedup is not positive")
 
 
 class Conditions(Record, frozen=True):
@@ -208,48 +214,35 @@ class CompileCost(Record, frozen=True):
 class PartitionTiming(Record, frozen=True):
     """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
 
-    ``eager_s`` and ``compiled_s`` are medians of one run, in seconds, ``eager_iqr_s`` and ``compiled_iqr_s`` their
-    IQRs; the compiled ones are None if there is no artifact (disabled, failed). ``speedup`` is the median over rounds
-    of eager / compiled, with its CI; None without an artifact, if the numerics check failed, or with fewer
-    than ``LEAST_SAMPLES`` samples, in which case there are no IQRs either. ``runs`` is how often one call runs the
-    partition. ``artifact`` is the key of what was measured: the figures are valid only while the partition has that
-    artifact. ``measured_as`` is the partition whose samples these are, if both share an artifact and inputs of equal
+    ``compiled`` is None if there is no artifact (disabled, failed). ``runs`` is how often one call runs the partition.
+    ``measured_as`` is the partition whose samples these are, if both share an artifact and inputs of equal
     layout; None if it was measured itself.
     """
 
     partition: str
-    region: str
-    phase: Phase
-    eager_s: Seconds
-    eager_iqr_s: Seconds | None
-    compiled_s: Seconds | None = None
-    compiled_iqr_s: Seconds | None = None
-    speedup: Ratio | None = None
-    speedup_low: Ratio | None = None
-    speedup_high: Ratio | None = None
-    verdict: Verdict = Verdict.UNKNOWN
-    samples: Count = 0
+    eager: Timing
+    compiled: Timing | None = None
     runs: Count = 1
-    artifact: str | None = None
     measured_as: str | None = None
-    numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     bitwise: bool | None = None
     worst_tensor: str = ""
-    warnings: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings of both, each once."""
+        return tuple(dict.fromkeys((*self.eager.warnings, *(self.compiled.warnings if self.compiled else ()))))
 
 
 class Reconciled(Record, frozen=True):
     """One row of how the parts add up to the whole, in seconds per call.
 
     ``total`` rows are times of a variant; the rows between them are the differences from one to the next, positive if
-    the call takes longer. ``low_s`` and ``high_s`` bound the CI if there is one. ``note`` says how the row was found.
+    the call takes longer. ``note`` says how the row was found.
     """
 
     phase: Phase
     part: str
-    seconds: Difference
-    low_s: Difference | None = None
-    high_s: Difference | None = None
+    seconds: Figure
     total: bool = False
     region: str | None = None
     note: str = ""

@@ -9,10 +9,11 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
 from regional_explorer.record.regions import RegionTiming
-from regional_explorer.record.timing import US_PER_S, NumericsVerdict, PartitionTiming, Timing, Verdict
+from regional_explorer.record.timing import US_PER_S, NumericsVerdict, Timing
 from regional_explorer.style.element import SHORT, clean
 
 NONE = "–"
@@ -102,28 +103,40 @@ def significant(value: float, digits: int = 3) -> str:
     return f"{rounded:.{leading_zeros + digits}f}"
 
 
-Compared = Timing | RegionTiming | PartitionTiming
-"""What has a speedup over eager, with its CI, and the verdict of a numerics check."""
+def times(ratio: float) -> str:
+    """Return a ratio as ``1.24×``."""
+    return f"{ratio:.2f}×"
 
 
-def speedup(timing: Compared) -> str:
+def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
+    """Return the bounds of a figure's CI, which ``text`` writes: ``1.21–1.27×``, ``12 µs to 13 µs``; empty without."""
+    if figure.bounds is None:
+        return ""
+    low, high = map(text, figure.bounds)
+    return f"{low.removesuffix('×')}–{high}" if text is times else f"{low} to {high}"
+
+
+def noted(figure: Figure, text: Callable[[float], str] = times) -> str:
+    """Return what stands behind a figure: the bounds of its CI, `` (1.21–1.27)``, or why there are none."""
+    note = interval(figure, text).removesuffix("×") or figure.why
+    return f" ({note})" if note else ""
+
+
+def with_interval(figure: Figure, text: Callable[[float], str] = times) -> str:
+    """Return a figure with the bounds of its CI, ``1.24× (1.21–1.27)``, or with why there are none."""
+    return f"{text(figure.value)}{noted(figure, text)}"
+
+
+Compared = Timing | RegionTiming
+"""What has a speedup over eager, and the verdict of a numerics check."""
+
+
+def speedup(timing: Compared | None) -> str:
     """Return ``1.24×``, with ``not comparable`` added if that is the numerics check's verdict; a dash if it failed."""
-    if timing.speedup is None or withheld(timing):
+    if timing is None or timing.speedup is None or withheld(timing):
         return NONE
     note = f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
-    return f"{timing.speedup:.2f}×{note}"
-
-
-def interval(timing: Compared) -> str:
-    """Return the bounds of the speedup's CI, ``1.21–1.27×``, or a dash."""
-    ci = bounds(timing.speedup_low, timing.speedup_high)
-    is_shown = ci and speedup(timing) != NONE and timing.verdict is not Verdict.BASELINE
-    return f"{ci}×" if is_shown else NONE
-
-
-def bounds(low: float | None, high: float | None) -> str:
-    """Return the bounds of a CI, ``1.21–1.27``; empty if they are not known."""
-    return "" if low is None or high is None else f"{low:.2f}–{high:.2f}"
+    return f"{times(timing.speedup.value)}{note}"
 
 
 def withheld(timing: Compared) -> bool:

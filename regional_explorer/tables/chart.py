@@ -30,7 +30,7 @@ class Scale:
     def of(cls, timings: Iterable[Timing]) -> Scale:
         """Return a scale that includes all ``timings``."""
         charted = [timing for timing in timings if not withheld(timing)]
-        ends = [end for t in charted for end in (t.speedup, t.speedup_low, t.speedup_high) if end is not None]
+        ends = [end for t in charted if t.speedup for end in (t.speedup.value, *(t.speedup.bounds or ()))]
         low, high = min([1.0, *ends]), max([1.0, *ends])
         margin = max((high / low) ** 0.06, 1.02)
         return cls(low / margin, high * margin)
@@ -48,10 +48,10 @@ def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:
     """Return the chart of one timing as SVG; None if no speedup may be shown."""
-    middle, low, high = timing.speedup, timing.speedup_low, timing.speedup_high
-    if middle is None or withheld(timing):
+    if timing.speedup is None or withheld(timing):
         return None
-    low, high = middle if low is None else low, middle if high is None else high
+    middle = timing.speedup.value
+    low, high = timing.speedup.bounds or (middle, middle)
     half = CHART_HEIGHT / 2
     ends = f"M{scale.at(low):.1f} {half}H{scale.at(high):.1f}M{scale.at(low):.1f} 4v6M{scale.at(high):.1f} 4v6"
     return node(
@@ -64,5 +64,5 @@ def whisker(timing: Timing, scale: Scale) -> Node | None:
         height=str(CHART_HEIGHT),
         viewBox=f"0 0 {CHART_WIDTH} {CHART_HEIGHT}",
         role="img",
-        aria_label=f"{speedup(timing)}, CI {interval(timing)}",
+        aria_label=f"{speedup(timing)}, CI {interval(timing.speedup)}",
     )

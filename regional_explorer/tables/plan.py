@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from regional_explorer.errors import SessionError, count, listing
@@ -21,10 +22,10 @@ from regional_explorer.style.formats import (
     NONE,
     config_text,
     duration,
-    interval,
     speedup,
 )
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.results import COMPARED
+from regional_explorer.tables.table import Column, Number, Table, ends, of_part
 
 MOST_BREAKS = 20
 
@@ -182,6 +183,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     """One row per session with times of the whole call: the step, or the forward without gradients."""
     variants = tuple(dict.fromkeys(timing.variant for session in sessions for timing in session.timings))
     plan_differences = differences([session.plan for session in sessions])
+    of_plan: tuple[Column[ComparedSession], ...] = of_part(lambda run: run.regional, COMPARED)
     return Table(
         "Measured plans",
         (
@@ -189,16 +191,12 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("differs", lambda run: "; ".join(run.differs)),
             Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
             *map(_variant_column, variants),
-            Number("speedup", lambda run: run.regional and run.regional.speedup, "regional: speedup", drawn=_speedups),
-            Number("speedup_low", lambda run: run.regional and run.regional.speedup_low),
-            Number("speedup_high", lambda run: run.regional and run.regional.speedup_high),
-            Number("", lambda run: interval(run.regional) if run.regional else None, "CI"),
-            Column("verdict", lambda run: run.regional and run.regional.verdict),
+            replace(of_plan[0], head="regional: speedup", drawn=_speedups),
+            *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
-            Number("slowdown_low", lambda run: run.change.low),
-            Number("slowdown_high", lambda run: run.change.high),
+            *ends("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
             Column("difference", lambda run: run.change.verdict),
-            Column("numerics", lambda run: run.regional and run.regional.numerics),
+            of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
             Number("compile_s", lambda run: run.session.compile_s),
         ),

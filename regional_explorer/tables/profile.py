@@ -11,8 +11,8 @@ from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import SAME_WITHIN
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, duration, percent, size
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.style.formats import NONE, duration, interval, percent, size
+from regional_explorer.tables.table import Column, Number, Table, ends
 
 MOST_PROFILE_ROWS = 12
 """How many rows of each kind are shown at most; ``ex.op_times`` has all."""
@@ -46,10 +46,8 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
         (
             Column("by", lambda row: row.kind),
             Column("name", lambda row: row.name),
-            Number("eager_us", lambda row: row.seconds.value),
-            Number("low_us", lambda row: row.seconds.low),
-            Number("high_us", lambda row: row.seconds.high),
-            Number("", lambda row: interval_text(row.seconds) or NONE, "CI", tone="quiet"),
+            Number("eager_us", lambda row: row.seconds),
+            *ends(*("low_us", "high_us"), lambda row: row.seconds, lambda row: interval(row.seconds, duration) or NONE),
             Number("share", lambda row: row.share, text=lambda row: percent(row.share)),
             Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
             Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
@@ -102,11 +100,6 @@ def _is_near_one(ratio: Figure) -> bool:
     """Return whether a ratio may be less than a tenth away from 1."""
     low, high = ratio.bounds or (ratio.value, ratio.value)
     return low <= 1.0 + SAME_WITHIN and high >= 1.0 / (1.0 + SAME_WITHIN)
-
-
-def interval_text(figure: Figure) -> str:
-    """Return the bounds of a time's CI, empty without."""
-    return "" if figure.bounds is None else " to ".join(map(duration, figure.bounds))
 
 
 def profile_conditions(profile: Profile, *, brief: bool = False) -> str:

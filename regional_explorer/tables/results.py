@@ -27,6 +27,7 @@ from regional_explorer.record.timing import (
     Phase,
     Reconciled,
     Timing,
+    Verdict,
 )
 from regional_explorer.style.css import TONES
 from regional_explorer.style.element import clean
@@ -44,7 +45,7 @@ from regional_explorer.style.formats import (
     withheld,
 )
 from regional_explorer.tables.chart import whiskers
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.table import Column, Number, Table, ends, of_part
 
 MOST_FAILED = 8
 """How many failed tensors of one variant are shown at most."""
@@ -63,15 +64,19 @@ def _verdict_text(timing: Compared) -> str:
     return "runs eagerly" if isinstance(timing, RegionTiming) and timing.compiled_s is None else timing.verdict
 
 
+def _interval_text(timing: Compared) -> str:
+    if timing.speedup is None or withheld(timing) or timing.verdict is Verdict.BASELINE:
+        return NONE
+    return interval(timing.speedup) or NONE
+
+
 def _numerics_tone(timing: Compared) -> str:
     return "bad" if withheld(timing) else "quiet"
 
 
 COMPARED: tuple[Column[Any], ...] = (
     Number("speedup", lambda t: t.speedup, text=speedup),
-    Number("speedup_low", lambda t: t.speedup_low),
-    Number("speedup_high", lambda t: t.speedup_high),
-    Number("", interval, "CI", tone="quiet"),
+    *ends("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
     Column(
         "verdict",
         lambda t: t.verdict,
@@ -197,9 +202,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Column("backward_config", lambda s: s.region.backward_config),
     Number("eager_us", lambda s: s.timing and s.timing.eager_s),
     Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
-    Number("speedup", lambda s: s.timing and s.timing.speedup),
-    Number("speedup_low", lambda s: s.timing and s.timing.speedup_low),
-    Number("speedup_high", lambda s: s.timing and s.timing.speedup_high),
+    *of_part(lambda s: s.timing, COMPARED[:3]),
     Column(
         "numerics",
         lambda s: s.timing and (s.numerics or ""),
@@ -260,7 +263,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("phase", lambda t: t.phase),
             Number("eager_us", lambda t: t.eager_s),
             Number("compiled_us", lambda t: t.compiled_s),
-            Number("", lambda t: signed(t.gain_s), "gain per call"),
+            Number("", lambda t: t.gain_s, "gain per call", text=lambda t: signed(t.gain_s and t.gain_s.value)),
             *COMPARED,
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
@@ -281,7 +284,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             *("region", "eager", "compiled", "gain per call", "speedup", "CI", "verdict", "numerics", "worst"),
             *("compile", "paid for after"),
         ),
-        shown=sorted(whole, key=lambda t: -(t.gain_s or 0.0)),
+        shown=sorted(whole, key=lambda t: -t.gain_s.value if t.gain_s else 0.0),
     )
 
 
@@ -295,21 +298,23 @@ def paid_after(timing: RegionTiming) -> str:
 
 def partition_timings_table(session: Session) -> Table[PartitionTiming]:
     """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
+    regions = {part.id: part.region for part in session.partitions}
+    against_eager: tuple[Column[PartitionTiming], ...] = of_part(lambda t: t.compiled, COMPARED)
     return Table(
         "Partitions alone",
         (
             Column("partition", lambda t: t.partition),
-            Column("region", lambda t: t.region),
-            Column("phase", lambda t: t.phase),
-            Number("eager_us", lambda t: t.eager_s),
-            Number("eager_iqr_us", lambda t: t.eager_iqr_s),
-            Number("compiled_us", lambda t: t.compiled_s),
-            Number("compiled_iqr_us", lambda t: t.compiled_iqr_s),
-            *COMPARED[:-1],
+            Column("region", lambda t: regions.get(t.partition)),
+            Column("phase", lambda t: t.eager.phase),
+            Number("eager_us", lambda t: t.eager.median_s),
+            Number("eager_iqr_us", lambda t: t.eager.iqr_s),
+            Number("compiled_us", lambda t: t.compiled and t.compiled.median_s),
+            Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
+            *against_eager[:-1],
             Number("runs", lambda t: t.runs),
-            Number("samples", lambda t: t.samples),
+            Number("samples", lambda t: len(t.eager.samples_s)),
             Column("measured_as", lambda t: t.measured_as),
-            COMPARED[-1],
+            against_eager[-1],
             Column("bitwise", lambda t: t.bitwise),
             Column("worst_tensor", lambda t: t.worst_tensor),
             Column("warnings", lambda t: "; ".join(t.warnings)),
@@ -337,11 +342,13 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
             Number(
                 "time_us",
                 lambda row: row.seconds,
-                text=lambda row: duration(row.seconds) if row.total else signed(row.seconds),
+                text=lambda row: (duration if row.total else signed)(row.seconds.value),
             ),
-            Number("low_us", lambda row: row.low_s),
-            Number("high_us", lambda row: row.high_s),
-            Number("", _difference_interval, "CI", tone="quiet"),
+            *ends(
+                *("low_us", "high_us"),
+                lambda row: row.seconds,
+                lambda row: (row.seconds.value and interval(row.seconds, duration if row.total else signed)) or NONE,
+            ),
             Column("note", lambda row: row.note, "what it is", tone="quiet"),
         ),
         session.reconciliation,
@@ -350,10 +357,6 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
         outdated=session.is_outdated,
         fold="long",
     )
-
-
-def _difference_interval(row: Reconciled) -> str:
-    return NONE if row.low_s is None or row.high_s is None else f"{signed(row.low_s)} to {signed(row.high_s)}"
 
 
 def memory_table(session: Session) -> Table[MemoryPeak]:

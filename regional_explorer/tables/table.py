@@ -10,6 +10,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from regional_explorer.record.figure import Figure, of_figure
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from regional_explorer.tables.frame import ShownFrame
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 TEXT_WIDTH = 100
 WIDEST_CELL = 34
@@ -60,7 +62,7 @@ class Column(Generic[R]):
 
     def exact(self, row: R) -> Any:
         """Return the value of a row for the DataFrame, in the unit that the name says."""
-        value, unit = self.value(row), unit_of(self.name)
+        value, unit = plain(self.value(row)), unit_of(self.name)
         if isinstance(value, StrEnum):
             return str(value)
         if isinstance(value, Mapping):
@@ -71,7 +73,7 @@ class Column(Generic[R]):
         """Return the value of a row for people; a state stays one, so that its sign can be shown."""
         if self.text is not None:
             return self.text(row)
-        value, unit = self.value(row), unit_of(self.name)
+        value, unit = plain(self.value(row)), unit_of(self.name)
         if value is None:
             return NONE
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
@@ -90,9 +92,42 @@ class Column(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Number(Column[R]):
-    """A column of numbers."""
+    """A column of numbers, or of figures."""
 
     right: bool = True
+
+
+def of_part(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tuple[Column[R], ...]:
+    """Return the columns for records that have something as a part: empty where it is None."""
+
+    def of(column: Column[S]) -> Column[R]:
+        write, tone = column.text, column.tone
+        return Column(
+            column.name,
+            lambda row: None if (found := part(row)) is None else column.value(found),
+            column.head,
+            write and (lambda row: NONE if (found := part(row)) is None else write(found)),
+            tone if isinstance(tone, str) else lambda row: "quiet" if (found := part(row)) is None else tone(found),
+            right=column.right,
+        )
+
+    return tuple(map(of, columns))
+
+
+def plain(value: Any) -> Any:
+    """Return a value, of a figure its number."""
+    return value.value if isinstance(value, Figure) else value
+
+
+def ends(
+    low: str, high: str, figure: Callable[[R], Figure | None], text: Callable[[R], str] | None = None
+) -> tuple[Column[R], ...]:
+    """Return two columns of the DataFrame, with the ends of a figure's CI, and that with both for texts and pages."""
+    return (
+        Number(low, lambda row: of_figure(figure(row))[1]),
+        Number(high, lambda row: of_figure(figure(row))[2]),
+        Number("", figure, "CI", text=text, tone="quiet"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

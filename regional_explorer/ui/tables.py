@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from regional_explorer.compiler.config import catalogue
 from regional_explorer.errors import count
-from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, Selector, config_texts
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.regions import RegionSummary
@@ -16,8 +15,8 @@ from regional_explorer.record.statistics import disagreement
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, bounds, duration, percent, size, speedup
-from regional_explorer.tables.profile import AROUND_THE_GRAPHS, interval_text, profile_conditions
+from regional_explorer.style.formats import NONE, duration, interval, percent, size, speedup
+from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.results import REGION_COLUMNS
 from regional_explorer.tables.table import Column, Number, chip
 from regional_explorer.ui.parts import button
@@ -57,7 +56,7 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
-    key = next(column.column.value for column in PANEL_COLUMNS if column.key == sort.column)
+    key = next(column.column.exact for column in PANEL_COLUMNS if column.key == sort.column)
     with_value = [summary for summary in summaries if key(summary) not in (None, "")]
     return [
         *sorted(with_value, key=key, reverse=sort.descending),
@@ -179,14 +178,14 @@ def _speedup_cell(summary: RegionSummary) -> Node:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet")
     figure = toned(speedup(timing), tone, TRENDS)
-    interval = node("small", bounds(timing.speedup_low, timing.speedup_high))
+    between = node("small", interval(timing.speedup).removesuffix("×"))
     bounds_text = "its CI" if timing.partitions == 1 else "all its partitions at their bounds at once"
     about = f"eager ÷ compiled, with {bounds_text}: {timing.verdict}"
     # What stands in the columns beside it is the sum of medians.
-    of_rounds = Figure(timing.speedup, timing.speedup_low, timing.speedup_high)
-    if disagrees := disagreement(timing.eager_s / (timing.compiled_s or timing.eager_s), of_rounds):
-        return node("td", figure, interval, toned("noisy", "warn"), title=f"{about}; {disagrees}")
-    return node("td", figure, interval, title=about)
+    of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
+    if disagrees := disagreement(of_medians, timing.speedup):
+        return node("td", figure, between, toned("noisy", "warn"), title=f"{about}; {disagrees}")
+    return node("td", figure, between, title=about)
 
 
 def _diagnostics_cell(summary: RegionSummary) -> Node:
@@ -278,7 +277,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
     times = f" × {share.times}" if share.times > 1 else ""
     marked = share.selector is not None and is_marked(share.selector, plan)
     facts = [
-        f"CI {interval_text(row.seconds)}" if row.seconds.bounds else row.seconds.why,
+        f"CI {interval(row.seconds, duration)}" if row.seconds.bounds else row.seconds.why,
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
         count(row.ops, "op") if row.ops else "",
         f"moves {size(row.moved_bytes)}" if row.moved_bytes else "",

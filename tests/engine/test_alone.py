@@ -259,7 +259,7 @@ def test_buffers_and_version_counters_stay():
     ex.benchmark(variants=("regional",), budget_s=0.2)
     assert torch.equal(norm.running_mean, mean)
     assert version_of(norm.running_mean) == version
-    assert {timing.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
+    assert {timing.eager.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
 
 
 def test_under_autocast_every_call_pays_for_its_own_casts():

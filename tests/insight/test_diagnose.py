@@ -25,7 +25,7 @@ from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.timing import Phase, Timing, Verdict
@@ -91,7 +91,7 @@ def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
     def timing(verdict: Verdict) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), 1.0, 0.0, None, None, None, verdict)
+        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), verdict=verdict)
 
     faster, slower, same = map(timing, (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME))
     assert wins([faster])
@@ -193,7 +193,7 @@ def timed(verdict: Verdict) -> Any:
     """Return what stands for the measurement of a remedy."""
 
     def timing(*_args: Any) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), 1.0, 0.0, 1.5, 1.4, 1.6, verdict)
+        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), 0.0, Figure(1.5, 1.4, 1.6), verdict)
 
     return timing
 

@@ -26,7 +26,7 @@ from regional_explorer.insight.roofline import (
     share_of_gain,
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
@@ -114,7 +114,7 @@ def test_intervals_of_shares_cover_what_they_say() -> None:
 
 def test_what_was_measured_is_what_is_told() -> None:
     def timing(variant: str, seconds: float, verdict: Verdict) -> Timing:
-        return Timing(variant, Phase.FORWARD, (seconds,) * 9, seconds, 0.0, None, None, None, verdict)
+        return Timing(variant, Phase.FORWARD, (seconds,) * 9, exactly(seconds), verdict=verdict)
 
     eager, full = timing("eager", 3.0, Verdict.BASELINE), timing("full", 1.0, Verdict.FASTER)
     session = replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))

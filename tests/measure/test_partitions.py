@@ -13,12 +13,13 @@ from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, R
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.diagnostic import Severity
+from regional_explorer.record.figure import Figure, exactly, of_figure
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from tests.shared import sessions
-from tests.shared.sessions import measured_alone, timing
+from tests.shared.sessions import alone, measured_alone, timing
 
 
 def step(session: Session) -> RegionTiming:
@@ -28,11 +29,14 @@ def step(session: Session) -> RegionTiming:
 def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
     forward, backward, whole = region_timings(measured_alone())
     assert [forward.phase, backward.phase, whole.phase] == list(Phase)
-    assert [forward.eager_s, backward.eager_s, whole.eager_s] == pytest.approx([2e-4, 4e-4, 6e-4])
-    assert whole.compiled_s == pytest.approx(3e-4)
-    assert (whole.speedup, whole.speedup_low, whole.speedup_high) == pytest.approx((2.0, 1.8, 2.2))
+    assert of_figure(forward.eager_s) == pytest.approx((2e-4, 1.98e-4, 2.02e-4))
+    assert of_figure(backward.eager_s) == pytest.approx((4e-4, 3.96e-4, 4.04e-4))
+    assert of_figure(whole.eager_s) == pytest.approx((6e-4, 5.94e-4, 6.06e-4))
+    assert of_figure(whole.compiled_s) == pytest.approx((3e-4, 2.97e-4, 3.03e-4))
+    assert of_figure(whole.speedup) == pytest.approx((2.0, 1.8, 2.2))
+    assert of_figure(whole.gain_s) == pytest.approx((3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2))
     assert (whole.partitions, whole.measured) == (4, 2)
-    assert step(measured_alone(runs=3)).eager_s == pytest.approx(18e-4)
+    assert step(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
 
 
 def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
@@ -45,14 +49,15 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
     mixed = step(replace(base, artifacts={**base.artifacts, "artifact-0/forward": warm}))
     assert (mixed.compile_warm_s, mixed.compile_cold_s, mixed.cache) == (1.5, 1.5, "cold+warm")
     for verdict in (Verdict.SLOWER, Verdict.SAME):
-        gains_nothing = measured_alone(verdict=verdict, speedup=0.9, speedup_low=0.8)
+        gains_nothing = measured_alone(verdict=verdict, speedup=Figure(0.9, 0.8, 1.1))
         assert step(gains_nothing).pays_off_after_calls == math.inf
     assert step(measured_alone(verdict=Verdict.UNKNOWN)).pays_off_after_calls is None, "too few samples"
 
 
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
     base = measured_alone()
-    bad = replace(base.partition_timings[1], numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
+    failed = {"numerics": NumericsVerdict.FAILED, "speedup": None, "worst_tensor": "mm1"}
+    bad = alone(base.partitions[1].id, 2e-4, 1e-4, **failed)
     whole = step(replace(base, partition_timings=(base.partition_timings[0], bad, *base.partition_timings[2:])))
     assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.UNKNOWN)
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
@@ -60,23 +65,27 @@ def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
 
 def test_what_is_not_compiled_counts_as_eager() -> None:
     base = measured_alone()
-    eager = replace(base.partition_timings[0], compiled_s=None, speedup=None, artifact=None)
+    eager = replace(base.partition_timings[0], compiled=None)
     parts = (replace(base.partitions[0], artifact=None), *base.partitions[1:])
     whole = step(replace(base, partitions=parts, partition_timings=(eager, *base.partition_timings[1:])))
-    assert whole.compiled_s == pytest.approx(3.5e-4)
-    assert whole.speedup == pytest.approx(6 / 3.5)
+    assert of_figure(whole.compiled_s)[0] == pytest.approx(3.5e-4)
+    assert of_figure(whole.speedup)[0] == pytest.approx(6 / 3.5)
 
 
 def test_verdicts_that_differ_need_the_bounds_of_the_sum() -> None:
     base = measured_alone()
-    slow = replace(base.partition_timings[0], speedup=0.5, speedup_low=0.4, speedup_high=0.6, verdict=Verdict.SLOWER)
+    slow = alone(base.partitions[0].id, 1e-4, 2e-4, speedup=Figure(0.5, 0.4, 0.6), verdict=Verdict.SLOWER)
     assert step(replace(base, partition_timings=(slow, *base.partition_timings[1:]))).verdict is Verdict.FASTER
 
 
-def test_a_figure_falls_with_the_artifact_it_was_taken_of() -> None:
+def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     base = measured_alone()
-    anew = tuple(replace(part, artifact="new") if part.graph == "0/forward" else part for part in base.partitions)
-    assert [row.phase for row in region_timings(replace(base, partitions=anew))] == [Phase.BACKWARD]
+    eager = replace(timing("eager", 1e-4, None), median_s=Figure(1e-4, why="too few"))
+    first = replace(base.partition_timings[0], eager=eager)
+    whole = step(replace(base, partition_timings=(first, *base.partition_timings[1:])))
+    assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
+    assert whole.speedup is not None
+    assert whole.speedup.bounds is not None
 
 
 def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
@@ -115,20 +124,22 @@ def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[st
 def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
     found = rows(region_timings(measured_alone()), cut_rounds())
     assert list(found) == ["eager", WRAPPER, "aot_eager", DISPATCH, "mlp", REST, "regional", BORDERS, "full"]
-    assert found[WRAPPER].seconds == pytest.approx(2e-4)
-    assert found[DISPATCH].seconds == pytest.approx(0.5e-4)
-    assert found["mlp"].seconds == pytest.approx(-3e-4)
-    assert found[REST].seconds == pytest.approx(-0.5e-4)
-    assert found[BORDERS].seconds == pytest.approx(-2e-4)
-    between = [row.seconds for row in found.values() if not row.total]
-    assert found["eager"].seconds + sum(between) == pytest.approx(found["full"].seconds)
+    seconds = {name: row.seconds.value for name, row in found.items()}
+    assert seconds[WRAPPER] == pytest.approx(2e-4)
+    assert seconds[DISPATCH] == pytest.approx(0.5e-4)
+    assert seconds["mlp"] == pytest.approx(-3e-4)
+    assert seconds[REST] == pytest.approx(-0.5e-4)
+    assert seconds[BORDERS] == pytest.approx(-2e-4)
+    between = [row.seconds.value for row in found.values() if not row.total]
+    assert seconds["eager"] + sum(between) == pytest.approx(seconds["full"])
 
 
 def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     found = rows(region_timings(measured_alone()), None)
-    low, high = found["mlp"].low_s or 0.0, found["mlp"].high_s or 0.0
-    assert low < found["mlp"].seconds < high < 0.0
-    assert found[REST].low_s is None
+    value, low, high = (end or 0.0 for end in of_figure(found["mlp"].seconds))
+    assert low < value < high < 0.0
+    assert found[REST].seconds.bounds is None
+    assert found[REST].seconds.why == "what is left of several runs"
     assert DISPATCH not in found
 
 
@@ -136,13 +147,13 @@ def test_a_region_whose_gain_is_withheld_is_named_in_the_rest_and_one_that_runs_
     found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
     assert "mlp, of which no gain is known" in found[REST].note
-    base = measured_alone(compiled_s=None, speedup=None, artifact=None)
+    base = measured_alone(compiled_s=None)
     base = replace(base, partitions=tuple(replace(part, artifact=None) for part in base.partitions))
-    assert rows(region_timings(base), None)["mlp"].seconds == 0.0
+    assert rows(region_timings(base), None)["mlp"].seconds == exactly(0.0)
 
 
 def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
-    regions = [replace(row, eager_s=15e-4) for row in region_timings(measured_alone())]
+    regions = [replace(row, eager_s=exactly(15e-4)) for row in region_timings(measured_alone())]
     found = reconcile(variants(), regions, cut_rounds(), 0.99)
     assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
     assert all(row.total for row in found)
@@ -208,7 +219,7 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
 
 
 def test_a_region_that_loses_is_told_with_the_way_out() -> None:
-    slower = measured_alone(speedup=0.8, speedup_low=0.75, speedup_high=0.85, verdict=Verdict.SLOWER)
+    slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
     (found,) = region_diagnostics(slower)
     assert (found.code, found.region) == ("region-slower", "mlp")
     assert "takes 150 µs longer" in found.message

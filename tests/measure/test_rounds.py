@@ -45,7 +45,7 @@ from regional_explorer.measure.rounds import (
     run_rounds,
 )
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from tests.shared.fakes import FakeClock, Make
@@ -657,7 +657,7 @@ def test_a_clock_that_fell_is_said_of_the_run(
     gpu = states == (COOL, HOT)
     assert (fell, set(launch_bound), "SM clock 1980 MHz before" in found.conditions.gpu) == (gpu, {gpu}, gpu)
     assert gpu or not (found.conditions.gpu or any(timing.warnings for timing in found.timings))
-    assert found.timings[1].speedup == 2.0
+    assert found.timings[1].speedup == exactly(2.0)
 
 
 # ----------------------------------------------------------------------------------------------------- peaks of memory

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.region_code import PartitionCode
@@ -57,7 +57,7 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
         timing("eager", eager_s, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE),
         timing("regional", eager_s / speedup, speedup, phase=Phase.STEP, verdict=verdict),
     ]
-    gained = measured_alone(speedup=alone, speedup_low=alone, speedup_high=alone)
+    gained = measured_alone(speedup=exactly(alone))
     session = replace(gained, timings=tuple(variants))
     for item in region_diagnostics(session):
         assert "nan" not in str(item)

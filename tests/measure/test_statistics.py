@@ -13,7 +13,7 @@ from regional_explorer.measure.rounds import VERDICT_CONFIDENCE as CONFIDENCE
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
@@ -304,21 +304,19 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
     ]
     eager, regional, full = timings[0], timings[3], timings[6]
-    assert (eager.speedup, eager.speedup_low, eager.speedup_high, eager.verdict) == (1.0, 1.0, 1.0, Verdict.BASELINE)
+    assert (eager.speedup, eager.verdict) == (exactly(1.0), Verdict.BASELINE)
     assert regional == Timing(
         variant="regional",
         phase=Phase.FORWARD,
         samples_s=(LONG / 4,) * result.rounds,
-        median_s=LONG / 4,
+        median_s=exactly(LONG / 4),
         iqr_s=0.0,
-        speedup=4.0,
-        speedup_low=4.0,
-        speedup_high=4.0,
+        speedup=exactly(4.0),
         verdict=Verdict.FASTER,
         calls_per_sample=1,
         numerics=NumericsVerdict.OK,
     )
-    assert (full.speedup, full.verdict, full.numerics) == (1.0, Verdict.SAME, NumericsVerdict.NOT_CHECKED)
+    assert (full.speedup, full.verdict, full.numerics) == (exactly(1.0), Verdict.SAME, NumericsVerdict.NOT_CHECKED)
     assert (conditions.device, conditions.torch, conditions.threads) == ("cpu", "2.13.0", 2)
     assert (conditions.confidence, conditions.rounds, conditions.budget_s) == (0.99, result.rounds, 4.0)
     assert conditions.stopped == "every speedup is precise enough"
@@ -328,10 +326,10 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary
 
 def test_too_few_samples_give_no_ratio_and_no_spread(timing_of: TimingOf) -> None:
     few = timing_of({"eager": [2.0] * 7, "full": [1.0] * 7})
-    assert (few.median_s, few.iqr_s, few.speedup, few.speedup_low) == (1.0, None, None, None)
+    assert (few.median_s, few.iqr_s, few.speedup) == (Figure(1.0, why="too few rounds (7)"), None, None)
     assert few.verdict is Verdict.UNKNOWN
     enough = timing_of({"eager": [2.0] * 8, "full": [1.0] * 8})
-    assert (enough.iqr_s, enough.speedup) == (0.0, 2.0)
+    assert (enough.median_s, enough.iqr_s, enough.speedup) == (exactly(1.0), 0.0, exactly(2.0))
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 13, 40])
@@ -342,23 +340,24 @@ def test_intervals_cover_the_median_as_often_as_they_say(timing_of: TimingOf, ro
         disturbed = random.random((2, rounds)) < 0.2
         samples = np.exp(0.02 * random.standard_normal((2, rounds))) + disturbed * random.exponential(1.0, (2, rounds))
         full = timing_of({"eager": samples[0].tolist(), "full": samples[1].tolist()})
-        assert full.speedup_low is not None
-        assert full.speedup_high is not None
-        covered.append(full.speedup_low <= 1.0 <= full.speedup_high)
+        assert full.speedup is not None
+        assert full.speedup.bounds is not None
+        low, high = full.speedup.bounds
+        covered.append(low <= 1.0 <= high)
     assert np.mean(covered) >= 0.985, "99 %, and twice the standard error of a thousand runs"
 
 
 def test_a_wrong_result_has_no_speedup(summary: Summary) -> None:
     full = summary({"eager": [2.0] * 20, "full": [1.0] * 20}, numerics={"full": NumericsVerdict.FAILED}).timings[1]
-    assert (full.speedup, full.speedup_low, full.speedup_high, full.verdict) == (None, None, None, Verdict.UNKNOWN)
-    assert (full.median_s, full.numerics) == (1.0, "failed")
+    assert (full.speedup, full.verdict) == (None, Verdict.UNKNOWN)
+    assert (full.median_s, full.numerics) == (exactly(1.0), NumericsVerdict.FAILED)
 
 
 def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict(summary: Summary) -> None:
     alone = summary({"full": [1.0] * 20})
     assert [(one.speedup, one.verdict) for one in alone.timings] == [(None, Verdict.UNKNOWN)]
     few = summary({"eager": [2.0] * 9, "full": [1.0] * 9})
-    assert (few.timings[1].speedup, few.timings[1].verdict) == (2.0, Verdict.UNKNOWN)
+    assert (few.timings[1].speedup, few.timings[1].verdict) == (exactly(2.0), Verdict.UNKNOWN)
     assert few.timings[1].warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
     assert alone.conditions.smallest_difference is few.conditions.smallest_difference is None
 
@@ -386,7 +385,8 @@ def test_what_a_variant_does_is_told_on_the_variant(timing_of: TimingOf) -> None
 def test_medians_that_say_another_ratio_than_the_rounds_are_told(timing_of: TimingOf) -> None:
     slow_rounds = {"eager": [1.0] * 29 + [2.0] * 31, "full": [1.0] * 31 + [2.0] * 29}
     full = timing_of(slow_rounds)
-    assert full.speedup == 1.0
+    assert full.speedup is not None
+    assert full.speedup.value == 1.0
     assert full.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×: the machine was not the same")
     assert timing_of({"eager": [2.0] * 60, "full": [1.0] * 60}).warnings == ()
 
@@ -396,7 +396,7 @@ def test_a_variant_that_raised_is_told_and_keeps_its_rounds(summary: Summary) ->
     result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
     found = summary(result)
     full = found.timings[1]
-    assert (full.speedup, full.verdict, len(full.samples_s)) == (2.0, Verdict.FASTER, 20)
+    assert (full.speedup, full.verdict, len(full.samples_s)) == (exactly(2.0), Verdict.FASTER, 20)
     assert full.warnings == (f"stopped early: {text}",)
     (diagnostic,) = found.diagnostics
     assert (diagnostic.code, diagnostic.severity) == ("variant-failed", Severity.ERROR)

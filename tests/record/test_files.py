@@ -36,7 +36,7 @@ from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorK
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Environment, Session
-from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, PartitionTiming, Phase, Reconciled, Verdict
+from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled, Verdict
 from tests.shared import sessions
 from tests.shared.mutations import at, mutated
 
@@ -53,19 +53,15 @@ def rich() -> Session:
     troubled, profile = sessions.troubled(), sessions.profiled(base).profile
     assert profile is not None
     alone = tuple(
-        PartitionTiming(
-            part.id, part.region, Phase.FORWARD, 2e-4, 1e-6, 1e-4, 1e-6, 2.0, 1.9, 2.1, Verdict.FASTER,
-            samples=40, artifact=part.artifact, numerics=NumericsVerdict.OK, bitwise=False, warnings=("noisy: 3 %",),
-        )
-        for part in base.partitions
-    )  # fmt: skip
+        sessions.alone(part.id, 2e-4, 1e-4, bitwise=False, warnings=("noisy: 3 %",)) for part in base.partitions
+    )
     return replace(
         base,
         breaks=troubled.breaks,
         diagnostics=(replace(troubled.diagnostics[0], graph="0/forward", nodes=("mm0",)), troubled.diagnostics[1]),
         partition_timings=alone,
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
-        reconciliation=(Reconciled(Phase.STEP, "mlp", -1e-4, -2e-4, 1e-5, region="mlp", note="measured alone"),),
+        reconciliation=(Reconciled(Phase.STEP, "mlp", Figure(-1e-4, -2e-4, 1e-5), region="mlp", note="alone"),),
         memory=(MemoryPeak("eager", Figure(1 << 21, 1 << 20, 1 << 22), "resident set", 4096),),
         profile=replace(
             profile,
@@ -194,9 +190,11 @@ CHANGED_SESSIONS: tuple[tuple[str, Any, str], ...] = (
     ("plan.regions.0.config", None, "plan.regions[0].config: Expected 'object', got 'null'"),
     ("members", [], "members: Expected 'object', got 'array'"),
     ("environment.threads", 10**400, "environment.threads: Expected 'int' <= 9223372036854775807"),
-    ("timings.0.median_s", 10**400, "timings[0].median_s: Number out of range"),
-    ("timings.0.median_s", -1.5, "timings[0].median_s: Expected 'float' >= 0.0"),
-    ("timings.0.speedup", {"float": "nan"}, "timings[0].speedup: Expected 'float' > 0.0"),
+    ("timings.0.median_s.0", 10**400, "timings[0].median_s[0]: Number out of range"),
+    ("timings.0.median_s.0", -1.5, "timings[0]: a time is negative"),
+    ("timings.0.speedup.0", {"float": "nan"}, "timings[0].speedup[0]: Expected 'float' >= -1e+18"),
+    ("timings.2.speedup.1", 0.0, "timings[2]: a speedup is not positive"),
+    ("partition_timings.1.partition", "nobody", "partition_timings: there is no partition called 'nobody'"),
     ("partitions.0.graph", "7/forward", "partitions[0]: there is no graph called '7/forward'"),
     ("members.mlp", {"7/forward": []}, "members['mlp']: there is no graph called '7/forward'"),
     ("graphs.0.nodes.5.inputs", ["nobody"], f"{UNKNOWN_NODE}'nobody'"),

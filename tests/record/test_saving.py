@@ -161,9 +161,9 @@ def test_no_cell_of_the_csv_is_run_by_a_spreadsheet(tmp_path: Path, text: str, c
 
 
 def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
-    shown = replace(sessions.measured(), timings=(sessions.timing("eager", -1.5e-6, None, iqr_s=-2e-9),))
+    shown = replace(sessions.measured(), timings=(sessions.timing("eager", 1.5e-6, None, iqr_s=-2e-9),))
     (row,) = csv.DictReader(io.StringIO(save(shown, tmp_path / "x.csv").read_text(encoding="utf-8")))
-    assert float(row["median_us"]) == -1.5
+    assert float(row["median_us"]) == 1.5
     assert float(row["iqr_us"]) == pytest.approx(-0.002)
     assert (row["speedup"], row["samples"]) == ("", "40")
     empty = save(sessions.trained(), tmp_path / "x.csv").read_text(encoding="utf-8")

@@ -68,7 +68,7 @@ def test_the_times_of_another_plan_are_not_shown_as_those_of_this_one() -> None:
     frame = compare(first, changed)
     assert list(frame["difference"]) == ["first", "measured for another plan"]
     assert frame[["eager_us", "regional_us", "speedup", "verdict", "slowdown"]].loc[1].isna().all()
-    assert frame["speedup"][0] == 1.3
+    assert frame["speedup"][0] == pytest.approx(1.3, rel=0.02)
     assert list(compare(changed, first)["difference"]) == ["measured for another plan", "not comparable"]
 
 

@@ -196,7 +196,8 @@ def test_a_failed_check_shows_no_speedup_anywhere() -> None:
 
 
 def test_what_gains_nothing_is_never_paid_for_and_warnings_are_told_once() -> None:
-    found = region_timings_table(measured_alone(verdict=Verdict.SLOWER, speedup=0.5, warnings=("busy machine: very",)))
+    fields = {"verdict": Verdict.SLOWER, "speedup": Figure(0.5, 0.4, 0.6), "warnings": ("busy machine: very",)}
+    found = region_timings_table(measured_alone(**fields))
     (row,) = cells(found)
     assert (row[3], row[-1]) == ("−600 µs", "never")
     assert note(found).count("busy machine") == 1

@@ -17,7 +17,6 @@ from regional_explorer.page.saved import page_html
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
 from regional_explorer.tables.plan import measured_plans
 from tests.shared import sessions
 from tests.shared.pages import Page
@@ -51,13 +50,7 @@ def test_a_page_of_layers_stays_small(add: Callable[[Session], Session]) -> None
 def test_the_page_holds_the_times_of_single_regions() -> None:
     base = sessions.measured()
     assert "Regions alone" not in page_html(base)
-    alone = tuple(
-        PartitionTiming(
-            part.id, part.region, Phase.FORWARD, 3e-4, 1e-6, 1e-4, 1e-6, 3.0, 2.9, 3.1, Verdict.FASTER,
-            samples=40, artifact=part.artifact, numerics=NumericsVerdict.OK,
-        )
-        for part in base.partitions
-    )  # fmt: skip
+    alone = tuple(sessions.alone(part.id, 3e-4, 1e-4) for part in base.partitions)
     page = page_html(replace(base, partition_timings=alone))
     assert page.count("<h4>Regions alone</h4>") == 1
     assert re.search("1.20 ms.*400 µs.*3.00×", re.sub("<[^>]*>", " ", page.split("<h4>Regions alone</h4>")[1]))

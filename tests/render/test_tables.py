@@ -149,7 +149,7 @@ def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:
     options = {name: pd.get_option(name) for name in OPTIONS}
     frame = Results(sessions.measured()).timings
     assert "µs" in frame._repr_html_()
-    assert frame.median_us[2] == sessions.measured().timings[2].median_s * 1e6
+    assert frame.median_us[2] == sessions.measured().timings[2].median_s.value * 1e6
     for made in (frame[frame.variant == "full"], frame[["variant"]], frame.copy(), frame.sort_values("median_us")):
         assert type(made) is pd.DataFrame
     assert type(frame.groupby("variant").median_us.median().to_frame()) is pd.DataFrame

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import Bandwidth, OpTime, Profile
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.record.timing import (
     CompileCost,
     Conditions,
@@ -182,16 +183,14 @@ def with_code(base: Session, code: ArtifactCode) -> Session:
     return replace(base, artifacts={**base.artifacts, "artifact-0/forward": artifact})
 
 
-def timing(variant: str, median_s: float, speedup: float | None, **fields: Any) -> Timing:
+def timing(variant: str, median_s: float, ratio: float | None, **fields: Any) -> Timing:
     base = Timing(
         variant=variant,
         phase=Phase.FORWARD,
         samples_s=(median_s,) * 40,
-        median_s=median_s,
+        median_s=Figure(median_s, median_s * 0.99, median_s * 1.01),
         iqr_s=median_s / 50,
-        speedup=speedup,
-        speedup_low=None if speedup is None else speedup - 0.03,
-        speedup_high=None if speedup is None else speedup + 0.03,
+        speedup=None if ratio is None else Figure(ratio, ratio - 0.03, ratio + 0.03),
         verdict=Verdict.FASTER,
     )
     return replace(base, **fields)
@@ -200,7 +199,7 @@ def timing(variant: str, median_s: float, speedup: float | None, **fields: Any) 
 def measured(base: Session | None = None, *, numerics: NumericsVerdict = NumericsVerdict.OK) -> Session:
     """Return ``base`` with timings, conditions, numerics and compile costs."""
     variants = (
-        timing("eager", 397e-6, 1.0, verdict=Verdict.BASELINE, speedup_low=None, speedup_high=None),
+        timing("eager", 397e-6, None, speedup=exactly(1.0), verdict=Verdict.BASELINE),
         timing("aot_eager", 531e-6, 0.75, verdict=Verdict.SLOWER, numerics=NumericsVerdict.OK),
         timing("regional", 320e-6, 1.24, numerics=numerics),
         timing("full", 0.0024, 1.01, verdict=Verdict.SAME, numerics=NumericsVerdict.OK),
@@ -215,6 +214,20 @@ def measured(base: Session | None = None, *, numerics: NumericsVerdict = Numeric
     )
 
 
+OF_PARTITION = ("runs", "measured_as", "bitwise", "worst_tensor")
+
+
+def alone(part: str, eager_s: float, compiled_s: float | None, **fields: Any) -> PartitionTiming:
+    """Return the timing of a partition alone; ``fields`` are its own, and those of the timing of its artifact."""
+    own = {name: fields.pop(name) for name in OF_PARTITION if name in fields}
+    phase = fields.pop("phase", Phase.FORWARD)
+    eager = timing("eager", eager_s, None, phase=phase)
+    if compiled_s is None:
+        return PartitionTiming(part, eager, **own)
+    fields = {"phase": phase, "numerics": NumericsVerdict.OK, **fields}
+    return PartitionTiming(part, eager, timing("compiled", compiled_s, eager_s / compiled_s, **fields), **own)
+
+
 def measured_alone(**changes: Any) -> Session:
     """Return two layers of 100 µs forward and 200 µs backward, compiled to half of it, measured once.
 
@@ -224,26 +237,14 @@ def measured_alone(**changes: Any) -> Session:
     found = []
     for part in base.partitions:
         forward = part.graph == "0/forward"
-        found.append(
-            PartitionTiming(
-                partition=part.id,
-                region="mlp",
-                phase=Phase.FORWARD if forward else Phase.BACKWARD,
-                eager_s=1e-4 if forward else 2e-4,
-                eager_iqr_s=1e-6,
-                compiled_s=5e-5 if forward else 1e-4,
-                compiled_iqr_s=1e-6,
-                speedup=2.0,
-                speedup_low=1.8,
-                speedup_high=2.2,
-                verdict=Verdict.FASTER,
-                samples=40,
-                artifact=part.artifact,
-                measured_as=None if part.instance == 0 else f"mlp/0/{part.graph}",
-                numerics=NumericsVerdict.OK,
-            )
-        )
-    return replace(base, partition_timings=tuple(replace(timing, **changes) for timing in found))
+        fields: dict[str, Any] = {
+            "compiled_s": 5e-5 if forward else 1e-4,
+            "speedup": Figure(2.0, 1.8, 2.2),
+            "phase": Phase.FORWARD if forward else Phase.BACKWARD,
+            "measured_as": None if part.instance == 0 else f"mlp/0/{part.graph}",
+        }
+        found.append(alone(part.id, 1e-4 if forward else 2e-4, **fields | changes))
+    return replace(base, partition_timings=tuple(found))
 
 
 def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Session:
@@ -261,7 +262,8 @@ def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Sessio
         timing(
             variant,
             float(np.median(found)),
-            None if variant == "eager" else speedup,
+            None,
+            speedup=median_figure(paired_ratios(samples["eager"], found), 0.99),
             samples_s=tuple(map(float, found)),
         )
         for variant, found in samples.items()
@@ -344,16 +346,13 @@ def hostile(text: str) -> Session:
         ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)
-    alone = PartitionTiming(
-        text, name, Phase.FORWARD, 1.0, 0.1, 0.5, 0.1, 2.0, 1.9, 2.1, Verdict.FASTER, artifact=text,
-        numerics=NumericsVerdict.NOT_COMPARABLE, worst_tensor=text, warnings=(text,),
-    )  # fmt: skip
+    fields = {"numerics": NumericsVerdict.NOT_COMPARABLE, "worst_tensor": text, "warnings": (text,)}
     return replace(
         base,
         numerics=(found,),
-        partition_timings=(alone,),
+        partition_timings=(alone(cut.id, 1.0, 0.5, **fields),),
         partition_numerics=(replace(found, partition=text),),
-        reconciliation=(Reconciled(Phase.STEP, text, 1.0, 0.9, 1.1, region=name, note=text),),
+        reconciliation=(Reconciled(Phase.STEP, text, Figure(1.0, 0.9, 1.1), region=name, note=text),),
         memory=(MemoryPeak(text, Figure(1 << 21, why=text), text),),
     )
 

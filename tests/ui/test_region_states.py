@@ -17,12 +17,13 @@ from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming
+from regional_explorer.record.timing import NumericsVerdict
 from regional_explorer.style.element import to_html, words
-from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration
+from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup
 from regional_explorer.tables.results import region_timings_table, regions_table
 from regional_explorer.tables.table import Table
 from regional_explorer.ui.state import Sort
@@ -59,9 +60,7 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
             timings.append(timing)
         else:
             partitions.append(replace(cut, state=state, artifact=None))
-            timings.append(
-                PartitionTiming(cut.id, cut.region, timing.phase, timing.eager_s, timing.eager_iqr_s, samples=40)
-            )
+            timings.append(replace(timing, compiled=None))
     found = replace(
         base,
         plan=base.plan.changed("mlp", enabled=State.EAGER not in states),
@@ -228,19 +227,21 @@ def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> Non
     pieces = pieces_of(measured)
     assert {piece["speedup"] for piece in pieces} == {"2.00×"}
     assert ["time", "100 µs eager, 50.0 µs compiled, 2.00× (1.80–2.20)"] in pieces[0]["facts"]
-    other = replace(measured.partition_timings[0], speedup=1.25, speedup_low=1.2, speedup_high=1.3, compiled_s=80e-6)
+    other = sessions.alone(measured.partitions[0].id, 100e-6, 80e-6, speedup=Figure(1.25, 1.2, 1.3))
     unequal = replace(measured, partition_timings=(other, *measured.partition_timings[1:]))
     (row,) = region_summaries(unequal)
     assert row.timing is not None
-    assert {piece["speedup"] for piece in pieces_of(unequal)} == {f"{row.timing.speedup:.2f}×"} == {"1.54×"}
-    changed = tuple(replace(cut, artifact="another") for cut in measured.partitions)
-    stale = replace(measured, partitions=changed)
+    assert {piece["speedup"] for piece in pieces_of(unequal)} == {speedup(row.timing)} == {"1.54×"}
+    stale = replace(measured, partition_timings=())
     assert {piece["speedup"] for piece in pieces_of(stale)} == {""}
     assert overlays(stale) == []
 
 
 def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measured: Session) -> None:
-    thrice = tuple(replace(one, eager_s=3 * one.eager_s) for one in measured.partition_timings)
+    thrice = tuple(
+        replace(one, eager=sessions.timing("eager", 3 * one.eager.median_s.value, None))
+        for one in measured.partition_timings
+    )
     for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
         row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from regional_explorer.picture.compose import compose
 from regional_explorer.picture.records import PARTITIONS, Payload, Records, first_tab, tabs
 from regional_explorer.picture.scene import Box
-from regional_explorer.record.figure import Noise
+from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import Verdict
 from regional_explorer.style.formats import percent
 from tests.shared import sessions
 from tests.shared.work import calls
@@ -266,14 +266,9 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
 )
 def test_the_title_of_a_region_has_its_speedup_and_whether_that_is_inconclusive(verdict: Verdict, shown: str) -> None:
     base = sessions.trained(3)
-    timings = (
-        PartitionTiming(
-            part.id, part.region, Phase.STEP, 1.0, 0.1, 0.5, 0.1, 2.0, 0.9, 3.0, verdict, artifact=part.artifact,
-            numerics=NumericsVerdict.OK,
-        )
-        for part in base.partitions
-    )  # fmt: skip
-    found = read(replace(base, partition_timings=tuple(timings)), "0/forward", EVERYTHING)
+    fields = {"speedup": Figure(2.0, 0.9, 3.0), "verdict": verdict}
+    timings = tuple(sessions.alone(part.id, 1.0, 0.5, **fields) for part in base.partitions)
+    found = read(replace(base, partition_timings=timings), "0/forward", EVERYTHING)
     assert {piece["speedup"] for piece in found.pieces} == {shown}
 
 
