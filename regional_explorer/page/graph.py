@@ -88,7 +88,9 @@ def overlays(session: Session) -> list[Payload]:
     """Return the available overlays; empty before regions were measured and the call was profiled."""
     measured, available = session.partition_timings, []
     for title, text, figure in _PARTITION_FIGURES:
-        values = {timing.partition: found.value for timing in measured if (found := figure(timing)) is not None}
+        # What has no interval is not painted: a colour would look certain.
+        found = {timing.partition: figure(timing) for timing in measured}
+        values = {name: one.value for name, one in found.items() if one is not None and one.bounds is not None}
         if values:
             available.append(overlay(title, text, values))
     if session.profile is not None:

@@ -87,6 +87,8 @@ class Column(Generic[R]):
         text, tone = self.shown(row), self.tone_of(row)
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
+        if text != NONE and (why := unsure(self.value(row))):
+            return [*letter, toned(text, "quiet", title=why)]
         return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
 
 
@@ -112,6 +114,11 @@ def of_part(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tupl
         )
 
     return tuple(map(of, columns))
+
+
+def unsure(value: Any) -> str:
+    """Return why a figure has no interval; empty if it has one, and for whatever is no figure."""
+    return value.why if isinstance(value, Figure) and value.bounds is None else ""
 
 
 def plain(value: Any) -> Any:
@@ -191,8 +198,18 @@ class Table(Generic[R]):
             return "\n  ".join([self.full_title, *_wrap(self.empty, width - 2)])
         texts = [[column.shown(row) for row in self.shown_rows] for column in self.shown_columns]
         filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
-        notes = [line for note in self.notes() if note for line in _wrap(note, width - 2)]
+        notes = [line for note in (*self.notes(), *self.unsure()) if note for line in _wrap(note, width - 2)]
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
+
+    def unsure(self) -> Iterator[str]:
+        """Yield why figures that are shown have no interval, each reason once."""
+        heads: dict[str, dict[str, None]] = {}
+        for column in self.shown_columns:
+            for row in self.shown_rows:
+                if (why := unsure(column.value(row))) and column.shown(row) != NONE:
+                    heads.setdefault(why, {})[column.title] = None
+        for why, titles in heads.items():
+            yield f"Without interval: {', '.join(titles)} ({why})."
 
     def cells(self) -> list[list[list[Node | str]]]:
         """Return the contents of all cells that are shown, row by row."""

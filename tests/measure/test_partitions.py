@@ -18,6 +18,8 @@ from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
+from regional_explorer.style.element import to_html
+from regional_explorer.tables.results import region_timings_table
 from tests.shared import sessions
 from tests.shared.sessions import alone, measured_alone, timing
 
@@ -84,6 +86,9 @@ def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     first = replace(base.partition_timings[0], eager=eager)
     whole = step(replace(base, partition_timings=(first, *base.partition_timings[1:])))
     assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
+    table = region_timings_table(replace(base, partition_timings=(first, *base.partition_timings[1:])))
+    assert table.text().count("Without interval: eager (too few).") == 1
+    assert 'title="too few"' in to_html(*table.nodes())
     assert whole.speedup is not None
     assert whole.speedup.bounds is not None
 

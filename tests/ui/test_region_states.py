@@ -221,6 +221,9 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
     assert {text for _, text in found["speedup"].values()} == {"2.00×"}
     assert {text for _, text in found["compiled time"].values()} == {"50.0 µs", "100 µs"}
     assert overlays(sessions.trained(2)) == []
+    unsure = sessions.alone(measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)"))
+    painted = overlays(replace(measured, partition_timings=(unsure,)))
+    assert [one["title"] for one in painted] == ["compiled time", "eager time"]
 
 
 def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
