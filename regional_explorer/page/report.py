@@ -119,6 +119,12 @@ def headline_nodes(session: Session) -> list[Node]:
     return [node("p", text, class_="rx-headline", role="status")] if text else []
 
 
+def noise_nodes(session: Session) -> list[Node]:
+    """Return that the machine was busy as an element; none if it was quiet."""
+    text = session.noise.sentence
+    return [node("p", text, class_="rx-note rx-warn")] if text else []
+
+
 def results_nodes(session: Session) -> list[Node]:
     """Return the results for a panel."""
     return [*headline_nodes(session), *report_nodes(session, regions=False)]
@@ -135,6 +141,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     above = [
         node("h3", session.title),
         *headline_nodes(session),
+        *noise_nodes(session),
         node("dl", *facts),
         *diagnostics_nodes(session.diagnostics),
     ]
@@ -150,10 +157,11 @@ def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
 
 
 def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
-    """Return the first lines of a session: what it is, the headline, and the facts."""
+    """Return the first lines of a session: what it is, the headline, whether the machine was busy, and the facts."""
     facts = session_facts(session)
     label_width = max(len(label) for label, _ in facts)
-    found = textwrap.wrap(headline(session), width, initial_indent="  ", subsequent_indent="  ")
+    said = (headline(session), session.noise.sentence)
+    found = (line for text in said for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  "))
     return "\n".join([clean(session.title), *found, *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
 
 

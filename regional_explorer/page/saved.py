@@ -16,7 +16,7 @@ from typing import Any
 from regional_explorer.errors import sendable
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.report import headline_nodes, report_nodes, session_facts
+from regional_explorer.page.report import headline_nodes, noise_nodes, report_nodes, session_facts
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.records import Records
@@ -48,7 +48,8 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     sheet = page_css(len(session.plan.regions))
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), saved_css()])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
-    above = [node("h1", session.title), node("p", facts, class_="rx-quiet"), *headline_nodes(session)]
+    title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
+    above = [*title, *headline_nodes(session), *noise_nodes(session)]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
     beside = (

@@ -103,11 +103,12 @@ class Noise(Record, frozen=True):
         """What a reader has to know, empty if the machine was quiet."""
         disturbed = self.disturbed > OFTEN * self.rounds
         others = self.others is not None and self.others > OFTEN * self.cores
-        facts = []
+        facts, kept = [], self.disturbed - self.left_out
         if disturbed and self.left_out:
             facts.append(f"{self.left_out:,} of {count(self.rounds, 'round')} left out")
-        elif disturbed:
-            facts.append(f"{self.disturbed:,} of {count(self.rounds, 'round')} disturbed, too many to leave out")
+        if disturbed and kept:
+            of = "more were" if facts else f"of {count(self.rounds, 'round')}"
+            facts.append(f"{kept:,} {of} disturbed, too many to leave out")
         if (disturbed or others) and self.others is not None:
             facts.append(f"other processes used {self.others:.1f} of {count(self.cores, 'core')}")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""

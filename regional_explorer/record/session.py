@@ -9,6 +9,7 @@ from typing import TypeVar
 from regional_explorer.errors import SessionError, did_you_mean, shown_value
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.figure import QUIET, Noise
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
@@ -98,6 +99,13 @@ class Session(Record, frozen=True, dict=True):
     def whole_timings(self) -> dict[str, Timing]:
         """The timing of the whole call, by variant."""
         return {timing.variant: timing for timing in self.timings if timing.phase is self.whole_phase}
+
+    @property
+    def noise(self) -> Noise:
+        """That of all measurements which something disturbed; quiet ones would hide it in their number of rounds."""
+        kernel_times = (artifact.kernel_times for artifact in self.artifacts.values())
+        measured = (one.noise for one in (self.conditions, self.profile, *kernel_times) if one is not None)
+        return sum((noise for noise in measured if noise.sentence), QUIET)
 
     @property
     def compile_s(self) -> float:

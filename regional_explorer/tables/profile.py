@@ -106,7 +106,6 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     """Return how the ops and the time around the graphs add up to the call, and how they were timed."""
     bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
-        profile.noise.sentence,
         f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
         f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step.value)} in the same rounds.",
         "" if _is_near_one(with_marks) else f"They are not the same, {_MARKS_COUNT.format(with_marks.value)}.",

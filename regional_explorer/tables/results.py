@@ -96,8 +96,6 @@ def timings_table(session: Session) -> Table[Timing]:
     rows = sorted(session.timings, key=lambda t: list(Phase).index(t.phase))
 
     def notes() -> Iterator[str]:
-        if session.conditions is not None:
-            yield session.conditions.noise.sentence
         yield conditions(session)
         if any(withheld(t) for t in rows):
             yield "A variant whose numerics failed gets no speedup."

@@ -64,7 +64,7 @@ class TerminalDisplay:
         sections = [diagnostics_text(session)]
         if self._measured:
             tables = timings_table(session), partitions_table(session), numerics_table(session)
-            sections = [headline(session), *(table.text() for table in tables), *sections]
+            sections = [headline(session), session.noise.sentence, *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
 
 

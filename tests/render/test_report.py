@@ -11,8 +11,9 @@ from regional_explorer.page import report
 from regional_explorer.page.report import headline, session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.artifact import ArtifactKernelTimes
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
@@ -123,6 +124,37 @@ def test_results_say_one_thing_first() -> None:
     assert (first[1]["class"], words(first)) == ("rx-headline", headline(session))
     assert "numerics failed" in headline(sessions.measured(numerics=NumericsVerdict.FAILED))
     assert headline(sessions.session()) == ""
+
+
+def busy_everywhere() -> Session:
+    """Return a session with noise in its benchmark, its profile and the kernel times of an artifact."""
+    session = sessions.profiled(sessions.measured())
+    key, artifact = next(iter(session.artifacts.items()))
+    assert session.conditions
+    assert session.profile
+    times = ArtifactKernelTimes(noise=Noise(1_000_000))
+    return replace(
+        session,
+        conditions=replace(session.conditions, noise=Noise(100, 30, 30, 1.0, 2)),
+        profile=replace(session.profile, noise=Noise(300, 80, 80, 0.6, 2)),
+        artifacts={**session.artifacts, key: replace(artifact, kernel_times=times)},
+    )
+
+
+def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -> None:
+    busy = busy_everywhere()
+    sentence = "The machine was busy: 110 of 400 rounds left out; other processes used 0.7 of 2 cores."
+    assert busy.noise.sentence == sentence, "the quiet rounds of the kernels do not hide it"
+    for shown in (session_text(busy), words(session_html(busy)), words(page_html(busy))):
+        said = " ".join(shown.split())
+        assert said.count("machine was busy") == said[: said.index("Run time")].count(sentence) == 1
+    assert "busy" not in session_text(sessions.profiled(sessions.measured()))
+    assert busy.conditions
+    hopeless = replace(busy, conditions=replace(busy.conditions, noise=Noise(100, 90)))
+    assert "80 of 400 rounds left out; 90 more were disturbed, too many" in hopeless.noise.sentence
+    (times,) = (made.kernel_times for made in busy.artifacts.values() if made.kernel_times)
+    kernels = {"a": replace(next(iter(busy.artifacts.values())), kernel_times=replace(times, noise=Noise(10, 5, 5)))}
+    assert replace(busy, artifacts=kernels).noise.rounds == 410
 
 
 @pytest.mark.parametrize("width", [100, 120])

@@ -15,7 +15,9 @@ from ipywidgets.widgets.widget import _instances
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.figure import Noise
 from regional_explorer.record.json_file import load_plan
+from regional_explorer.record.session import Session
 from regional_explorer.style.element import Node, words
 from regional_explorer.ui import state, widget
 from regional_explorer.ui.control import Control, control_of
@@ -54,6 +56,12 @@ def test_a_row_per_region_says_how_it_stands_whoever_changed_it(
     exploration.rename("mm", "product")
     control.refresh()
     assert list(rows(panel)) == ["product", "act"]
+
+
+def test_a_busy_machine_is_told_once_in_the_header(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
+    said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
+    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["header"]
 
 
 def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
