@@ -252,9 +252,6 @@ def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator
     yield from claims_of(ex.session)
 
 
-FASTER = 1.15
-
-
 def tried(ex: rx.Exploration, again: Callable[[], rx.Exploration], budget_s: float) -> Iterator[Claim]:
     """Yield whether no other config is faster, if the region is said to be at the limit of its kernels."""
     if not any(item.code is DiagnosticCode.KERNEL_BOUND for item in ex.diagnostics):
