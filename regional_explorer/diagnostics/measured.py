@@ -13,7 +13,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.regions import RegionTiming, whole_region_timings
+from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
 from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
@@ -126,15 +126,11 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
     """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
-    whole = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
-    eager = session.whole_timings.get(VariantName.EAGER)
     found = [_slower_diagnostic(timing) for timing in slower]
-    if whole is None or eager is None or whole.speedup is None:
-        return found
-    if whole.verdict is Verdict.FASTER and whole.speedup.value > 1.0:
-        gain_s = eager.median_s.value * (1.0 - 1.0 / whole.speedup.value)
-        whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {with_interval(whole.speedup)}"
-        found += _worth_diagnostic(timings, gain_s, whole_gain)
+    gain_s, regional = whole_gain_s(session), session.whole_timings.get(VariantName.REGIONAL)
+    if gain_s is not None and regional is not None and regional.speedup is not None:
+        whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {with_interval(regional.speedup)}"
+        found += _worth_diagnostic(timings, whole_gain)
     return found
 
 
@@ -151,18 +147,16 @@ def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
     )
 
 
-def _worth_diagnostic(rows: list[RegionTiming], whole_gain_s: float, whole_gain: str) -> list[Diagnostic]:
+def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnostic]:
     """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
     unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
     if not faster and not same:
         return []
-    alone_s = sum(map(_gain_s, faster))
-    part = min(1.0, whole_gain_s / alone_s) if alone_s else 0.0
+    part = rows[0].part or 0.0
     gains = [
-        f"{row.region!r} saves {duration(part * _gain_s(row))} in each call{_pay_off_text(row, part)}"
-        f"{_numerics_note(row)}"
+        f"{row.region!r} saves {duration(part * _gain_s(row))} in each call{_pay_off_text(row)}{_numerics_note(row)}"
         for row in faster
     ]
     clauses = [
@@ -170,7 +164,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain_s: float, whole_gain:
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
         f". Together with what runs around them, they save {whole_gain}",
-        f"; measured alone, {duration(alone_s)} (ex.reconciliation)" if part < 1.0 and faster else "",
+        f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if part < 1.0 and faster else "",
     ]
     return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}.")]
 
@@ -179,12 +173,12 @@ def _numerics_note(row: RegionTiming) -> str:
     return f" (numerics {NumericsVerdict.NOT_COMPARABLE})" if row.numerics is NumericsVerdict.NOT_COMPARABLE else ""
 
 
-def _pay_off_text(row: RegionTiming, part: float) -> str:
-    """Return after how many calls a compile pays off if ``part`` of what the region gains alone is left."""
-    calls = row.pays_off_after_calls
+def _pay_off_text(row: RegionTiming) -> str:
+    """Return after how many calls a compile pays off."""
+    calls, alone = row.pays_off_after_calls, row.paid_after(1.0)
     if calls is None or math.isinf(calls):
         return ""
     if calls == 0:
         return ", its compile is shared"
-    alone = f" ({calls:,.0f} by what it gains alone)" if part < 1.0 else ""
-    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls / part:,.0f} calls{alone}"
+    by_itself = f" ({alone:,.0f} by what it gains alone)" if alone != calls else ""
+    return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls{by_itself}"

@@ -17,7 +17,7 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, Verdict
+from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, VariantName, Verdict
 
 
 class RegionTiming(Record, frozen=True):
@@ -28,6 +28,8 @@ class RegionTiming(Record, frozen=True):
     than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
     numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
     ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
+    ``part`` is what the call keeps of what the regions gain alone: wrappers and borders take the rest. None unless the
+    whole call was measured to be faster.
     """
 
     region: str
@@ -42,6 +44,7 @@ class RegionTiming(Record, frozen=True):
     compile_warm_s: float
     partitions: int
     measured: int
+    part: float | None = None
 
     @property
     def gain_s(self) -> Figure | None:
@@ -63,14 +66,21 @@ class RegionTiming(Record, frozen=True):
 
     @property
     def pays_off_after_calls(self) -> float | None:
-        """The number of calls after which the compile pays off; infinite if never. None if that is not known.
+        """The number of calls after which the compile pays off, by the part of its gain that the call keeps.
 
-        If the samples show no difference, there is no gain, so it never pays off.
+        Infinite if never: if the samples show no difference, there is no gain. None if that is not known.
         """
+        if self.verdict is Verdict.FASTER and self.part is None:
+            return None
+        return self.paid_after(self.part or 0.0)
+
+    def paid_after(self, part: float) -> float | None:
+        """Return after how many calls the compile pays off if ``part`` of the gain is left; see above."""
         gain = self.gain_s
         if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
             return None
-        calls = self.compile_s / gain.value if self.verdict is Verdict.FASTER and gain.value > 0 else math.inf
+        left_s = part * gain.value if self.verdict is Verdict.FASTER else 0.0
+        calls = self.compile_s / left_s if left_s > 0.0 else math.inf
         return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
 
 
@@ -87,7 +97,28 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
             if measured and (phase is not Phase.STEP or session.grad):
                 compiles = map(session.compile_of, parts)
                 rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
-    return tuple(rows)
+    part = _part_of_gain(session, rows)
+    return tuple(replace(row, part=part) for row in rows)
+
+
+def whole_gain_s(session: Session) -> float | None:
+    """Return the seconds that the plan saves in each call; None unless the whole call was measured to be faster."""
+    regional, eager = map(session.whole_timings.get, (VariantName.REGIONAL, VariantName.EAGER))
+    if session.is_outdated or regional is None or eager is None or regional.verdict is not Verdict.FASTER:
+        return None
+    ratio = 0.0 if regional.speedup is None else regional.speedup.value
+    return eager.median_s.value * (1.0 - 1.0 / ratio) if ratio > 1.0 else None
+
+
+def gain_alone_s(rows: Iterable[RegionTiming]) -> float:
+    """Return the seconds that the regions which are faster gain together, each measured alone."""
+    return sum(row.gain_s.value for row in rows if row.gain_s and row.verdict is Verdict.FASTER)
+
+
+def _part_of_gain(session: Session, rows: Iterable[RegionTiming]) -> float | None:
+    """Return the part of what the regions gain alone that the whole call does, None if that is not known."""
+    whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
+    return None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
 
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:

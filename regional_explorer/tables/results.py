@@ -234,7 +234,8 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
     """One row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
 
     ``compile_s`` is the compile time of its own artifacts (``compile_cold_s`` plus ``compile_warm_s``), and
-    ``pays_off_after_calls`` the number of calls that save as much: inf if no number does, NaN if unknown.
+    ``pays_off_after_calls`` the number of calls that save as much, by the part of the gain that the whole call keeps:
+    inf if no number does, NaN if unknown, or if the whole call was not measured to be faster.
     ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was. Filled
     by ``ex.benchmark()``.
     """

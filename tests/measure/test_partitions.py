@@ -42,7 +42,7 @@ def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
 
 
 def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
-    whole = step(measured_alone())
+    whole = step(of_a_call(1 / 0.7))  # the call gains as much as the region alone
     assert whole.compile_s == pytest.approx(3.0)  # one artifact for each phase, 1.5 s each
     assert whole.cache == "cold"
     assert whole.pays_off_after_calls == 10_000
@@ -53,6 +53,9 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
     for verdict in (Verdict.SLOWER, Verdict.SAME):
         gains_nothing = measured_alone(verdict=verdict, speedup=Figure(0.9, 0.8, 1.1))
         assert step(gains_nothing).pays_off_after_calls == math.inf
+    assert step(of_a_call(1 / 0.9)).pays_off_after_calls == 30_000, "wrappers and borders take their part"
+    assert step(of_a_call(0.62, Verdict.SLOWER)).pays_off_after_calls is None, "the call is not faster"
+    assert step(measured_alone()).pays_off_after_calls is None, "the call was not measured"
     assert step(measured_alone(verdict=Verdict.UNKNOWN)).pays_off_after_calls is None, "too few samples"
 
 
@@ -97,7 +100,7 @@ def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
     frame = Results(measured_alone()).region_timings
     assert list(frame["phase"]) == ["forward", "backward", "step"]
     assert frame["eager_us"].tolist() == pytest.approx([200.0, 400.0, 600.0])
-    regions = Results(measured_alone()).regions
+    regions = Results(of_a_call(1 / 0.7)).regions
     assert regions.loc[0, "compiled_us"] == pytest.approx(300.0)
     assert regions.loc[0, "pays_off_after_calls"] == 10_000
     assert Results(sessions.trained(2)).regions["speedup"].isna().all()
