@@ -22,10 +22,10 @@ import regional_explorer as rx
 from benchmarks.programs import explore
 from benchmarks.row import Row
 from regional_explorer.measure.__main__ import BY_ROUNDS, rates, table, trials
+from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Verdict
 
 
 def by_timer(first: Callable[[], object], second: Callable[[], object], budget_s: float, _seed: int = 0) -> Verdict:

@@ -16,8 +16,8 @@ import torch
 import regional_explorer as rx
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.statistics import interval
-from regional_explorer.record.timing import Phase, VariantName
 
 
 @dataclass(frozen=True)

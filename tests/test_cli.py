@@ -21,10 +21,10 @@ from regional_explorer.command.checks import PlanCheck, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.benchmark import Conditions, NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure, Noise, of_figure
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Conditions, NumericsVerdict, Verdict
 from tests.conftest import ReplaceBenchmark
 from tests.shared.processes import ROOT, python
 from tests.shared.sessions import measured_apart as measured

@@ -16,12 +16,12 @@ from regional_explorer.command.options import CommandError
 from regional_explorer.compiler.toolchain import Finding, torch_findings
 from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
 from regional_explorer.errors import listing
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName
 from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
 from regional_explorer.record.figure import of_figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, VariantName
 from regional_explorer.style.formats import interval
 
 if TYPE_CHECKING:

@@ -44,9 +44,9 @@ class Command:
         """
         from regional_explorer.compiler.config import parse_value
         from regional_explorer.export.save import ENDINGS
+        from regional_explorer.record.benchmark import checked_variants
         from regional_explorer.record.files import writable_path
         from regional_explorer.record.json_file import load_plan
-        from regional_explorer.record.timing import checked_variants
 
         try:
             checked_variants(self.variants)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from regional_explorer.command.options import MARK_KINDS, OPTIONS
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.graph import over_layers
 from regional_explorer.record.plan import Direction, Plan
-from regional_explorer.record.timing import VariantName
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.errors import listing
+from regional_explorer.record.benchmark import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import CONFIDENCE
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
@@ -16,7 +17,6 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
-from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.style.formats import duration, with_interval
 
 MOST_ADVISED = 6

@@ -50,6 +50,7 @@ from regional_explorer.insight.roofline import (
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop, check_budget
+from regional_explorer.record.benchmark import BY_DEFAULT
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
@@ -59,7 +60,6 @@ from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import BY_DEFAULT
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 

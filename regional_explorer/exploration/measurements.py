@@ -22,6 +22,14 @@ from regional_explorer.measure.partitions import benchmark_partitions, reconcile
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.summary import MeasureContext
 from regional_explorer.measure.variants import Variants
+from regional_explorer.record.benchmark import (
+    BY_TORCH,
+    Numerics,
+    PartitionTiming,
+    Reconciled,
+    VariantName,
+    checked_variants,
+)
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
@@ -33,14 +41,6 @@ from regional_explorer.record.regions import (
     region_timings,
 )
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import (
-    BY_TORCH,
-    Numerics,
-    PartitionTiming,
-    Reconciled,
-    VariantName,
-    checked_variants,
-)
 
 MAX_PLANS = 50
 """The number of measured plans that are kept."""

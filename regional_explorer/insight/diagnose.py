@@ -20,11 +20,11 @@ from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
+from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import NumericsVerdict, Timing, Verdict
 from regional_explorer.style.formats import duration, size, with_interval
 
 AT_BOUND = 0.8

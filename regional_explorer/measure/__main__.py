@@ -18,7 +18,7 @@ import torch
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import check_budget, run_rounds
-from regional_explorer.record.timing import Phase, Verdict
+from regional_explorer.record.benchmark import Phase, Verdict
 
 PIECES = 100
 """Equal pieces of work in one call: a slowdown of 3 % is three more of them."""

@@ -26,9 +26,7 @@ from regional_explorer.measure.reference import find_reference, rows_drawing_as_
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.figure import Noise
-from regional_explorer.record.timing import (
+from regional_explorer.record.benchmark import (
     BY_TORCH,
     CompileCost,
     Conditions,
@@ -41,6 +39,8 @@ from regional_explorer.record.timing import (
     VariantName,
     Verdict,
 )
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Noise
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from regional_explorer.record.timing import Phase
+from regional_explorer.record.benchmark import Phase
 
 if TYPE_CHECKING:
     import torch

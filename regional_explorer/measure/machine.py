@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Executor
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
+from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Noise
 from regional_explorer.record.statistics import quiet_rounds
-from regional_explorer.record.timing import Phase
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

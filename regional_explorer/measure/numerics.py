@@ -32,8 +32,8 @@ from regional_explorer.measure.rounding import (
     unit,
     units_of_a_sum,
 )
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.timing import Numerics, NumericsVerdict
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"

@@ -22,18 +22,18 @@ from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.plan import Direction
-from regional_explorer.record.regions import RegionTiming
-from regional_explorer.record.statistics import Floats, median_figure
-from regional_explorer.record.timing import (
+from regional_explorer.record.benchmark import (
     PartitionTiming,
     Phase,
     Reconciled,
     Timing,
     VariantName,
 )
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.plan import Direction
+from regional_explorer.record.regions import RegionTiming
+from regional_explorer.record.statistics import Floats, median_figure
 from regional_explorer.torch_api.graphs import outside_autocast
 
 

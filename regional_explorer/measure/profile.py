@@ -21,10 +21,10 @@ from regional_explorer.measure.clock import Clock, clock_for
 from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
 from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
+from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
-from regional_explorer.record.timing import Phase, VariantName
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
 
 _FORWARD_SPANS = (

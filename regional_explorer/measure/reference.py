@@ -33,8 +33,8 @@ from regional_explorer.measure.numerics import (
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_random, resolve
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)

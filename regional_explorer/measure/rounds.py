@@ -18,6 +18,7 @@ from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Watch, fixed_work
+from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.statistics import (
     Floats,
@@ -28,7 +29,6 @@ from regional_explorer.record.statistics import (
     paired_ratios,
     verdict_of,
 )
-from regional_explorer.record.timing import Phase, Verdict
 
 STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Fractions of the budget at which a run checks if it can stop early; its end is one more check."""

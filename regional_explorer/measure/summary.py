@@ -22,6 +22,7 @@ from regional_explorer.measure.rounds import (
     Stop,
     run_rounds,
 )
+from regional_explorer.record.benchmark import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.session import Environment
@@ -35,7 +36,6 @@ from regional_explorer.record.statistics import (
     smallest_difference,
     trend,
 )
-from regional_explorer.record.timing import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 
 _MAX_DRIFT = 0.02
 _MIN_CALL_S = 1e-6

@@ -18,9 +18,9 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
 from regional_explorer.measure.numerics import Reference, compare, in_words, run_once
 from regional_explorer.measure.rounding import Arithmetic, far
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.timing import Numerics, NumericsVerdict
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import BoxedCall, draws_random
 

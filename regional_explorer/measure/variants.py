@@ -16,8 +16,8 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.measure.clock import TimedCall, do_nothing
+from regional_explorer.record.benchmark import BY_TORCH, CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.timing import BY_TORCH, CompileCost, VariantName
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of

@@ -8,14 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from regional_explorer.errors import sendable
-from regional_explorer.picture.compose import legend_entry
-from regional_explorer.picture.records import Payload, Records, first_tab, piece_rows, tabs
+from regional_explorer.picture.open_folds import legend_entry
+from regional_explorer.picture.page_records import Payload, Records, first_tab, piece_rows, tabs
 from regional_explorer.picture.scene import Badge, Entry
+from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.style.css import DARK, HUES, LIGHT, mix, paint
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import STATE_GLYPHS, duration, times

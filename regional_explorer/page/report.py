@@ -7,10 +7,10 @@ from typing import Any
 
 from regional_explorer.errors import count, listing
 from regional_explorer.picture.svg import picture_html
+from regional_explorer.record.benchmark import NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
 from regional_explorer.style.formats import MOST_ENTRIES, noted, speedup, times, withheld

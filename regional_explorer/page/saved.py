@@ -19,7 +19,7 @@ from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
 from regional_explorer.page.report import headline_nodes, noise_nodes, report_nodes, session_facts
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
-from regional_explorer.picture.records import Records
+from regional_explorer.picture.page_records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from regional_explorer.errors import count
-from regional_explorer.picture.compose import SectionBuilder, scene_of, shown
+from regional_explorer.picture.folds import outline, pieces
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
 from regional_explorer.picture.layout import place
-from regional_explorer.picture.outline import outline, pieces
+from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown
 from regional_explorer.picture.scene import Entry
 from regional_explorer.picture.svg import draw, picture_html
 from regional_explorer.record.graph import Graph, GraphKind

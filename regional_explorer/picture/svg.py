@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.picture.compose import compose
 from regional_explorer.picture.graphviz import dot_lines
 from regional_explorer.picture.graphviz import graphviz as lay_out
 from regional_explorer.picture.layout import Placement, Point, Rect, place
+from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.scene import Box, BoxGroup, Look, Scene, text_width
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
+from regional_explorer.record.benchmark import Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import MIN_FLOOR
-from regional_explorer.record.timing import Timing, VariantName, Verdict
 
 
 def differences(plans: Sequence[Plan]) -> list[list[str]]:

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from regional_explorer.errors import count
+from regional_explorer.record.benchmark import VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import of_figure
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.timing import VariantName, Verdict
 
 PLAN_FORMAT = 3
 """Version of the JSON layout of a plan's file. Version 1 had only the plan, version 2 no artifacts."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from regional_explorer.record.artifact import ArtifactCompile
+from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind
@@ -17,7 +18,6 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
-from regional_explorer.record.timing import NumericsVerdict, PartitionTiming, Phase, VariantName, Verdict
 
 
 class RegionTiming(Record, frozen=True):

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Phase
 
 EAGER_OPS = "eager ops"
 """The name for ops outside of partitions, each of which is its own kernel."""

@@ -8,14 +8,7 @@ from typing import TypeVar
 
 from regional_explorer.errors import SessionError, did_you_mean, shown_value
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
-from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.figure import QUIET, Noise
-from regional_explorer.record.graph import Graph, GraphBreak
-from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.profile import Profile
-from regional_explorer.record.record import Count, Record
-from regional_explorer.record.timing import (
+from regional_explorer.record.benchmark import (
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -25,6 +18,13 @@ from regional_explorer.record.timing import (
     Reconciled,
     Timing,
 )
+from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.figure import QUIET, Noise
+from regional_explorer.record.graph import Graph, GraphBreak
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.profile import Profile
+from regional_explorer.record.record import Count, Record
 
 FORMAT = 4
 """Version of the JSON layout; files of another version are rejected with an error."""

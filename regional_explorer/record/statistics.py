@@ -8,8 +8,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.timing import Verdict
 
 Floats = NDArray[np.float64]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.partition import State
-from regional_explorer.record.timing import NumericsVerdict, Verdict
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import STATE_GLYPHS
 

@@ -9,11 +9,11 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
+from regional_explorer.record.benchmark import US_PER_S, NumericsVerdict, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
 from regional_explorer.record.regions import RegionTiming
-from regional_explorer.record.timing import US_PER_S, NumericsVerdict, Timing
 from regional_explorer.style.element import SHORT, clean
 
 NONE = "–"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from regional_explorer.record.timing import Timing
+from regional_explorer.record.benchmark import Timing
 from regional_explorer.style.css import LIGHT, TONES
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import interval, speedup, withheld

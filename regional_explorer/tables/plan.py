@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
+from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.graph import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import Timing, VariantName
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
 from regional_explorer.style.formats import (

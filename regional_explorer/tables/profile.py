@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.errors import count
+from regional_explorer.record.benchmark import SAME_WITHIN
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import SAME_WITHIN
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size
 from regional_explorer.tables.table import Column, Number, Table, ends

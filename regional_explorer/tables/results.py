@@ -9,15 +9,7 @@ from math import isinf
 from typing import Any
 
 from regional_explorer.errors import count, listing
-from regional_explorer.record.grouping import grouped
-from regional_explorer.record.regions import (
-    RegionSummary,
-    RegionTiming,
-    region_summaries,
-    region_timings,
-)
-from regional_explorer.record.session import Session
-from regional_explorer.record.timing import (
+from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
     CompileCost,
     MemoryPeak,
@@ -29,6 +21,14 @@ from regional_explorer.record.timing import (
     Timing,
     Verdict,
 )
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.regions import (
+    RegionSummary,
+    RegionTiming,
+    region_summaries,
+    region_timings,
+)
+from regional_explorer.record.session import Session
 from regional_explorer.style.css import TONES
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import (

@@ -18,8 +18,8 @@ import regional_explorer
 from regional_explorer.compiler.run import Run, StreamProgress, Throttle
 from regional_explorer.page.report import diagnostics_text, headline, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.benchmark import checked_variants
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import checked_variants
 from regional_explorer.style.element import markup
 from regional_explorer.tables.plan import partitions_table
 from regional_explorer.tables.results import numerics_table, regions_table, timings_table

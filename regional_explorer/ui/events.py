@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.compiler.config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, Plan, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
-from regional_explorer.record.timing import VariantName
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from regional_explorer.errors import listing
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import noise_nodes, session_facts
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
-from regional_explorer.record.timing import VariantName
 from regional_explorer.style.css import SIGNS, TONES, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, clean_page, node, verbatim
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans

@@ -9,10 +9,10 @@ from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, config_of
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import BY_DEFAULT, VariantName
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0

@@ -12,7 +12,7 @@ from regional_explorer.compiler.program import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.record.timing import Phase, VariantName
+from regional_explorer.record.benchmark import Phase, VariantName
 from tests.shared import programs
 from tests.shared.checks import codes, only, version_of
 from tests.shared.fakes import FakeClock, TickingClock, timed_by

@@ -17,8 +17,8 @@ from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import session_text
 from regional_explorer.page.saved import page_html
-from regional_explorer.picture.compose import compose
 from regional_explorer.picture.layout import layers
+from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import draw
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import to_html

@@ -24,11 +24,11 @@ from regional_explorer.measure import summary
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.benchmark import Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
-from regional_explorer.record.timing import Phase, Timing, Verdict
 from tests.engine import diagnostics_programs
 
 PART = PartitionCode(

@@ -26,6 +26,7 @@ from regional_explorer.insight.roofline import (
     share_of_gain,
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.benchmark import Phase, Timing, Verdict
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.profile import Bandwidth
@@ -42,7 +43,6 @@ from regional_explorer.record.roofline import (
     roundings,
     size_of,
 )
-from regional_explorer.record.timing import Phase, Timing, Verdict
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13

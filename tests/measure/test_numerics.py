@@ -22,7 +22,7 @@ import regional_explorer as rx
 from regional_explorer.measure.numerics import Reference, compare, repeats, run_once, verdict
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.measure.rounding import Arithmetic, Values, dense
-from regional_explorer.record.timing import LEAST_SAMPLES, Numerics, NumericsVerdict
+from regional_explorer.record.benchmark import LEAST_SAMPLES, Numerics, NumericsVerdict
 from tests.measure.planted import MILLION, PROGRAMS, RIGHT, WRONG, WRONG_TRACES, Changed, rounded
 
 Function = Callable[..., torch.Tensor]

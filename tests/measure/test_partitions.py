@@ -12,12 +12,12 @@ from regional_explorer.exploration.results import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, exactly, of_figure
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.results import region_timings_table
 from tests.shared import sessions

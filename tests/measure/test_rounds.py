@@ -45,9 +45,9 @@ from regional_explorer.measure.rounds import (
     run_rounds,
 )
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
+from regional_explorer.record.benchmark import Phase, Timing, Verdict
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan_file import Explored, slower_when_explored
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.record.session import Environment
-from regional_explorer.record.timing import Phase, Timing, Verdict
 from tests.shared.sessions import measured_alone, timing
 
 SECONDS = st.floats(1e-7, 10.0)

@@ -12,6 +12,7 @@ import pytest
 from regional_explorer.measure.rounds import VERDICT_CONFIDENCE as CONFIDENCE
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
+from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
@@ -29,7 +30,6 @@ from regional_explorer.record.statistics import (
     trend,
     verdict_of,
 )
-from regional_explorer.record.timing import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from tests.shared.fakes import FakeClock, Make
 
 Summary = Callable[..., Measured]

@@ -18,7 +18,7 @@ from regional_explorer.measure.__main__ import (
     table,
     trials,
 )
-from regional_explorer.record.timing import Verdict
+from regional_explorer.record.benchmark import Verdict
 
 
 def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:

@@ -22,6 +22,7 @@ from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
+from regional_explorer.record.benchmark import MemoryPeak, Phase, Reconciled, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.json_file import (
     dump_plan,
@@ -36,7 +37,6 @@ from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorK
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Environment, Session
-from regional_explorer.record.timing import MemoryPeak, Phase, Reconciled, Verdict
 from tests.shared import sessions
 from tests.shared.mutations import at, mutated
 

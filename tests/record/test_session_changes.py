@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from regional_explorer.errors import SessionError
 from regional_explorer.exploration.results import compare
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.benchmark import NumericsVerdict
 from regional_explorer.record.changes import changes, speed_change
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict
 from tests.shared import sessions
 from tests.shared.sessions import measured_apart as measured
 

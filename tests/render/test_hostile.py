@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
-from regional_explorer.picture.compose import compose
 from regional_explorer.picture.graphviz import graphviz, layout_command, scene_dot
+from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.regions import region_summaries

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError
-from regional_explorer.picture.compose import compose, shown_graphs
+from regional_explorer.picture.folds import Stretch, pieces, stretches
 from regional_explorer.picture.graphviz import graphviz, layout_command, quoted, scene_dot
 from regional_explorer.picture.layout import Placement, layers, place
-from regional_explorer.picture.outline import Stretch, pieces, stretches
+from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
 from regional_explorer.picture.svg import digraph, draw, session_svg
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role

@@ -12,11 +12,11 @@ from regional_explorer.page.report import headline, session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.artifact import ArtifactKernelTimes
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import MemoryPeak, NumericsVerdict, Verdict
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.chart import Scale, whisker
 from regional_explorer.tables.plan import diagnostics_nodes, partitions_table

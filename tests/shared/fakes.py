@@ -13,7 +13,7 @@ from regional_explorer.measure import profile, rounds, summary
 from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
-from regional_explorer.record.timing import Phase
+from regional_explorer.record.benchmark import Phase
 
 Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""

@@ -10,15 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheAnswer
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import Figure, exactly
-from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
-from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
-from regional_explorer.record.profile import Bandwidth, OpTime, Profile
-from regional_explorer.record.session import Environment, Session
-from regional_explorer.record.statistics import median_figure, paired_ratios
-from regional_explorer.record.timing import (
+from regional_explorer.record.benchmark import (
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -30,6 +22,14 @@ from regional_explorer.record.timing import (
     Timing,
     Verdict,
 )
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.graph import Graph, GraphBreak, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.plan import LONGEST_PATTERN, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.profile import Bandwidth, OpTime, Profile
+from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
 
 ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)

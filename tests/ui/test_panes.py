@@ -12,12 +12,12 @@ from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.exploration.results import compare
 from regional_explorer.page.code import code_pane
+from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict, Phase
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.panel import Panel

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
-from regional_explorer.picture.records import Records
+from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
+from regional_explorer.record.benchmark import NumericsVerdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
 from regional_explorer.record.session import Session
-from regional_explorer.record.timing import NumericsVerdict
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup
 from regional_explorer.tables.results import region_timings_table, regions_table

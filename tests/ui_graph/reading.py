@@ -14,7 +14,7 @@ import pytest
 
 from regional_explorer.page import static
 from regional_explorer.page.graph import graph_traits
-from regional_explorer.picture.records import Payload, Records
+from regional_explorer.picture.page_records import Payload, Records
 from regional_explorer.record.session import Session
 
 NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))

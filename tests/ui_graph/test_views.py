@@ -100,7 +100,7 @@ def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("no\x00 luck")
 
     shown = view()
-    monkeypatch.setattr("regional_explorer.picture.records.graph_facts", broken)
+    monkeypatch.setattr("regional_explorer.picture.page_records.graph_facts", broken)
     shown.press("graph", "1")
     assert shown.problem == "RuntimeError: no luck"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from regional_explorer.picture.compose import BOX_BUDGET, compose, ending, shown
-from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline
+from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline
+from regional_explorer.picture.open_folds import BOX_BUDGET, compose, ending, shown
 from regional_explorer.record.graph import Graph, GraphKind, ModuleCall, Node, Role, SourceLine, TensorSpec
 from tests.shared import sessions
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, sendable
-from regional_explorer.picture.compose import SectionBuilder, opened, piece_names, shown_graphs
-from regional_explorer.picture.outline import Chain, Fold, RegionPiece, drawn, outline, pieces, scopes
+from regional_explorer.picture.folds import Chain, Fold, RegionPiece, drawn, outline, pieces, scopes
+from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
+from regional_explorer.record.benchmark import PartitionTiming, Verdict
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Direction, config_of
@@ -16,7 +17,6 @@ from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.record.timing import PartitionTiming, Verdict
 from regional_explorer.style.element import LONG, SHORT, clean
 from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, noted, percent, speedup
 

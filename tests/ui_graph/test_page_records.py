@@ -5,16 +5,16 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.picture.compose import compose
-from regional_explorer.picture.records import PARTITIONS, Payload, Records, first_tab, tabs
+from regional_explorer.picture.open_folds import compose
+from regional_explorer.picture.page_records import PARTITIONS, Payload, Records, first_tab, tabs
 from regional_explorer.picture.scene import Box
+from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
-from regional_explorer.record.timing import Verdict
 from regional_explorer.style.formats import percent
 from tests.shared import sessions
 from tests.shared.work import calls

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import IntEnum
 
 from regional_explorer.errors import count, listing
-from regional_explorer.picture.outline import Fold, FoldKind, RegionPiece, outline, pieces, sources
+from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, sources
 from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.partition import State
