@@ -15,7 +15,7 @@ const normalized = (text) =>
 export function matches(picture, query) {
   const text = query.trim();
   const fieldText = (field, node) => {
-    if (field in FACTS) return picture.folds.nodes[node][FACTS[field]];
+    if (field in FACTS) return picture.outline.nodes[node][FACTS[field]];
     const piece = picture.pieces[picture.nodePieces[node]];
     return (piece && (field === "state" ? piece.state : picture.regions[piece.region].name)) ?? "";
   };
