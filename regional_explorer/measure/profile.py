@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,7 +22,7 @@ from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffi
 from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
-from regional_explorer.record.graph import Node
+from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.profile import OUTSIDE, UNKNOWN_LINE, OpTime, Profile, ProfileKind, ProfileRow
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
@@ -213,7 +213,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
     if MARKED not in rounds.parts:
         rounds.stopped.raise_interrupt()
         return None
-    return _profile_of(rounds, variants, moved, rates, float(np.median(marked.overheads_s)))
+    return profile_of(rounds, capture.graphs, moved, rates, float(np.median(marked.overheads_s)))
 
 
 @dataclass
@@ -250,14 +250,14 @@ class _MarkedCall:
         return seconds
 
 
-def _profile_of(
-    rounds: RoundsResult, variants: Variants, moved: Mapping[OpKey, int], rates: Rates, overhead: float
+def profile_of(
+    rounds: RoundsResult, graphs: Iterable[Graph], moved: Mapping[OpKey, int], rates: Rates, overhead: float
 ) -> Profile:
+    """Return the profile that rounds show; ``moved`` are the bytes by op, ``overhead`` the seconds of a mark."""
     parts = rounds.parts[MARKED]
-    graphs = {graph.id: graph.by_name() for graph in variants.program.capture.graphs}
     ops = {key: _op_time(key, parts, moved, overhead) for key in parts.seconds if key[0] != NO_GRAPH}
     whole_s = parts.mean(parts.seconds)
-    keys_by_row = _keys_by_row(ops, graphs, overhead)
+    keys_by_row = _keys_by_row(ops, {graph.id: graph.by_name() for graph in graphs}, overhead)
     keys_by_row |= {(ProfileKind.AROUND, key[1]): [key] for key in parts.seconds if key not in ops}
     rows = []
     for (kind, name), keys in keys_by_row.items():
