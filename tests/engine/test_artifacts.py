@@ -571,13 +571,14 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled)
         (PLAN.configured("act", {"max_fusion_size": 4}), x, here, r"'act'.*compiled under max_fusion_size=8, here 4"),
         (PLAN, x, here + 1, f"'act'.*compiled under threads={here}, here {here + 1}"),
         (other, x, here, "'other'.*compiled under epilogue_fusion=the default, here False"),
-        # The last: from then on Dynamo takes the size for a dynamic one.
+        # The last: from then on Dynamo takes the size for a dynamic one, until it is reset.
         (PLAN, wider, here, "'norm'.*for another graph, or for inputs of other sizes"),
     ]
     for plan, value, count, why in cases:
         compiled = rx.compile(net, plan, artifacts=filled)
         with threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
             torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
+    torch._dynamo.reset()
     strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=filled, strict=True)
     with pytest.raises(PlanError, match=r"artifact-differs.*write them where the program runs, and the way it runs"):
         strict(x)
