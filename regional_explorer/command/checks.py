@@ -17,11 +17,12 @@ from regional_explorer.compiler.toolchain import Finding, torch_findings
 from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
 from regional_explorer.errors import listing
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName
-from regional_explorer.record.changes import CONFIDENCE, SpeedChange, changes, differences, speed_change
+from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
-from regional_explorer.record.figure import of_figure
+from regional_explorer.record.figure import value_and_bounds
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
+from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.style.formats import interval
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def json_fields(found: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
     fields: dict[str, Any] = asdict(found)
     for name in fields.keys() & {"speedup", "slowdown"}:
-        fields |= zip((name, "low", "high"), of_figure(fields[name]), strict=True)
+        fields |= zip((name, "low", "high"), value_and_bounds(fields[name]), strict=True)
     return fields
 
 

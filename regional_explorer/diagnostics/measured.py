@@ -9,20 +9,25 @@ from typing import Any
 
 from regional_explorer.errors import listing
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
-from regional_explorer.record.changes import CONFIDENCE
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
+from regional_explorer.record.statistics import (
+    CONFIDENCE,
+    MIN_FLOOR,
+    VERDICT_CONFIDENCE,
+    median_figure,
+    paired_ratios,
+    verdict_of,
+)
 from regional_explorer.style.formats import duration, with_interval
 
 MOST_ADVISED = 6
 NOT_MEASURED = "not measured"
-VERDICT_CONFIDENCE = 1.0 - (1.0 - CONFIDENCE) / 5
-"""That of a verdict on rounds that could have stopped at five points: 99 % over all of them."""
 UNSURE_VERDICTS = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
@@ -97,25 +102,36 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
 
 
-def plan_diagnostics(session: Session) -> list[Diagnostic]:
-    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+def slower_than(session: Session) -> dict[str, str]:
+    """Return the ratio to eager and to plain ``torch.compile`` if the whole call is slower than that, by its name.
+
+    Behind it stands how fast each of upstream's ways runs the same marks, where that was measured.
+    """
     if session.is_outdated:
-        return []
+        return {}
     marks = ((name, session.whole_timings.get(name)) for name in (VariantName.UPSTREAM, VariantName.LITE))
     others = "".join(
         f" {name} runs its marks at {with_interval(timing.speedup)} of eager."
         for name, timing in marks
         if timing is not None and timing.speedup is not None
     )
-    speeds = [plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL)]
-    return [
-        DiagnosticCode.PLAN_SLOWER.found(
-            f"The plan is slower than {speed.against}: {with_interval(speed.speedup)}.{others}",
-            severity=Severity.WARNING if speed.against == VariantName.EAGER else Severity.INFO,
-            remedy=f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which.",
-        )
+    speeds = (plan_speed(session, variant) for variant in (VariantName.EAGER, VariantName.FULL))
+    return {
+        speed.against: f"{with_interval(speed.speedup)}.{others}"
         for speed in speeds
         if speed.is_slower and speed.speedup is not None
+    }
+
+
+def plan_diagnostics(session: Session) -> list[Diagnostic]:
+    """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+    return [
+        plan_slower(
+            f"The plan is slower than {against}: {ratio}",
+            against,
+            f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which.",
+        )
+        for against, ratio in slower_than(session).items()
     ]
 
 
@@ -154,9 +170,9 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnos
     unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
     if not faster and not same:
         return []
-    part = rows[0].part or 0.0
+    kept = rows[0].kept_share or 0.0
     gains = [
-        f"{row.region!r} saves {duration(part * _gain_s(row))} in each call{_pay_off_text(row)}{_numerics_note(row)}"
+        f"{row.region!r} saves {duration(kept * _gain_s(row))} in each call{_pay_off_text(row)}{_numerics_note(row)}"
         for row in faster
     ]
     clauses = [
@@ -164,7 +180,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnos
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
         f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
         f". Together with what runs around them, they save {whole_gain}",
-        f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if part < 1.0 and faster else "",
+        f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if kept < 1.0 and faster else "",
     ]
     return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}.")]
 
@@ -175,7 +191,7 @@ def _numerics_note(row: RegionTiming) -> str:
 
 def _pay_off_text(row: RegionTiming) -> str:
     """Return after how many calls a compile pays off."""
-    calls, alone = row.pays_off_after_calls, row.paid_after(1.0)
+    calls, alone = row.pays_off_after_calls, row.calls_to_pay_off(1.0)
     if calls is None or math.isinf(calls):
         return ""
     if calls == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class CodeResult:
+class CodeResult(ABC):
     """A result that is displayed as text or HTML."""
 
     def __repr__(self) -> str:
@@ -48,8 +49,8 @@ class CodeResult:
         """Return plain text and HTML for Jupyter front ends."""
         return {"text/plain": str(self), "text/html": self._html()}
 
-    def _html(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _html(self) -> str: ...
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ from regional_explorer.compiler.config import check_plan, configured, source_pla
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
 from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
-from regional_explorer.diagnostics.measured import plan_diagnostics
+from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import (
     ArtifactError,
     NotCompiledError,
@@ -499,13 +499,12 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
-        slower = plan_diagnostics(session)
         explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
-        explored = replace(explored, slower=tuple(item.message for item in slower))
+        explored = replace(explored, slower=slower_than(session))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        for item in slower:
+        for item in plan_diagnostics(session):
             text = f"{item.message} It was saved all the same. {item.remedy}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved

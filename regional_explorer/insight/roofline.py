@@ -20,7 +20,6 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
 from regional_explorer.measure.rounding import gap
-from regional_explorer.measure.rounds import CONFIDENCE
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
@@ -28,7 +27,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import Floats, interval, median_figure
+from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.config import config_entries, under_config

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from regional_explorer.measure.rounds import CONFIDENCE
 from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.statistics import median_figure
+from regional_explorer.record.statistics import CONFIDENCE, median_figure
 
 LONGEST_S = 5.0
 """No further call is measured after as many seconds."""

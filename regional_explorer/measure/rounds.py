@@ -21,6 +21,9 @@ from regional_explorer.measure.machine import Watch, fixed_work
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.statistics import (
+    CONFIDENCE,
+    STOP_CHECKS,
+    VERDICT_CONFIDENCE,
     Floats,
     floor_of,
     interval,
@@ -29,18 +32,6 @@ from regional_explorer.record.statistics import (
     paired_ratios,
     verdict_of,
 )
-
-STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
-"""Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
-
-CONFIDENCE = 0.99
-"""The confidence of the CI of a speedup, and of a verdict."""
-
-VERDICT_CONFIDENCE = 1.0 - (1.0 - CONFIDENCE) / (len(STOP_CHECKS) + 1)
-"""The confidence of a single check such that ``CONFIDENCE`` holds over all of them (Bonferroni).
-
-The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
-"""
 
 PRECISION = 0.01
 """The relative half width at which the CI of a speedup is narrow enough to stop."""

@@ -16,8 +16,6 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import DeviceState, describe, device_state, launch_warnings, throttled
 from regional_explorer.measure.rounds import (
-    CONFIDENCE,
-    VERDICT_CONFIDENCE,
     RoundsResult,
     Stop,
     run_rounds,
@@ -27,7 +25,9 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
+    CONFIDENCE,
     MIN_FLOOR,
+    VERDICT_CONFIDENCE,
     Floats,
     disagreement,
     interval,

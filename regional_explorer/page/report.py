@@ -13,7 +13,7 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import MOST_ENTRIES, noted, speedup, times, withheld
+from regional_explorer.style.formats import MOST_ENTRIES, interval_note, speedup, times, withheld
 from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
 from regional_explorer.tables.profile import profile_tables
@@ -46,14 +46,14 @@ def _variant_text(timing: Timing) -> str:
         return f"{timing.variant}: numerics {timing.numerics}"
     if timing.speedup is None:
         return f"{timing.variant}: {timing.verdict}"
-    between = noted(timing.speedup)
+    between = interval_note(timing.speedup)
     if timing.numerics is NumericsVerdict.NOT_COMPARABLE:
         return f"{timing.variant} against eager: {timing.verdict}, {speedup(timing)}{between}"
     if timing.verdict is Verdict.FASTER:
         return f"{timing.variant} {speedup(timing)} faster than eager{between}"
     if timing.verdict is Verdict.SLOWER:
         slowdown = 1.0 / timing.speedup
-        return f"{timing.variant} {times(slowdown.value)} slower than eager{noted(slowdown)}"
+        return f"{timing.variant} {times(slowdown.value)} slower than eager{interval_note(slowdown)}"
     return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
 
 

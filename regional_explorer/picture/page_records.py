@@ -18,7 +18,7 @@ from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import LONG, SHORT, clean
-from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, noted, percent, speedup
+from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup
 
 Payload = dict[str, Any]
 UNSET = -1
@@ -365,5 +365,5 @@ def _partition_times(timing: PartitionTiming) -> str:
     eager, compiled = f"{duration(timing.eager.median_s.value)} eager", timing.compiled
     if compiled is None:
         return eager
-    ratio = f", {speedup(compiled)}{noted(compiled.speedup)}" if compiled.speedup is not None else ""
+    ratio = f", {speedup(compiled)}{interval_note(compiled.speedup)}" if compiled.speedup is not None else ""
     return f"{eager}, {duration(compiled.median_s.value)} compiled{ratio}"

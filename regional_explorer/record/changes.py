@@ -34,7 +34,6 @@ def _plan_texts(plan: Plan) -> Iterator[str]:
             yield from (f"{name}: {text}" for text in config_texts(config))
 
 
-CONFIDENCE = 0.99
 PROCESS_NOISE = 2 * MIN_FLOOR
 """Smaller changes between two processes are never called real: each process has its own memory layout."""
 

@@ -27,18 +27,18 @@ class Figure(Record, frozen=True, array_like=True):
         """The ends of the interval, None without one."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
-    def through(self, function: Callable[[float], float]) -> Figure:
+    def map(self, function: Callable[[float], float]) -> Figure:
         """Return the figure of a function that only rises or only falls: of a time in each call, that in three."""
         low, high = (None, None) if self.bounds is None else sorted(map(function, self.bounds))
         return Figure(function(self.value), low, high, self.why)
 
     def __mul__(self, factor: float) -> Figure:
         """Return so many times the figure."""
-        return self.through(lambda value: value * factor)
+        return self.map(lambda value: value * factor)
 
     def __rtruediv__(self, number: float) -> Figure:
         """Return a number divided by the figure."""
-        return self.through(lambda value: number / value)
+        return self.map(lambda value: number / value)
 
     def __add__(self, other: Figure) -> Figure:
         """Return the sum. Its ends take both figures at theirs at once, so they are wider than a CI of the sum."""
@@ -66,7 +66,7 @@ def exactly(value: float) -> Figure:
     return Figure(value, value, value)
 
 
-def of_figure(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
+def value_and_bounds(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
     """Return the number of a figure and the ends of its CI, None where there are none."""
     return (None, None, None) if figure is None else (figure.value, figure.low, figure.high)
 

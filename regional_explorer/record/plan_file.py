@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import count
 from regional_explorer.record.benchmark import VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import of_figure
+from regional_explorer.record.figure import value_and_bounds
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
@@ -37,7 +37,7 @@ class Explored(Record, frozen=True):
     """The call and machine that a plan was explored on, and its figures as ``regional``, None if not measured.
 
     ``modes`` is None in files that earlier versions wrote.
-    ``slower`` says against what the plan was measured to be slower there, with the ratio of each way to run it.
+    ``slower`` has the ratio, and that of each other way to run the plan, by what it was measured to be slower than.
     ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
     """
 
@@ -52,7 +52,7 @@ class Explored(Record, frozen=True):
     verdict: Verdict | None = None
     numerics: str | None = None
     modes: CallModes | None = None
-    slower: tuple[str, ...] = ()
+    slower: Mapping[str, str] = {}
 
     @classmethod
     def of(
@@ -70,7 +70,7 @@ class Explored(Record, frozen=True):
         )
         if timed is None:
             return explored
-        speedup, low, high = of_figure(timed.speedup)
+        speedup, low, high = value_and_bounds(timed.speedup)
         return replace(
             explored,
             speedup=speedup,
@@ -143,20 +143,26 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
     ]
 
 
+def plan_slower(message: str, against: str, remedy: str) -> Diagnostic:
+    """Return a ``plan-slower``: a warning against eager, worth knowing against ``torch.compile``."""
+    severity = Severity.WARNING if against == VariantName.EAGER else Severity.INFO
+    return DiagnosticCode.PLAN_SLOWER.found(message, severity=severity, remedy=remedy)
+
+
 def slower_when_explored(explored: Explored) -> list[Diagnostic]:
     """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the plan was measured to be slower."""
-    said = explored.slower
-    if not said and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # earlier versions wrote this
+    slower = explored.slower
+    if not slower and explored.verdict is Verdict.SLOWER and explored.speedup is not None:  # of earlier versions
         low, high = explored.speedup_low, explored.speedup_high
         interval = f" ({low:.2f}–{high:.2f})" if low and high else ""
-        said = (f"The plan is slower than eager: {explored.speedup:.2f}×{interval}.",)
+        slower = {str(VariantName.EAGER): f"{explored.speedup:.2f}×{interval}."}
     return [
-        DiagnosticCode.PLAN_SLOWER.found(
-            text.replace("The plan is", "When it was explored, the plan was"),
-            remedy="Explore it again, and disable the regions that are slower.",
-            severity=Severity.WARNING if "than eager" in text else Severity.INFO,
+        plan_slower(
+            f"When it was explored, the plan was slower than {against}: {ratio}",
+            against,
+            "Explore it again, and disable the regions that are slower.",
         )
-        for text in said
+        for against, ratio in slower.items()
     ]
 
 

@@ -28,8 +28,8 @@ class RegionTiming(Record, frozen=True):
     than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
     numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
     ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
-    ``part`` is what the call keeps of what the regions gain alone: wrappers and borders take the rest. None unless the
-    whole call was measured to be faster.
+    ``kept_share`` is the part of what the regions gain alone that the call keeps: wrappers and borders take the rest.
+    None unless the whole call was measured to be faster.
     """
 
     region: str
@@ -44,13 +44,13 @@ class RegionTiming(Record, frozen=True):
     compile_warm_s: float
     partitions: int
     measured: int
-    part: float | None = None
+    kept_share: float | None = None
 
     @property
     def gain_s(self) -> Figure | None:
         """Seconds that compiling saves in each call; negative if it is slower. None without a speedup."""
         eager_s = self.eager_s.value
-        return None if self.speedup is None else self.speedup.through(lambda ratio: eager_s - eager_s / ratio)
+        return None if self.speedup is None else self.speedup.map(lambda ratio: eager_s - eager_s / ratio)
 
     @property
     def compile_s(self) -> float:
@@ -70,16 +70,16 @@ class RegionTiming(Record, frozen=True):
 
         Infinite if never: if the samples show no difference, there is no gain. None if that is not known.
         """
-        if self.verdict is Verdict.FASTER and self.part is None:
+        if self.verdict is Verdict.FASTER and self.kept_share is None:
             return None
-        return self.paid_after(self.part or 0.0)
+        return self.calls_to_pay_off(self.kept_share or 0.0)
 
-    def paid_after(self, part: float) -> float | None:
-        """Return after how many calls the compile pays off if ``part`` of the gain is left; see above."""
+    def calls_to_pay_off(self, kept_share: float) -> float | None:
+        """Return after how many calls the compile pays off if ``kept_share`` of the gain is left; see above."""
         gain = self.gain_s
         if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
             return None
-        left_s = part * gain.value if self.verdict is Verdict.FASTER else 0.0
+        left_s = kept_share * gain.value if self.verdict is Verdict.FASTER else 0.0
         calls = self.compile_s / left_s if left_s > 0.0 else math.inf
         return float(math.ceil(calls)) if math.isfinite(calls) else math.inf
 
@@ -97,8 +97,8 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
             if measured and (phase is not Phase.STEP or session.grad):
                 compiles = map(session.compile_of, parts)
                 rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
-    part = _part_of_gain(session, rows)
-    return tuple(replace(row, part=part) for row in rows)
+    kept_share = _kept_share(session, rows)
+    return tuple(replace(row, kept_share=kept_share) for row in rows)
 
 
 def whole_gain_s(session: Session) -> float | None:
@@ -115,7 +115,7 @@ def gain_alone_s(rows: Iterable[RegionTiming]) -> float:
     return sum(row.gain_s.value for row in rows if row.gain_s and row.verdict is Verdict.FASTER)
 
 
-def _part_of_gain(session: Session, rows: Iterable[RegionTiming]) -> float | None:
+def _kept_share(session: Session, rows: Iterable[RegionTiming]) -> float | None:
     """Return the part of what the regions gain alone that the whole call does, None if that is not known."""
     whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
     return None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0

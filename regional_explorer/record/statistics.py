@@ -17,6 +17,18 @@ MIN_FLOOR = 0.005
 """Smaller relative differences are never reported: the memory layout of data and code alone causes them, and it is
 fixed for the life of the process, so that no number of rounds averages them out."""
 
+STOP_CHECKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Fractions of the budget at which a run checks if it can stop early; its end is one more check."""
+
+CONFIDENCE = 0.99
+"""The confidence of the CI of a speedup, and of a verdict."""
+
+VERDICT_CONFIDENCE = 1.0 - (1.0 - CONFIDENCE) / (len(STOP_CHECKS) + 1)
+"""The confidence of a single check such that ``CONFIDENCE`` holds over all of them (Bonferroni).
+
+The points where a run can stop are fixed fractions of the budget, so the number of checks is known.
+"""
+
 QUIET_LIMIT = 1.5
 """A round is disturbed if the fixed work took this many times as long as in the quickest fifth of the rounds.
 

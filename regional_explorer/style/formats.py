@@ -116,7 +116,7 @@ def interval(figure: Figure, text: Callable[[float], str] = times) -> str:
     return f"{low.removesuffix('×')}–{high}" if text is times else f"{low} to {high}"
 
 
-def noted(figure: Figure, text: Callable[[float], str] = times) -> str:
+def interval_note(figure: Figure, text: Callable[[float], str] = times) -> str:
     """Return what stands behind a figure: the bounds of its CI, `` (1.21–1.27)``, or why there are none."""
     note = interval(figure, text).removesuffix("×") or figure.why
     return f" ({note})" if note else ""
@@ -124,7 +124,7 @@ def noted(figure: Figure, text: Callable[[float], str] = times) -> str:
 
 def with_interval(figure: Figure, text: Callable[[float], str] = times) -> str:
     """Return a figure with the bounds of its CI, ``1.24× (1.21–1.27)``, or with why there are none."""
-    return f"{text(figure.value)}{noted(figure, text)}"
+    return f"{text(figure.value)}{interval_note(figure, text)}"
 
 
 Compared = Timing | RegionTiming

@@ -25,7 +25,7 @@ from regional_explorer.style.formats import (
     speedup,
 )
 from regional_explorer.tables.results import COMPARED
-from regional_explorer.tables.table import Column, Number, Table, ends, of_part
+from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_BREAKS = 20
 
@@ -183,7 +183,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
     """One row per session with times of the whole call: the step, or the forward without gradients."""
     variants = tuple(dict.fromkeys(timing.variant for session in sessions for timing in session.timings))
     plan_differences = differences([session.plan for session in sessions])
-    of_plan: tuple[Column[ComparedSession], ...] = of_part(lambda run: run.regional, COMPARED)
+    of_plan: tuple[Column[ComparedSession], ...] = columns_of(lambda run: run.regional, COMPARED)
     return Table(
         "Measured plans",
         (
@@ -194,7 +194,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             replace(of_plan[0], head="regional: speedup", drawn=_speedups),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
-            *ends("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
+            *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
             Column("difference", lambda run: run.change.verdict),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),

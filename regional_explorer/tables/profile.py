@@ -12,7 +12,7 @@ from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size
-from regional_explorer.tables.table import Column, Number, Table, ends
+from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_PROFILE_ROWS = 12
 """How many rows of each kind are shown at most; ``ex.op_times`` has all."""
@@ -47,7 +47,9 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
             Column("by", lambda row: row.kind),
             Column("name", lambda row: row.name),
             Number("eager_us", lambda row: row.seconds),
-            *ends(*("low_us", "high_us"), lambda row: row.seconds, lambda row: interval(row.seconds, duration) or NONE),
+            *bound_columns(
+                *("low_us", "high_us"), lambda row: row.seconds, lambda row: interval(row.seconds, duration) or NONE
+            ),
             Number("share", lambda row: row.share, text=lambda row: percent(row.share)),
             Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
             Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
@@ -93,7 +95,7 @@ def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[
     )
 
 
-_MARKS_COUNT = "the call takes {:.2f} times as long when its ops are timed: read the shares, not the times"
+_SLOWED_BY_TIMING = "the call takes {:.2f} times as long when its ops are timed: read the shares, not the times"
 
 
 def _is_near_one(ratio: Figure) -> bool:
@@ -108,7 +110,7 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     facts = [
         f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
         f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step.value)} in the same rounds.",
-        "" if _is_near_one(with_marks) else f"They are not the same, {_MARKS_COUNT.format(with_marks.value)}.",
+        "" if _is_near_one(with_marks) else f"They are not the same, {_SLOWED_BY_TIMING.format(with_marks.value)}.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
         "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",
         f"{count(len(short_ops), 'op')} too short to be measured individually are combined in one row."

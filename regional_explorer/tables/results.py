@@ -45,7 +45,7 @@ from regional_explorer.style.formats import (
     withheld,
 )
 from regional_explorer.tables.chart import whiskers
-from regional_explorer.tables.table import Column, Number, Table, ends, of_part
+from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_FAILED = 8
 """How many failed tensors of one variant are shown at most."""
@@ -76,7 +76,7 @@ def _numerics_tone(timing: Compared) -> str:
 
 COMPARED: tuple[Column[Any], ...] = (
     Number("speedup", lambda t: t.speedup, text=speedup),
-    *ends("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
+    *bound_columns("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
     Column(
         "verdict",
         lambda t: t.verdict,
@@ -200,7 +200,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Column("backward_config", lambda s: s.region.backward_config),
     Number("eager_us", lambda s: s.timing and s.timing.eager_s),
     Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
-    *of_part(lambda s: s.timing, COMPARED[:3]),
+    *columns_of(lambda s: s.timing, COMPARED[:3]),
     Column(
         "numerics",
         lambda s: s.timing and (s.numerics or ""),
@@ -298,7 +298,7 @@ def paid_after(timing: RegionTiming) -> str:
 def partition_timings_table(session: Session) -> Table[PartitionTiming]:
     """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
     regions = {part.id: part.region for part in session.partitions}
-    against_eager: tuple[Column[PartitionTiming], ...] = of_part(lambda t: t.compiled, COMPARED)
+    against_eager: tuple[Column[PartitionTiming], ...] = columns_of(lambda t: t.compiled, COMPARED)
     return Table(
         "Partitions alone",
         (
@@ -343,7 +343,7 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
                 lambda row: row.seconds,
                 text=lambda row: (duration if row.total else signed)(row.seconds.value),
             ),
-            *ends(
+            *bound_columns(
                 *("low_us", "high_us"),
                 lambda row: row.seconds,
                 lambda row: (row.seconds.value and interval(row.seconds, duration if row.total else signed)) or NONE,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from regional_explorer.record.figure import Figure, of_figure
+from regional_explorer.record.figure import Figure, value_and_bounds
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
@@ -62,7 +62,7 @@ class Column(Generic[R]):
 
     def exact(self, row: R) -> Any:
         """Return the value of a row for the DataFrame, in the unit that the name says."""
-        value, unit = plain(self.value(row)), unit_of(self.name)
+        value, unit = number_of(self.value(row)), unit_of(self.name)
         if isinstance(value, StrEnum):
             return str(value)
         if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ class Column(Generic[R]):
         """Return the value of a row for people; a state stays one, so that its sign can be shown."""
         if self.text is not None:
             return self.text(row)
-        value, unit = plain(self.value(row)), unit_of(self.name)
+        value, unit = number_of(self.value(row)), unit_of(self.name)
         if value is None:
             return NONE
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
@@ -87,7 +87,7 @@ class Column(Generic[R]):
         text, tone = self.shown(row), self.tone_of(row)
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
-        if text != NONE and (why := unsure(self.value(row))):
+        if text != NONE and (why := why_no_interval(self.value(row))):
             return [*letter, toned(text, "quiet", title=why)]
         return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
 
@@ -99,7 +99,7 @@ class Number(Column[R]):
     right: bool = True
 
 
-def of_part(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tuple[Column[R], ...]:
+def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tuple[Column[R], ...]:
     """Return the columns for records that have something as a part: empty where it is None."""
 
     def of(column: Column[S]) -> Column[R]:
@@ -116,23 +116,23 @@ def of_part(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> tupl
     return tuple(map(of, columns))
 
 
-def unsure(value: Any) -> str:
+def why_no_interval(value: Any) -> str:
     """Return why a figure has no interval; empty if it has one, and for whatever is no figure."""
     return value.why if isinstance(value, Figure) and value.bounds is None else ""
 
 
-def plain(value: Any) -> Any:
+def number_of(value: Any) -> Any:
     """Return a value, of a figure its number."""
     return value.value if isinstance(value, Figure) else value
 
 
-def ends(
+def bound_columns(
     low: str, high: str, figure: Callable[[R], Figure | None], text: Callable[[R], str] | None = None
 ) -> tuple[Column[R], ...]:
     """Return two columns of the DataFrame, with the ends of a figure's CI, and that with both for texts and pages."""
     return (
-        Number(low, lambda row: of_figure(figure(row))[1]),
-        Number(high, lambda row: of_figure(figure(row))[2]),
+        Number(low, lambda row: value_and_bounds(figure(row))[1]),
+        Number(high, lambda row: value_and_bounds(figure(row))[2]),
         Number("", figure, "CI", text=text, tone="quiet"),
     )
 
@@ -206,7 +206,7 @@ class Table(Generic[R]):
         heads: dict[str, dict[str, None]] = {}
         for column in self.shown_columns:
             for row in self.shown_rows:
-                if (why := unsure(column.value(row))) and column.shown(row) != NONE:
+                if (why := why_no_interval(column.value(row))) and column.shown(row) != NONE:
                     heads.setdefault(why, {})[column.title] = None
         for why, titles in heads.items():
             yield f"Without interval: {', '.join(titles)} ({why})."

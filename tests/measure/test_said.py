@@ -20,7 +20,7 @@ from msgspec.structs import replace
 import regional_explorer
 from benchmarks.claims import Claim, claims_of, durations, text_claims, words
 from regional_explorer.backend.planned_backend import in_production
-from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, slower_than
 from regional_explorer.exploration.code_results import Roofline
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
@@ -268,9 +268,8 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_said_in_production_names_no_exploration(seed: int) -> None:
     session = Drawn(seed).session()
-    slower = plan_diagnostics(session)
-    explored = replace(Explored.of(session, "default"), slower=tuple(item.message for item in slower))
-    told = [*slower_when_explored(explored), *map(in_production, slower)]
+    explored = replace(Explored.of(session, "default"), slower=slower_than(session))
+    told = [*slower_when_explored(explored), *map(in_production, plan_diagnostics(session))]
     assert not [item for item in told if "ex." in str(item)]
     assert not wrong(claim for item in told for claim in text_claims(str(item)))
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regional_explorer.measure.rounds import VERDICT_CONFIDENCE as CONFIDENCE
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
@@ -30,6 +29,7 @@ from regional_explorer.record.statistics import (
     trend,
     verdict_of,
 )
+from regional_explorer.record.statistics import VERDICT_CONFIDENCE as CONFIDENCE
 from tests.shared.fakes import FakeClock, Make
 
 Summary = Callable[..., Measured]

@@ -1,4 +1,3 @@
-// @ts-nocheck
 // The saved page: the view of its session, without a kernel.
 
 import { SessionView } from "./view.js";

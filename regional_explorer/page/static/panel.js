@@ -1,4 +1,3 @@
-// @ts-nocheck
 // The panel: the view of a session, with input fields, and what is shown when its kernel is gone.
 
 import { debounced, el, follow, widget } from "./dom.js";

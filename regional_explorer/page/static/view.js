@@ -1,4 +1,3 @@
-// @ts-nocheck
 // The view of a session: its graph, and panes of rows that stand for nodes and are lit with them. The kernel speaks by
 // traits; the page by numbered messages, and what it sets of the model it only shares with other views in the page.
 
@@ -9,10 +8,18 @@ import { ElementTree } from "./tree.js";
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
 
 export class SessionView extends ElementTree {
+  page = Math.random().toString(36).slice(2);
+  number = 0; // of the last message: the kernel handles them in this order, and reports the last one handled
+  hovered = [];
+  /** @type {string[]} of all nodes, by their numbers */ ids = [];
+  /** @type {Map<string, Set<number>>} by row */ nodes = new Map();
+  /** @type {Map<string, [string[], string[]][]>} by node */ chains = new Map();
+  anchor = ""; // the row that a range begins at
+  links = null;
+  graphs = null;
+
   constructor(model, root, signal, tree) {
     super(model, root, signal, tree);
-    // The kernel handles the messages in the order of their numbers, and reports the last one handled.
-    Object.assign(this, { page: Math.random().toString(36).slice(2), number: 0, hovered: [] });
     follow(model, signal, { change: () => this.show() });
     root.addEventListener("keydown", (event) => this.escape(event), { signal });
     // What is scrolled under a pointer at rest is not pointed at, unless its wheel scrolled it.
