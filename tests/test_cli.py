@@ -21,8 +21,8 @@ from regional_explorer.command.checks import PlanCheck, plan_check, read_limit
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.benchmark import Conditions, NumericsVerdict, Verdict
-from regional_explorer.record.figure import Figure, Noise, value_and_bounds
+from regional_explorer.record.benchmark import NumericsVerdict, Verdict
+from regional_explorer.record.figure import Figure, value_and_bounds
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
 from tests.conftest import ReplaceBenchmark
@@ -245,11 +245,17 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path, capsys: Output) -> None
     right = save(good, tmp_path / "a.json")
     assert good.conditions is not None
     wrong = (replace(one, numerics=NumericsVerdict.FAILED) for one in good.timings)
-    few = (replace(one, samples_s=one.samples_s[:5], speedup=None) for one in good.timings)
+    few = (replace(one, median_s=Figure(1e-3, why="too few rounds (5)"), speedup=None) for one in good.timings)
+    busy = (replace(one, speedup=Figure(1.5, why="the machine was too busy")) for one in good.timings)
     for other, code, message in (
         (replace(good, timings=tuple(wrong)), EXIT_NO, "The numerics of B failed"),
         (replace(good, timings=()), EXIT_FAILED, "B was not measured"),
-        (replace(good, timings=tuple(few)), EXIT_FAILED, "Too few rounds to compare in B: measure again with a larger"),
+        (
+            replace(good, timings=tuple(few)),
+            EXIT_FAILED,
+            "No speedup to compare in B (too few rounds (5)): measure again with a larger --budget",
+        ),
+        (replace(good, timings=tuple(busy)), EXIT_FAILED, "No speedup to compare in B (the machine was too busy)"),
         (
             replace(good, conditions=replace(good.conditions, outdated=True)),
             EXIT_FAILED,
@@ -317,11 +323,11 @@ def test_a_check_says_what_the_plan_is_slower_than() -> None:
 def test_on_a_machine_too_busy_to_tell_no_plan_is_slower_than_torch_compile() -> None:
     session = measured(1.5, 1)
     timings = (*session.timings, replace(measured(1.9, 2).timings[1], variant="full"))
-    for disturbed, slower in ((10, ("torch.compile",)), (80, ())):
-        conditions = Conditions("cpu", "2.13.0", 2, 0.99, 100, "budget", 5.0, noise=Noise(100, disturbed))
-        assert (
-            plan_check(replace(session, timings=timings, conditions=conditions), "torch.compile").slower_than == slower
-        )
+    assert plan_check(replace(session, timings=timings), "torch.compile").slower_than == ("torch.compile",)
+    for number in (1, 2):
+        busy = replace(timings[number], median_s=Figure(1e-3, why="the machine was too busy"))
+        found = plan_check(replace(session, timings=(*timings[:number], busy, *timings[number + 1 :])), "torch.compile")
+        assert (found.slower_than, found.speeds[1].verdict) == ((), "not enough data")
 
 
 def test_a_speed_that_cannot_be_compared_says_why() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import LEAST_SAMPLES, Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
@@ -17,7 +17,6 @@ from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import (
-    CONFIDENCE,
     MIN_FLOOR,
     VERDICT_CONFIDENCE,
     median_figure,
@@ -91,12 +90,10 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         return PlanSpeed(against, f"not comparable: numerics {worst}")
     if variant is VariantName.EAGER:
         return PlanSpeed(against, str(regional.verdict), regional.speedup)
-    ratios = paired_ratios(other.samples_s, regional.samples_s)
-    is_busy = session.conditions is not None and session.conditions.noise.is_too_much
-    if len(ratios) < LEAST_SAMPLES or is_busy:
+    if regional.median_s.bounds is None or other.median_s.bounds is None:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
-    figure = median_figure(ratios, session.conditions.confidence if session.conditions else CONFIDENCE)
-    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), figure)
+    ratios = paired_ratios(other.samples_s, regional.samples_s)
+    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), median_figure(ratios))
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."

@@ -200,6 +200,6 @@ def _history_key(run: Session) -> tuple[object, ...]:
 
 def reconciled(session: Session, results: Results) -> tuple[Reconciled, ...]:
     """Return how the regions of ``session`` add up to the variants that were measured."""
-    if not results.partition_timings or results.conditions is None:
+    if not results.partition_timings:
         return ()
-    return reconcile(results.timings, region_timings(session), results.cut, results.conditions.confidence)
+    return reconcile(results.timings, region_timings(session), results.cut)

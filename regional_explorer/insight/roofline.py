@@ -116,7 +116,7 @@ def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure
     if not known.any():
         return Figure(0.0, why="full gained nothing in any round")
     shares = (eager_s - regional_s[:rounds]) / np.where(known, gain_s, 1.0)
-    found = median_figure(shares[known], CONFIDENCE)
+    found = median_figure(shares[known])
     ends = [interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
     low, high = (None if end is None else end[side] for side, end in enumerate(ends))
     if low is None or high is None or not np.isfinite([low, high]).all():

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
-from regional_explorer.record.figure import Figure
-from regional_explorer.record.statistics import CONFIDENCE, median_figure
+from regional_explorer.record.statistics import median_figure
 
 LONGEST_S = 5.0
 """No further call is measured after as many seconds."""
@@ -81,9 +80,8 @@ def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
     began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
     while len(peaks) < LEAST_SAMPLES and time.perf_counter() < began_s + LONGEST_S:
         peaks.append(gauge.peak_of(work))
-    found = median_figure(peaks, CONFIDENCE)
     why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
-    return MemoryPeak(variant, Figure(found.value, found.low, found.high, why), gauge.how, gauge.least_bytes)
+    return MemoryPeak(variant, median_figure(peaks, why), gauge.how, gauge.least_bytes)
 
 
 def _return_free_memory() -> None:

@@ -19,7 +19,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import COMPILED, check_partition
-from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.measure.summary import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
@@ -233,7 +233,6 @@ def reconcile(
     timings: Sequence[Timing],
     regions: Sequence[RegionTiming],
     cut: RoundsResult | None,
-    confidence: float,
 ) -> tuple[Reconciled, ...]:
     """Return the rows that lead from eager to regional and full, phase by phase.
 
@@ -243,14 +242,13 @@ def reconcile(
         timings: those of the variants.
         regions: the timings of the regions alone.
         cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None if not measured.
-        confidence: that of the intervals.
     """
     phases = [phase for phase in Phase if any(timing.phase is phase for timing in timings)]
     rows: list[Reconciled] = []
     for phase in phases:
         variants = {timing.variant: timing for timing in timings if timing.phase is phase}
         phase_regions = [timing for timing in regions if timing.phase is phase and timing.eager_s.value > 0.0]
-        rows += _phase_rows(phase, variants, phase_regions, cut, confidence)
+        rows += _phase_rows(phase, variants, phase_regions, cut)
     return tuple(rows)
 
 
@@ -259,7 +257,6 @@ def _phase_rows(
     variants: Mapping[str, Timing],
     regions: Sequence[RegionTiming],
     cut: RoundsResult | None,
-    confidence: float,
 ) -> list[Reconciled]:
     def total_rows(name: str) -> list[Reconciled]:
         timing = variants.get(name)
@@ -268,15 +265,17 @@ def _phase_rows(
     def gap_rows(row_name: str, later: str, earlier: str) -> list[Reconciled]:
         if later not in variants or earlier not in variants:
             return []
-        gap = _gap_by_round(variants[later].samples_s, variants[earlier].samples_s)
-        return [_gap_row(phase, row_name, gap, confidence)]
+        timings = variants[later], variants[earlier]
+        why = next((timing.median_s.why for timing in timings if timing.median_s.why), "")
+        gap = _gap_by_round(*(timing.samples_s for timing in timings))
+        return [Reconciled(phase, row_name, median_figure(gap, why), note=_ROW_NOTES[row_name])]
 
     if problem := _parts_exceed_whole(variants, regions):
         first, *others = [row for name in (EAGER, AOT_EAGER, REGIONAL, FULL) for row in total_rows(name)]
         return [replace(first, note=problem), *others]
     rows = [*total_rows(EAGER), *gap_rows(WRAPPER, AOT_EAGER, EAGER), *total_rows(AOT_EAGER)]
     if AOT_EAGER in variants and REGIONAL in variants:
-        dispatch_rows = _dispatch_rows(phase, cut, confidence)
+        dispatch_rows = _dispatch_rows(phase, cut)
         gains = [_region_gain_row(phase, region) for region in regions]
         known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
         whole_s = float(np.median(_gap_by_round(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
@@ -307,17 +306,14 @@ def _gap_by_round(later: Sequence[float], earlier: Sequence[float]) -> Floats:
     return np.asarray(later[:rounds], dtype=np.float64) - np.asarray(earlier[:rounds], dtype=np.float64)
 
 
-def _gap_row(phase: Phase, row_name: str, gap: Floats, confidence: float) -> Reconciled:
-    return Reconciled(phase, row_name, median_figure(gap, confidence), note=_ROW_NOTES[row_name])
-
-
-def _dispatch_rows(phase: Phase, cut: RoundsResult | None, confidence: float) -> list[Reconciled]:
+def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
     if cut is None:
         return []
     samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)]
     if samples[0] is None or samples[1] is None:
         return []
-    return [_gap_row(phase, DISPATCH, _gap_by_round(samples[0], samples[1]), confidence)]
+    gap = figure_of(_gap_by_round(samples[0], samples[1]), cut.noise)
+    return [Reconciled(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
 
 
 def _region_gain_row(phase: Phase, region: RegionTiming) -> Reconciled | None:

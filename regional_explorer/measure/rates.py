@@ -141,7 +141,7 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
     times = _seconds(device, source.clone, COPIES)
     host_note = "" if device.startswith("cuda") else f", {count(torch.get_num_threads(), 'thread')}"
     how = f"median of {COPIES} copies of {copied >> 10:,} KiB to fresh memory, reads and writes counted{host_note}"
-    return Bandwidth(median_figure(2 * copied / np.array(times), 0.99), how)
+    return Bandwidth(median_figure(2 * copied / np.array(times)), how)
 
 
 def _seconds(device: str, call: Callable[[], object], calls: int) -> list[float]:

@@ -106,8 +106,7 @@ class Parts:
 
 def figure_of(values: Floats, noise: Noise) -> Figure:
     """Return the median of what was measured round by round with its CI, or why there is none."""
-    found = median_figure(values, CONFIDENCE)
-    return Figure(found.value, why=TOO_BUSY) if noise.is_too_much else found
+    return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
 @dataclass(frozen=True, slots=True)

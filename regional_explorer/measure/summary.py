@@ -22,17 +22,15 @@ from regional_explorer.measure.rounds import (
 )
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.figure import exactly
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     CONFIDENCE,
     MIN_FLOOR,
     VERDICT_CONFIDENCE,
-    Floats,
     disagreement,
     interval,
     median_and_iqr,
-    median_figure,
     smallest_difference,
     trend,
 )
@@ -41,18 +39,18 @@ _MAX_DRIFT = 0.02
 _MIN_CALL_S = 1e-6
 
 
-def _warnings(result: RoundsResult, variant: str, phase: Phase, ratios: Floats | None) -> Iterator[str]:
-    """Yield warnings about a variant; ``ratios`` are baseline / variant, None without a speedup or of the baseline."""
+def _warnings(result: RoundsResult, variant: str, phase: Phase, speedup: Figure | None) -> Iterator[str]:
+    """Yield warnings about a variant; ``speedup`` is None of the baseline."""
     control = result.control_ratios(phase)
     if variant == result.baseline and control is not None and (bounds := interval(control, VERDICT_CONFIDENCE)):
         low, high = bounds
         if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
             yield f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
-    if ratios is not None:
+    if speedup is not None and (ratios := result.ratios(variant, phase)) is not None:
         if interval(ratios, VERDICT_CONFIDENCE) is None:
             yield f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps"
         eager_s, own_s = (np.median(result.samples[name][phase]) for name in (result.baseline, variant))
-        if disagrees := disagreement(float(eager_s / own_s), median_figure(ratios, CONFIDENCE)):
+        if disagrees := disagreement(float(eager_s / own_s), speedup):
             yield disagrees
         drift = trend(ratios)
         if abs(drift) > _MAX_DRIFT:
@@ -120,15 +118,15 @@ def _phase_timing(
     samples = result.samples[variant][phase]
     enough_samples = len(samples) >= LEAST_SAMPLES
     has_ratio = enough_samples and not numerics.withholds_speedup and variant != result.baseline
-    ratios = result.ratios(variant, phase) if has_ratio else None
-    warnings = [*_warnings(result, variant, phase, ratios), *more_warnings]
+    speedup = result.ratio(variant, phase) if has_ratio else None
+    warnings = [*_warnings(result, variant, phase, speedup), *more_warnings]
     if variant in result.dropped:
         warnings.append(f"stopped early: {result.dropped[variant]}")
     timing = Timing(
         variant,
         phase,
         samples,
-        median_figure(samples, CONFIDENCE),
+        result.time(variant, phase),
         median_and_iqr(samples)[1] if enough_samples else None,
         calls_per_sample=result.calls_per_sample,
         numerics=numerics,
@@ -136,9 +134,9 @@ def _phase_timing(
     )
     if variant == result.baseline:
         return replace(timing, speedup=exactly(1.0), verdict=Verdict.BASELINE)
-    if ratios is None:
+    if speedup is None:
         return timing
-    return replace(timing, speedup=median_figure(ratios, CONFIDENCE), verdict=result.verdict(variant, phase))
+    return replace(timing, speedup=speedup, verdict=result.verdict(variant, phase))
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:

@@ -83,11 +83,14 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     withheld = [f"{name} {timing.numerics}" for name, timing in regional.items() if timing.numerics.withholds_speedup]
     if withheld:
         return SpeedChange(problem=f"The numerics of {' and of '.join(withheld)}: there is no speedup to compare.")
-    known = {name: timing.speedup for name, timing in regional.items() if timing.speedup and timing.speedup.bounds}
-    if len(known) < len(regional):
-        where = " and ".join(name for name in regional if name not in known)
-        raise SessionError(f"Too few rounds to compare in {where}: measure again with a larger --budget.")
-    return SpeedChange(known["A"].over(known["B"]))
+    speedups = {name: timing.speedup or Figure(1.0, why=timing.median_s.why) for name, timing in regional.items()}
+    unsure = [f"{name} ({figure.why})" for name, figure in speedups.items() if figure.bounds is None]
+    if unsure:
+        raise SessionError(
+            f"No speedup to compare in {' and in '.join(unsure)}: measure again with a larger --budget, on a quiet "
+            "machine."
+        )
+    return SpeedChange(speedups["A"].over(speedups["B"]))
 
 
 def _regional(name: str, session: Session) -> Timing:

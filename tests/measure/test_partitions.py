@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -14,7 +15,7 @@ from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.figure import Figure, exactly, value_and_bounds
+from regional_explorer.record.figure import Figure, Noise, exactly, value_and_bounds
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
@@ -126,7 +127,7 @@ def cut_rounds() -> RoundsResult:
 
 
 def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[str, Reconciled]:
-    return {row.part: row for row in reconcile(variants(), regions, cut, 0.99)}
+    return {row.part: row for row in reconcile(variants(), regions, cut)}
 
 
 def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
@@ -151,6 +152,19 @@ def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     assert DISPATCH not in found
 
 
+def test_what_is_between_two_variants_has_no_interval_where_one_of_them_has_none() -> None:
+    why = "the machine was too busy"
+    busy = [
+        replace(row, median_s=Figure(row.median_s.value, why=why)) if row.variant == "aot_eager" else row
+        for row in variants()
+    ]
+    cut = dataclasses.replace(cut_rounds(), noise=Noise(rounds=30, disturbed=25))
+    found = {row.part: row.seconds for row in reconcile(busy, region_timings(measured_alone()), cut)}
+    assert [name for name, seconds in found.items() if seconds.why == why] == [WRAPPER, "aot_eager", DISPATCH]
+    assert found[WRAPPER].value == pytest.approx(2e-4)
+    assert found[BORDERS].bounds is not None
+
+
 def test_a_region_whose_gain_is_withheld_is_named_in_the_rest_and_one_that_runs_eagerly_gains_nothing() -> None:
     found = rows(region_timings(measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)), None)
     assert "mlp" not in found
@@ -162,7 +176,7 @@ def test_a_region_whose_gain_is_withheld_is_named_in_the_rest_and_one_that_runs_
 
 def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
     regions = [replace(row, eager_s=exactly(15e-4)) for row in region_timings(measured_alone())]
-    found = reconcile(variants(), regions, cut_rounds(), 0.99)
+    found = reconcile(variants(), regions, cut_rounds())
     assert [row.part for row in found] == ["eager", "aot_eager", "regional", "full"]
     assert all(row.total for row in found)
     assert [row.note.partition(":")[0] for row in found] == ["parts withheld", *[""] * (len(found) - 1)]
@@ -171,7 +185,7 @@ def test_parts_that_take_longer_than_the_whole_are_not_added_up() -> None:
 
 def test_variants_left_out_leave_out_their_steps() -> None:
     some = [row for row in variants() if row.variant in ("eager", "regional")]
-    assert [row.part for row in reconcile(some, region_timings(measured_alone()), None, 0.99)] == ["eager", "regional"]
+    assert [row.part for row in reconcile(some, region_timings(measured_alone()), None)] == ["eager", "regional"]
 
 
 def of_a_call(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:

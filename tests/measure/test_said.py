@@ -188,7 +188,7 @@ class Drawn:
             artifacts={key: ArtifactRecord(seconds, code=CODE, kernel_times=kernels) for key in base.artifacts},
         )
         cut = self.rounds(VariantName.AOT_EAGER, CUT_GRAPH)
-        session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut, 0.99))
+        session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut))
         why = from_times("mlp", region_code(session, "mlp"))
         return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
 

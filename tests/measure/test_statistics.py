@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from regional_explorer.measure.clock import TimedCall, do_nothing
+from regional_explorer.measure.machine import Sentinel, Watch
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
 from regional_explorer.measure.summary import Measured, summarize
+from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
@@ -72,7 +76,7 @@ def test_the_interval_is_the_binomial_one() -> None:
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_intervals_cover_the_true_median(rounds: int) -> None:
-    found = [median_figure(ratios, 0.99) for ratios in noise(rounds, 1000, rounds)]
+    found = [median_figure(ratios) for ratios in noise(rounds, 1000, rounds)]
     covered = [low <= 1.0 <= high for low, high in (figure.bounds or (9.0, 0.0) for figure in found)]
     assert np.mean(covered) >= 0.985
 
@@ -80,13 +84,13 @@ def test_intervals_cover_the_true_median(rounds: int) -> None:
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 20, 100])
 def test_a_quotient_covers_as_often_as_what_it_is_made_of(rounds: int) -> None:
     pairs = zip(noise(rounds, 1000, rounds), noise(rounds + 1, 1000, rounds), strict=True)
-    found = [median_figure(above, 0.99).over(median_figure(below, 0.99)).bounds or (9.0, 0.0) for above, below in pairs]
+    found = [median_figure(above).over(median_figure(below)).bounds or (9.0, 0.0) for above, below in pairs]
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.985
 
 
 def test_a_figure_has_bounds_or_says_why_not_also_when_divided() -> None:
-    assert median_figure([1.0, 2.0, 3.0], 0.99) == Figure(2.0, why="too few rounds (3)")
-    assert median_figure(counted(8), 0.99) == Figure(4.5, 1.0, 8.0)
+    assert median_figure([1.0, 2.0, 3.0]) == Figure(2.0, why="too few rounds (3)")
+    assert median_figure(counted(8)) == Figure(4.5, 1.0, 8.0)
     even = Figure(1.0, 0.5, 2.0)
     quotient = even.over(even)
     assert (quotient.value, quotient.low, quotient.high) == pytest.approx((1.0, 2.0 ** -(2**0.5), 2.0 ** (2**0.5)))
@@ -197,7 +201,7 @@ def test_the_time_of_a_call_is_that_of_the_quiet_machine(rounds: int) -> None:
     truth, covered = float(np.exp(0.02 * np.log(2.0))), []
     for seed in range(1000):
         samples, work = hidden(seed, 2 * rounds, 0.3)
-        found = median_figure(samples[0][quiet_rounds(work)][:rounds], 0.99).bounds
+        found = median_figure(samples[0][quiet_rounds(work)][:rounds]).bounds
         covered += [found[0] <= truth <= found[1]] if found else []
     assert np.mean(covered) >= 0.985
 
@@ -254,6 +258,73 @@ def test_five_per_cent_are_found_under_a_disturbance_and_nothing_between_equals(
         found.append(verdict_of((slower * samples[0] / samples[1])[quiet_rounds(work)], CONFIDENCE, MIN_FLOOR))
     assert Verdict.SLOWER not in found
     assert found.count(Verdict.FASTER) >= 190 if slower > 1 else Verdict.FASTER not in found
+
+
+ONE = math.exp(0.02 * math.log(2.0))
+"""The time of a call of ``beside_others`` on a quiet machine: the median of its samples."""
+
+
+def beside_others(seed: int, rounds: int, share: float, cores: float, slower: float = 1.0) -> RoundsResult:
+    """Return the rounds of two calls beside work that comes and goes, four rounds long, and uses so many cores.
+
+    The machine was quiet once, so that the least that the fixed work takes is known; it misses every twentieth round.
+    """
+    chance = np.random.default_rng(seed)
+    busy, now = np.zeros(rounds + 1, dtype=np.bool_), chance.random() < share
+    for number in range(rounds):
+        now = chance.random() >= 0.25 if now else chance.random() < 0.25 * share / (1.0 - share)
+        busy[number] = now
+    slowed = np.where(busy[:-1], chance.uniform(1.2, 4.0, (2, rounds)), 1.0)
+    eager, full = slowed * np.exp(chance.gamma(1.0, 0.02, (2, rounds)))
+    noticed = (busy | np.roll(busy, 1)) & (chance.random(rounds + 1) < 0.95)
+    work = np.where(noticed, chance.uniform(1.3, 4.0, rounds + 1), np.exp(chance.gamma(1.0, 0.05, rounds + 1)))
+    watch = Watch(FakeClock(), Sentinel(TimedCall("fixed work", do_nothing), fastest_s=1.0), work.tolist())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watch, "_others", lambda _: cores)
+        quiet, noise = watch.quiet(rounds)
+    return replace(seen({"eager": eager[quiet].tolist(), "full": (slower * full[quiet]).tolist()}), noise=noise)
+
+
+def shares_of_runs(share: float, cores: float) -> tuple[float, float, float, float]:
+    """Return how often equal calls are called different and get no verdict; a time covers; and 5 % are found."""
+    equal = [beside_others(seed, 160, share, cores) for seed in range(200)]
+    verdicts = [run.verdict("full", Phase.FORWARD) for run in equal]
+    times = [bounds for run in equal if (bounds := run.time("full", Phase.FORWARD).bounds)]
+    slower = [beside_others(5000 + seed, 300, share, cores, 1.05).verdict("full", Phase.FORWARD) for seed in range(50)]
+    assert Verdict.FASTER not in slower
+    return (
+        sum(verdict in (Verdict.FASTER, Verdict.SLOWER) for verdict in verdicts) / len(equal),
+        verdicts.count(Verdict.UNKNOWN) / len(equal),
+        sum(low <= ONE <= high for low, high in times) / len(times) if times else 1.0,
+        slower.count(Verdict.SLOWER) / len(slower),
+    )
+
+
+@pytest.mark.parametrize("cores", [0.2, 1.5], ids=["the quickest fifth", "the least so far"])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_beside_other_work_equal_calls_are_equal_and_five_per_cent_are_found(share: float, cores: float) -> None:
+    wrong, unknown, covered, found = shares_of_runs(share, cores)
+    assert wrong <= 0.01
+    assert unknown == 0.0
+    assert covered >= 0.98, "98.5 %, and the standard error of two hundred runs"
+    assert found == 1.0
+
+
+def test_where_others_work_most_of_the_time_nothing_is_said() -> None:
+    """The quickest fifth of the rounds is disturbed, too: held against it, times are wrong in nearly every run."""
+    assert shares_of_runs(0.7, 1.5) == (0.0, 1.0, 1.0, 0.0)
+    assert shares_of_runs(0.7, 0.2)[2] < 0.1
+
+
+@pytest.mark.parametrize(("limit", "verdicts", "covers"), [(1.1, False, True), (1.5, True, True), (3.0, True, False)])
+def test_the_limit_leaves_out_what_disturbs_and_little_else(
+    limit: float, verdicts: bool, covers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "QUIET_LIMIT", limit)
+    wrong, unknown, covered, _ = shares_of_runs(0.3, 1.5)
+    assert wrong <= 0.01
+    assert (unknown < 0.01) is verdicts
+    assert (covered >= 0.98) is covers
 
 
 # ------------------------------------------------------------------------------------------- from samples to the record
@@ -389,6 +460,14 @@ def test_medians_that_say_another_ratio_than_the_rounds_are_told(timing_of: Timi
     assert full.speedup.value == 1.0
     assert full.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×: the machine was not the same")
     assert timing_of({"eager": [2.0] * 60, "full": [1.0] * 60}).warnings == ()
+
+
+def test_of_a_run_that_was_too_busy_nothing_has_an_interval(timing_of: TimingOf) -> None:
+    quiet = seen({"eager": [2.0] * 40, "full": [1.0] * 40}, control=[2.0] * 40)
+    assert (timing_of(quiet).speedup, timing_of(quiet).verdict) == (exactly(2.0), Verdict.FASTER)
+    busy, why = timing_of(replace(quiet, noise=Noise(rounds=100, disturbed=80))), "the machine was too busy"
+    assert (busy.median_s, busy.speedup) == (Figure(1.0, why=why), Figure(2.0, why=why))
+    assert (busy.verdict, busy.warnings) == (Verdict.UNKNOWN, ())
 
 
 def test_a_variant_that_raised_is_told_and_keeps_its_rounds(summary: Summary) -> None:

@@ -263,7 +263,7 @@ def measured_apart(speedup: float, seed: int, *, machine: float = 1.0) -> Sessio
             variant,
             float(np.median(found)),
             None,
-            speedup=median_figure(paired_ratios(samples["eager"], found), 0.99),
+            speedup=median_figure(paired_ratios(samples["eager"], found)),
             samples_s=tuple(map(float, found)),
         )
         for variant, found in samples.items()
