@@ -169,9 +169,9 @@ class Measurements:
         timings, numerics, cures = [], [], {}
         for part, figures in pairs:
             name = names[figures.sampled]
-            sampled_as = None if name == part.id else name
-            timings.append(replace(figures.timing, partition=part.id, measured_as=sampled_as))
-            if sampled_as is None:
+            own = replace(figures.timing, partition=part.id, measured_as=None)
+            timings.append(own if name == part.id else own.measured_with(name))
+            if name == part.id:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure
         return PartitionFigures(tuple(timings), tuple(numerics), cures)

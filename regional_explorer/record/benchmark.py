@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import final
 
+from msgspec.structs import replace
+
 from regional_explorer.errors import MeasureError, did_you_mean, shown_value
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.record import Count, Quantity, Record, Seconds
@@ -215,8 +217,8 @@ class PartitionTiming(Record, frozen=True):
     """Run time of one partition alone: its eager piece against its artifact, on inputs recorded from the real call.
 
     ``compiled`` is None if there is no artifact (disabled, failed). ``runs`` is how often one call runs the partition.
-    ``measured_as`` is the partition whose samples these are, if both share an artifact and inputs of equal
-    layout; None if it was measured itself.
+    ``measured_as`` is the partition whose figures these are, which alone has the samples, if both share an artifact and
+    inputs of equal layout; None if it was measured itself.
     """
 
     partition: str
@@ -226,6 +228,11 @@ class PartitionTiming(Record, frozen=True):
     measured_as: str | None = None
     bitwise: bool | None = None
     worst_tensor: str = ""
+
+    def measured_with(self, other: str) -> PartitionTiming:
+        """Return the timing as that of a partition whose samples stand with ``other``."""
+        eager, compiled = replace(self.eager, samples_s=()), self.compiled and replace(self.compiled, samples_s=())
+        return replace(self, eager=eager, compiled=compiled, measured_as=other)
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -298,6 +298,7 @@ def paid_after(timing: RegionTiming) -> str:
 def partition_timings_table(session: Session) -> Table[PartitionTiming]:
     """One row per partition that was measured alone; ``runs`` is how often one call runs it."""
     regions = {part.id: part.region for part in session.partitions}
+    sampled = {timing.partition: timing for timing in session.partition_timings}
     against_eager: tuple[Column[PartitionTiming], ...] = columns_of(lambda t: t.compiled, COMPARED)
     return Table(
         "Partitions alone",
@@ -311,7 +312,7 @@ def partition_timings_table(session: Session) -> Table[PartitionTiming]:
             Number("compiled_iqr_us", lambda t: t.compiled and t.compiled.iqr_s),
             *against_eager[:-1],
             Number("runs", lambda t: t.runs),
-            Number("samples", lambda t: len(t.eager.samples_s)),
+            Number("samples", lambda t: len(sampled.get(t.measured_as or "", t).eager.samples_s)),
             Column("measured_as", lambda t: t.measured_as),
             against_eager[-1],
             Column("bitwise", lambda t: t.bitwise),

@@ -80,7 +80,10 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     distinct = len({part.artifact for part in ex.session.partitions})
     assert distinct <= alone.measured_as.isna().sum() < len(alone)
     shared = alone[alone.measured_as.notna()].iloc[0]
-    assert shared.eager_us == alone.set_index("partition").loc[shared.measured_as].eager_us
+    sampled = alone.set_index("partition").loc[shared.measured_as]
+    assert (shared.eager_us, shared.samples) == (sampled.eager_us, sampled.samples)
+    for timing in ex.session.partition_timings:
+        assert bool(timing.eager.samples_s) is bool(timing.compiled.samples_s) is (timing.measured_as is None)
 
     for table in (ex.timings, ex.memory, ex.numerics, ex.compile_costs, ex.region_timings, ex.reconciliation, alone):
         assert not any(isinstance(value, Enum) for value in table.to_numpy().flat), "plain text, to copy anywhere"
