@@ -66,6 +66,15 @@ def exactly(value: float) -> Figure:
     return Figure(value, value, value)
 
 
+MEASURED_ONCE = "measured once"
+"""Why a compile time has no interval: it says how long that one compile took, and stands for no other."""
+
+
+def once(value: float | None) -> Figure | None:
+    """Return the figure of something that happened once."""
+    return None if value is None else Figure(value, why=MEASURED_ONCE)
+
+
 def value_and_bounds(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
     """Return the number of a figure and the ends of its CI, None where there are none."""
     return (None, None, None) if figure is None else (figure.value, figure.low, figure.high)

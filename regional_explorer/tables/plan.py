@@ -11,6 +11,7 @@ from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
+from regional_explorer.record.figure import once
 from regional_explorer.record.graph import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
@@ -97,7 +98,7 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("shared_with", lambda parts: shared_with(parts[0])),
             Number(
                 "compile_s",
-                lambda parts: made.seconds if (made := session.compile_of(parts[0])) else None,
+                lambda parts: once(made.seconds) if (made := session.compile_of(parts[0])) else None,
                 text=lambda parts: _compile_text([made for part in parts if (made := session.compile_of(part))]),
             ),
             Column("cache", lambda parts: made.cache if (made := session.compile_of(parts[0])) else None),
@@ -198,7 +199,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("difference", lambda run: run.change.verdict),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: run.session.compile_s),
+            Number("compile_s", lambda run: once(run.session.compile_s)),
         ),
         [
             ComparedSession(session, differs, sessions[0])

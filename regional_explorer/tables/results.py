@@ -21,6 +21,7 @@ from regional_explorer.record.benchmark import (
     Timing,
     Verdict,
 )
+from regional_explorer.record.figure import once
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionSummary,
@@ -190,7 +191,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Number("ops_forward", lambda s: s.ops_forward),
     Number("ops_backward", lambda s: s.ops_backward),
     Number("partitions", lambda s: len(s.partitions)),
-    Number("compile_s", lambda s: s.compile_s),
+    Number("compile_s", lambda s: once(s.compile_s)),
     Column(
         "config",
         lambda s: s.region.config,
@@ -267,7 +268,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
                 "compile_s",
-                lambda t: t.compile_s,
+                lambda t: once(t.compile_s),
                 text=lambda t: f"{duration(t.compile_s)} {t.cache}" if t.compile_s else NONE,
             ),
             Number("compile_cold_s", lambda t: t.compile_cold_s),
@@ -481,7 +482,7 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
         "Compile time",
         (
             Column("what", lambda cost: cost.what),
-            Number("compile_s", lambda cost: cost.seconds, "time"),
+            Number("compile_s", lambda cost: once(cost.seconds), "time"),
             Column("cache", lambda cost: cost.cache),
         ),
         (

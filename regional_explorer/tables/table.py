@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from regional_explorer.record.figure import Figure, value_and_bounds
+from regional_explorer.record.figure import MEASURED_ONCE, Figure, value_and_bounds
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
@@ -88,7 +88,8 @@ class Column(Generic[R]):
         number = self.region(row) if self.region else None
         letter: list[Node | str] = [] if number is None else [chip(number), " "]
         if text != NONE and (why := why_no_interval(self.value(row))):
-            return [*letter, toned(text, "quiet", title=why)]
+            # Grey is for what may be otherwise when measured again.
+            return [*letter, toned(text, tone if why == MEASURED_ONCE else "quiet", title=why)]
         return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
 
 

@@ -20,7 +20,7 @@ from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
-from regional_explorer.tables.results import region_timings_table
+from regional_explorer.tables.results import compile_costs_table, region_timings_table
 from tests.shared import sessions
 from tests.shared.sessions import alone, measured_alone, timing
 
@@ -95,6 +95,14 @@ def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
     assert 'title="too few"' in to_html(*table.nodes())
     assert whole.speedup is not None
     assert whole.speedup.bounds is not None
+
+
+def test_a_compile_time_says_that_it_was_measured_once_and_is_not_grey() -> None:
+    base = sessions.measured(measured_alone())
+    for table, cell in ((compile_costs_table(base), "1.50 s"), (region_timings_table(base), "1.50 s cold")):
+        assert "(measured once)." in table.text()
+        assert f'<span title="measured once">{cell}</span>' in to_html(*table.nodes())
+    assert compile_costs_table(base).frame()["compile_s"].tolist() == [1.5, 1.5, 0.4]
 
 
 def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
