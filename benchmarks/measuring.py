@@ -21,7 +21,7 @@ from torch.utils.benchmark import Timer
 import regional_explorer as rx
 from benchmarks.programs import explore
 from benchmarks.row import Row
-from regional_explorer.measure.__main__ import BY_ROUNDS, rates, table, trials
+from regional_explorer.measure.__main__ import BY_ROUNDS, table, trials
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.json_file import load_session
@@ -49,7 +49,7 @@ def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterat
     """
     methods = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
     seen = [*trials(equal, 0.0, budget_s, 1, methods), *trials(slowed, 0.03, budget_s, 1, methods)]
-    yield f"\n{table(rates(seen))}"
+    yield f"\n{table(seen)}"
 
 
 # --------------------------------------------------------------------------------------------------- sessions compared

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -19,41 +18,21 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rounds import check_budget, run_rounds
 from regional_explorer.record.benchmark import Phase, Verdict
+from regional_explorer.record.grouping import grouped
 
 PIECES = 100
 """Equal pieces of work in one call: a slowdown of 3 % is three more of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The verdict of one method on one pair: the second function against the first."""
-
-    method: str
-    work: str
-    planted: float
-    verdict: Verdict
+Outcome = tuple[float, str, Verdict]
+"""The slowdown of a pair, the method that compared it, and its verdict on the second function against the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """How often a method reported a difference (planted 0) or found the planted slowdown, over ``pairs`` pairs."""
-
-    method: str
-    planted: float
-    pairs: int
-    called: int
-
-    @property
-    def share(self) -> float:
-        """The fraction of the pairs that were reported."""
-        return self.called / self.pairs if self.pairs else 0.0
-
-
-def works() -> dict[str, Callable[[], object]]:
+def works() -> list[Callable[[], object]]:
     """Return pieces of CPU work of different kinds: of the interpreter, of memory and of arithmetic."""
     generator = torch.Generator().manual_seed(0)
     small, wide, square = (torch.randn(shape, generator=generator) for shape in ((16,), (8192,), (64, 64)))
-    return {"tiny add": lambda: small + small, "tanh": lambda: torch.tanh(wide), "matmul": lambda: square @ square}
+    return [lambda: small + small, lambda: torch.tanh(wide), lambda: square @ square]
 
 
 def repeated(piece: Callable[[], object], steps: int) -> Callable[[], None]:
@@ -78,38 +57,29 @@ BY_ROUNDS: Mapping[str, Callable[..., Verdict]] = MappingProxyType({"rounds": by
 
 def trials(
     pairs: int, planted: float, budget_s: float, threads: int, methods: Mapping[str, Callable[..., Verdict]] = BY_ROUNDS
-) -> Iterator[Judged]:
+) -> Iterator[Outcome]:
     """Yield the verdict of each of the ``methods`` on each of ``pairs`` pairs; all methods get the same functions.
 
     A method is given both functions, the seconds and a seed.
     """
-    pieces = list(works().items())
+    pieces = works()
     with torch.no_grad(), torch_threads(threads):
         for pair in range(pairs):
-            work, piece = pieces[pair % len(pieces)]
+            piece = pieces[pair % len(pieces)]
             first, second = repeated(piece, PIECES), repeated(piece, round(PIECES * (1.0 + planted)))
             for name, compare in methods.items():
-                yield Judged(name, work, planted, compare(first, second, budget_s, pair))
+                yield planted, name, compare(first, second, budget_s, pair)
 
 
-def rates(judged: list[Judged]) -> list[Rate]:
-    """Return the rates by method and slowdown: with nothing planted any difference counts, else only "slower"."""
-    kinds = sorted({(outcome.planted, outcome.method) for outcome in judged})
-    measured_rates = []
-    for planted, method in kinds:
-        verdicts = [outcome.verdict for outcome in judged if (outcome.planted, outcome.method) == (planted, method)]
-        reported = (Verdict.SLOWER,) if planted else (Verdict.SLOWER, Verdict.FASTER)
-        measured_rates.append(Rate(method, planted, len(verdicts), sum(verdict in reported for verdict in verdicts)))
-    return measured_rates
-
-
-def table(measured_rates: list[Rate]) -> str:
-    """Return the rates as text, one line per method and slowdown."""
-    rows = (
-        f"{rate.planted:>8.0%}  {rate.method:<22}  {f'{rate.called} of {rate.pairs}':>16}  {rate.share:>6.1%}"
-        for rate in measured_rates
-    )
-    return "\n".join((f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}", *rows))
+def table(outcomes: Iterable[Outcome]) -> str:
+    """Return how many pairs were called different, a line for each slowdown and method; if slower, only "slower"."""
+    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}"]
+    groups = grouped(((planted, method), verdict) for planted, method, verdict in outcomes)
+    for (planted, method), verdicts in sorted(groups.items()):
+        called = verdicts.count(Verdict.SLOWER) + (0 if planted else verdicts.count(Verdict.FASTER))
+        share = called / len(verdicts)
+        lines.append(f"{planted:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}")
+    return "\n".join(lines)
 
 
 @contextmanager
@@ -146,21 +116,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_budget(options.budget)
     except MeasureError as error:
         parser.error(f"--budget: {error}")
-    return _run_self_test(options.pairs, options.budget, options.threads)
-
-
-def _run_self_test(pairs: int, budget_s: float, threads: int) -> int:
-
     outcomes = []
     try:
         for planted in PLANTED_SLOWDOWNS:
-            for outcome in trials(pairs, planted, budget_s, threads):
+            for outcome in trials(options.pairs, planted, options.budget, options.threads):
                 outcomes.append(outcome)
-                _print_progress(f"\r{len(outcomes)} of {pairs * len(PLANTED_SLOWDOWNS)} pairs")
+                _print_progress(f"\r{len(outcomes)} of {options.pairs * len(PLANTED_SLOWDOWNS)} pairs")
     except KeyboardInterrupt:
         _print_progress("\ninterrupted: the rates are those of the pairs so far")
     _print_progress("\n")
-    print(table(rates(outcomes)))  # noqa: T201 - what the command is for
+    print(table(outcomes))  # noqa: T201 - what the command is for
     return 0
 
 

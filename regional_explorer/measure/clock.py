@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 Moment = TypeVar("Moment")
 
 
-class Clock(Protocol[Moment]):
+class Clock(ABC, Generic[Moment]):
     """Records marks during a sample, and returns the seconds between them afterwards.
 
     A device runs asynchronously, so the time between two marks is known only after ``synchronize``.
@@ -33,28 +34,24 @@ class Clock(Protocol[Moment]):
     def flush(self) -> None:
         """Bring caches into the state that every timed call starts from; called before its first mark."""
 
+    @abstractmethod
     def mark(self) -> Moment:
         """Record a mark in the device's stream of work, without waiting for it."""
 
     def synchronize(self) -> None:
         """Wait until all marks have been reached."""
 
+    @abstractmethod
     def seconds(self, begin: Moment, end: Moment) -> float:
         """Return the seconds between two marks that have been reached."""
 
 
 class CpuClock(Clock[float]):
-    """The host's monotonic clock. Caches stay warm between calls, as in a user's loop."""
-
-    def flush(self) -> None:
-        """Do nothing."""
+    """The host's monotonic clock; code has run when it returns. Caches stay warm between calls, as in a user's loop."""
 
     def mark(self) -> float:
         """Return the time, in seconds."""
         return time.perf_counter()
-
-    def synchronize(self) -> None:
-        """Do nothing: host code has run when it returns."""
 
     def seconds(self, begin: float, end: float) -> float:
         """Return the seconds between two marks."""

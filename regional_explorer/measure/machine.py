@@ -150,22 +150,16 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
     return statistics.median(launch_shares)
 
 
-def launch_warnings(
-    timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor
-) -> dict[str, tuple[str, ...]]:
-    """Return the ``launch_warning`` of each call by name; if the run was cancelled, later calls are missing."""
+def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor) -> dict[str, list[str]]:
+    """Return a warning for each call that is launch-bound, by name; once the run is cancelled, for no more."""
     warnings = {}
     with suppress(CancelledError):
         for timed_call in timed_calls:
-            warnings[timed_call.name] = launch_warning(executor.run_timed(partial(launch_share, timed_call, clock)))
+            share = executor.run_timed(partial(launch_share, timed_call, clock))
+            if share >= LAUNCH_BOUND:
+                what = f"launch-bound: launching took {share:.0%} of the time on the device"
+                warnings[timed_call.name] = [f"{what}; the kernels alone are faster"]
     return warnings
-
-
-def launch_warning(share: float) -> tuple[str, ...]:
-    """Return a warning if a call is launch-bound."""
-    if share < LAUNCH_BOUND:
-        return ()
-    return (f"launch-bound: launching took {share:.0%} of the time on the device; the kernels alone are faster",)
 
 
 @dataclass(frozen=True)

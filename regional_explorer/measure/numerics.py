@@ -99,7 +99,8 @@ def compare(variant: str, results: Values, reference: Reference, note: str = "")
                 rows.append(_wrong(variant, name, "one of the two has no gradient"))
             elif not is_dense(got) or not is_dense(expected):
                 rows.append(Numerics(variant, name, note=f"{_kind_of(expected)}: its elements cannot be compared"))
-            elif why := _why_unlike(got, expected):
+            elif (got.shape, got.dtype) != (expected.shape, expected.dtype):
+                why = f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
                 rows.append(_wrong(variant, name, why))
             else:
                 judge = _Judge(variant, reference, scale, note, name, expected, truths.get(name))
@@ -123,11 +124,6 @@ def in_words(row: Numerics) -> str:
     return (
         f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"
     )
-
-
-def without_twin(rows: Sequence[Numerics], error: Exception) -> tuple[Numerics, ...]:
-    """Return the rows of code that draws random numbers and has no twin that draws as eager does."""
-    return not_comparable(rows, f"draws random numbers, and no twin with fallback_random compiles: {error}")
 
 
 def not_comparable(rows: Sequence[Numerics], why: str) -> tuple[Numerics, ...]:
@@ -155,12 +151,6 @@ def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[N
 def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
     """Return whether two eager runs agree up to rounding: GPU kernels may sum in any order."""
     return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
-
-
-def same(left: Values, right: Values) -> bool:
-    """Return whether the results of two runs are bitwise equal."""
-    pairs = zip((*left.outputs, *left.gradients), (*right.outputs, *right.gradients), strict=True)
-    return all(bitwise_equal(left_tensor, right_tensor) for (_, left_tensor), (_, right_tensor) in pairs)
 
 
 @dataclass(frozen=True)
@@ -276,13 +266,6 @@ def _kind_of(tensor: torch.Tensor) -> str:
     if tensor.is_meta:
         return "a meta tensor"
     return "a nested tensor" if tensor.is_nested else f"a {str(tensor.layout).removeprefix('torch.')} tensor"
-
-
-def _why_unlike(got: torch.Tensor, expected: torch.Tensor) -> str:
-    """Return why two tensors cannot be compared element by element, or an empty text."""
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return f"{got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
-    return ""
 
 
 def _name_differences(got_outputs: Sequence[tuple[str, Any]], expected_outputs: Sequence[tuple[str, Any]]) -> str:

@@ -19,7 +19,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for
 from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
-from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
+from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
 from regional_explorer.record.graph import Graph, Node
@@ -255,7 +255,11 @@ def profile_of(
 ) -> Profile:
     """Return the profile that rounds show; ``moved`` are the bytes by op, ``overhead`` the seconds of a mark."""
     parts = rounds.parts[MARKED]
-    ops = {key: _op_time(key, parts, moved, overhead) for key in parts.seconds if key[0] != NO_GRAPH}
+    figures = {key: parts.figure([key]) for key in parts.seconds if key[0] != NO_GRAPH}
+    ops = {
+        key: OpTime(key[0], key[1], seconds, moved.get(key, 0), too_short=seconds.value < LEAST_OVERHEADS * overhead)
+        for key, seconds in figures.items()
+    }
     whole_s = parts.mean(parts.seconds)
     keys_by_row = _keys_by_row(ops, {graph.id: graph.by_name() for graph in graphs}, overhead)
     keys_by_row |= {(ProfileKind.AROUND, key[1]): [key] for key in parts.seconds if key not in ops}
@@ -293,11 +297,6 @@ def profile_of(
         bandwidth=rates.copies(),
         noise=rounds.noise,
     )
-
-
-def _op_time(key: OpKey, parts: Parts, moved: Mapping[OpKey, int], overhead: float) -> OpTime:
-    seconds = parts.figure([key])
-    return OpTime(*key, seconds, moved.get(key, 0), too_short=seconds.value < LEAST_OVERHEADS * overhead)
 
 
 def _copying(moved: int) -> Work:

@@ -27,9 +27,9 @@ from regional_explorer.measure.numerics import (
     compare,
     failing_twice,
     in_words,
+    not_comparable,
     run_once,
     verdict,
-    without_twin,
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
@@ -142,7 +142,7 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
         if node.op == "get_attr":
             attr = resolve(gm, node)
             copy.target = f"float64_{len(attributes)}"
-            attributes[copy.target] = _attribute_in_float64(attr)
+            attributes[copy.target] = to_float64(attr) if isinstance(attr, fx.GraphModule) else _in_float64(attr)
         elif node.op == "call_function":
             copy.args = fx.node.map_aggregate(copy.args, _float64_if_lower)
             copy.kwargs = fx.node.map_aggregate(copy.kwargs, _float64_if_lower)
@@ -152,10 +152,6 @@ def to_float64(gm: fx.GraphModule) -> fx.GraphModule:
                 copy.target = _draw_as_before
         copies[node] = copy
     return fx.GraphModule(attributes, graph)
-
-
-def _attribute_in_float64(attr: Any) -> Any:
-    return to_float64(attr) if isinstance(attr, fx.GraphModule) else _in_float64(attr)
 
 
 def _float64_if_lower(value: Any) -> Any:
@@ -270,7 +266,8 @@ def rows_drawing_as_eager(rows_under: RowsUnder) -> tuple[Numerics, ...]:
     try:
         return rows_under(DRAWING_AS_EAGER, TWIN_NOTE)
     except RegionCompileError as error:
-        return without_twin(rows_under({}, ""), error)
+        why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
+        return not_comparable(rows_under({}, ""), why)
 
 
 COMPILED = "compiled"

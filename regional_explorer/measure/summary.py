@@ -109,7 +109,14 @@ def summarize(
         gpu=gpu,
         noise=result.noise,
     )
-    return Measured(result, timings, conditions, _failure_diagnostics(result))
+    failures = (
+        DiagnosticCode.VARIANT_FAILED.found(
+            f"Variant {text}",
+            remedy="The other variants were measured; call this one by hand to see the full traceback.",
+        )
+        for text in result.dropped.values()
+    )
+    return Measured(result, timings, conditions, tuple(failures))
 
 
 def _phase_timing(
@@ -151,17 +158,6 @@ def _smallest_difference(result: RoundsResult) -> float | None:
     ]
     known_differences = [difference for difference in differences if difference is not None]
     return max(known_differences) if known_differences and len(known_differences) == len(differences) else None
-
-
-def _failure_diagnostics(result: RoundsResult) -> tuple[Diagnostic, ...]:
-    """Return one diagnostic per variant that raised while it was measured."""
-    return tuple(
-        DiagnosticCode.VARIANT_FAILED.found(
-            f"Variant {text}",
-            remedy="The other variants were measured; call this one by hand to see the full traceback.",
-        )
-        for text in result.dropped.values()
-    )
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
+import operator
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,13 +108,13 @@ def _digests(value: Any) -> list[_Digest]:
     return [_Digest.of(tensor) for tensor in dense_tensors]
 
 
-def _random_states() -> tuple[str, ...]:
+def _random_states() -> tuple[int, ...]:
     """Return hashes of the states of the random generators in ``_GENERATORS``."""
-    states = (torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), repr(random.getstate()))  # noqa: NPY002
-    return tuple(hashlib.sha1(s if isinstance(s, bytes) else s.encode()).hexdigest() for s in states)  # noqa: S324
+    states = (torch.get_rng_state().numpy().tobytes(), repr(np.random.get_state()), random.getstate())  # noqa: NPY002
+    return tuple(map(hash, states))
 
 
-def _differing_generators(left_states: Sequence[str], right_states: Sequence[str]) -> list[str]:
+def _differing_generators(left_states: Sequence[int], right_states: Sequence[int]) -> list[str]:
     """Return the names of the generators whose states differ."""
     return [name for name, left, right in zip(_GENERATORS, left_states, right_states, strict=True) if left != right]
 
@@ -134,7 +132,7 @@ class _EagerRecorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.values: dict[tuple[int, ...], list[_Digest]] = {}
-        self.draws: list[tuple[str, ...]] = []
+        self.draws: list[tuple[int, ...]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -152,38 +150,23 @@ class _EagerRecorder(TorchDispatchMode):
         return any(digest.like(other, arithmetic) for other in self.values.get(digest.shape, ()))
 
 
-@dataclass
-class _GraphRun:
-    """The values that one run of a captured graph computed, by node, and the states of the generators at each draw."""
+class _GraphRun(fx.Interpreter):
+    """One run of a captured graph: the values by node, and the states of the generators at each draw."""
 
-    live: LiveGraph
-    values: dict[fx.Node, list[_Digest]] = field(default_factory=dict)
-    draws: list[tuple[fx.Node, tuple[str, ...]]] = field(default_factory=list)
-
-
-class _GraphRecorder(fx.Interpreter):
-    def __init__(self, run: _GraphRun) -> None:
-        super().__init__(run.live.gm)
-        self._run = run
+    def __init__(self, live: LiveGraph) -> None:
+        super().__init__(live.gm)
+        self.live = live
+        self.values: dict[fx.Node, list[_Digest]] = {}
+        self.draws: list[tuple[fx.Node, tuple[int, ...]]] = []
 
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and record its results."""
         if n.op == "call_function" and draws_random(n):
-            self._run.draws.append((n, _random_states()))
+            self.draws.append((n, _random_states()))
         result = super().run_node(n)
         if n.op == "call_function":
-            self._run.values[n] = _digests(result)
+            self.values[n] = _digests(result)
         return result
-
-
-def _recording_implementation(runs: list[_GraphRun], live: LiveGraph) -> BoxedCall:
-    """Return a function that runs a captured graph, and adds what each call of it computes to ``runs``."""
-
-    def record_run(args: list[Any]) -> Any:
-        runs.append(_GraphRun(live))
-        return _GraphRecorder(runs[-1]).boxed_run(args)
-
-    return record_run
 
 
 # -------------------------------------------------------------------------------------------------- where the two part
@@ -200,7 +183,15 @@ def _first_difference(capture: Capture, reference: Reference, *, gradients_alone
                 call.run()
             drawn_generators = _differing_generators(before, _random_states())
         runs: list[_GraphRun] = []
-        with capture.running(functools.partial(_recording_implementation, runs)), call.restoring():
+
+        def recording(live: LiveGraph) -> BoxedCall:
+            def record_run(args: list[Any]) -> Any:
+                runs.append(_GraphRun(live))
+                return runs[-1].boxed_run(args)
+
+            return record_run
+
+        with capture.running(recording), call.restoring():
             call.run(capture.run)
     except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; the diagnostic then says less
         return None
@@ -225,7 +216,7 @@ def _first_differing_draw(
         for node, states in run.draws:
             if states in eager_states:
                 continue
-            nearest = max(eager_states, key=lambda other: sum(map(str.__eq__, states, other)), default=None)
+            nearest = max(eager_states, key=lambda other: sum(map(operator.eq, states, other)), default=None)
             if nearest is not None:
                 names = " and ".join(_differing_generators(nearest, states))
                 reason = f"the state of {names} is not one in which eager draws"

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import asdict
+
 from regional_explorer.errors import SessionError, count
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.benchmark import Timing, VariantName, Verdict
@@ -106,19 +108,12 @@ def _regional(name: str, session: Session) -> Timing:
 
 def changes(before: Session, after: Session) -> list[str]:
     """Return what differs in ``after`` besides the plan: torch, machine, shapes, graphs, partitions and code."""
-    return [*_environment_changes(before, after), *_graph_changes(before, after), *_partition_changes(before, after)]
-
-
-def _environment_changes(before: Session, after: Session) -> Iterator[str]:
-    for name in ("torch", "python", "device", "threads"):
-        old, new = (getattr(session.environment, name) for session in (before, after))
-        if old != new:
-            yield f"{name} {old} → {new}"
+    old, new = ({**asdict(session.environment), "shapes": session.shapes} for session in (before, after))
+    facts = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
+    return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
 
 
 def _graph_changes(before: Session, after: Session) -> Iterator[str]:
-    if before.shapes != after.shapes:
-        yield f"shapes {before.shapes} → {after.shapes}"
     ops_before, ops_after = ({graph.id: len(graph.ops) for graph in session.graphs} for session in (before, after))
     for graph in ops_before | ops_after:
         old, new = ops_before.get(graph, 0), ops_after.get(graph, 0)

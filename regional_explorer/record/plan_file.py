@@ -19,8 +19,6 @@ from regional_explorer.record.session import Environment, Session
 PLAN_FORMAT = 3
 """Version of the JSON layout of a plan's file. Version 1 had only the plan, version 2 no artifacts."""
 
-DIRECTION_NAMES = tuple(map(str, Direction))
-
 
 class CallModes(Record, frozen=True):
     """What a call computes with: the dtypes of its inputs and parameters, autocast, and whether it has a backward.
@@ -122,16 +120,27 @@ def partition_differences(
     diagnostics = []
     for region, counts_before in explored.partitions.items():
         counts_here = counts.get(region, {})
-        for direction in DIRECTION_NAMES:
+        for direction in map(str, Direction):
             before, now = counts_before.get(direction, 0), counts_here.get(direction, 0)
             if direction in traced and before != now:
-                diagnostics.append(_partitions_diagnostic(region, direction, before, now))
+                message = (
+                    f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was saved, "
+                    f"and {now} here: the program, torch or the call has changed."
+                )
+                remedy = (
+                    "Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right."
+                )
+                diagnostics.append(DiagnosticCode.PLAN_DIFFERS.found(message, region=region, remedy=remedy))
     return diagnostics
 
 
 def environment_difference(explored: Explored, here: Environment) -> list[Diagnostic]:
     """Return a ``plan-differs`` of severity info if the machine is another one than where the plan was explored."""
-    changed = _environment_differences(explored.environment, here)
+    changed = [
+        f"{name} {before}, here {now}"
+        for name in ("torch", "device", "threads")
+        if (before := getattr(explored.environment, name)) != (now := getattr(here, name))
+    ]
     if not changed:
         return []
     return [
@@ -197,20 +206,3 @@ def mode_differences(explored: Explored, calls: Iterable[CallModes]) -> list[Dia
 
 def _autocast_text(call: CallModes) -> str:
     return f"under autocast ({call.autocast})" if call.autocast else "without autocast"
-
-
-def _partitions_diagnostic(region: str, direction: str, before: int, now: int) -> Diagnostic:
-    return DiagnosticCode.PLAN_DIFFERS.found(
-        f"Region {region!r} gave {count(before, 'partition')} in the {direction} when the plan was "
-        f"saved, and {now} here: the program, torch or the call has changed.",
-        region=region,
-        remedy="Look at the graph with rx.explore(fn, args, plan=path), and save the plan again if it is right.",
-    )
-
-
-def _environment_differences(before: Environment, here: Environment) -> list[str]:
-    return [
-        f"{name} {old}, here {new}"
-        for name in ("torch", "device", "threads")
-        if (old := getattr(before, name)) != (new := getattr(here, name))
-    ]

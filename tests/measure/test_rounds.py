@@ -31,7 +31,7 @@ from regional_explorer.measure.machine import (
     device_state,
     fixed_work,
     launch_share,
-    launch_warning,
+    launch_warnings,
     others_s,
     throttled,
 )
@@ -499,9 +499,8 @@ def test_launches_are_told_apart_from_work_in_forward_and_backward() -> None:
     clock = DeviceClock()
     forward = TimedCall("full", lambda: clock.spend(1.0))
     for clock.behind_s, warned in ((0.0, True), (0.1, True), (9.0, False)):
-        share = launch_share(forward, clock)
-        assert share == pytest.approx(1.0 / (1.0 + clock.behind_s))
-        assert bool(launch_warning(share)) is warned
+        assert launch_share(forward, clock) == pytest.approx(1.0 / (1.0 + clock.behind_s))
+        assert bool(launch_warnings([forward], clock, SAME_THREAD)) is warned
     clock.behind_s = 3.0
     both = TimedCall("full", lambda: clock.spend(1.0), lambda _: clock.spend(2.0))
     assert launch_share(both, clock) == pytest.approx(0.5)

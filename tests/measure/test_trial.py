@@ -10,10 +10,7 @@ import pytest
 from regional_explorer.measure.__main__ import (
     PIECES,
     PLANTED_SLOWDOWNS,
-    Judged,
-    Rate,
     main,
-    rates,
     repeated,
     table,
     trials,
@@ -22,15 +19,13 @@ from regional_explorer.record.benchmark import Verdict
 
 
 def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:
-    equal = [Judged("rounds", "tanh", 0.0, verdict) for verdict in Verdict]
-    slowed = [Judged("rounds", "tanh", 0.03, verdict) for verdict in Verdict]
-    assert rates(equal + slowed) == [Rate("rounds", 0.0, len(Verdict), 2), Rate("rounds", 0.03, len(Verdict), 1)]
-
-
-def test_the_table_names_method_count_and_rate() -> None:
-    lines = table([Rate("rounds", 0.0, 200, 1), Rate("torch.utils.benchmark", 0.03, 40, 10)]).splitlines()
-    assert lines[1].split() == ["0%", "rounds", "1", "of", "200", "0.5%"]
-    assert lines[2].split() == ["3%", "torch.utils.benchmark", "10", "of", "40", "25.0%"]
+    methods = ("rounds", "torch.utils.benchmark")
+    lines = table((planted, method, one) for planted in (0.03, 0.0) for method in methods for one in Verdict)
+    assert [line.split() for line in lines.splitlines()[1:]] == [
+        [f"{planted}%", method, called, "of", "7", rate]
+        for planted, called, rate in ((0, "2", "28.6%"), (3, "1", "14.3%"))
+        for method in methods
+    ]
 
 
 def test_the_slow_down_is_work_of_the_same_kind() -> None:
@@ -47,7 +42,7 @@ def test_each_pair_is_judged_by_each_method() -> None:
 
     methods = {"rounds": as_long, "another": as_long}
     seen = [one for planted in PLANTED_SLOWDOWNS for one in trials(3, planted, 0.5, 1, methods)]
-    lines = table(rates(seen)).splitlines()
+    lines = table(seen).splitlines()
     assert len(lines) == 5
     assert all("0 of 3" in line for line in lines[1:])
 

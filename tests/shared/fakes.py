@@ -20,7 +20,7 @@ Make = Callable[..., TimedCall]
 
 
 @dataclass
-class FakeClock:
+class FakeClock(Clock[float]):
     """Time stands still but for ``spend``; marks can be read once the clock was synchronized."""
 
     time_s: float = 0.0
