@@ -18,7 +18,6 @@ from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_g
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
-    VERDICT_CONFIDENCE,
     median_figure,
     paired_ratios,
     verdict_of,
@@ -93,7 +92,7 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
     if regional.median_s.bounds is None or other.median_s.bounds is None:
         return PlanSpeed(against, str(Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, regional.samples_s)
-    return PlanSpeed(against, str(verdict_of(ratios, VERDICT_CONFIDENCE, MIN_FLOOR)), median_figure(ratios))
+    return PlanSpeed(against, str(verdict_of(ratios, MIN_FLOOR)), median_figure(ratios))
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."

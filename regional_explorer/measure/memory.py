@@ -61,7 +61,9 @@ class ResidentGauge:
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of what was resident."""
-        _return_free_memory()
+        # What stays resident from earlier calls would hide a peak: the C library returns free memory to the system.
+        if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+            trim(0)
         before_bytes = _status_bytes("VmRSS")
         _reset_high_water()
         work()
@@ -82,13 +84,6 @@ def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
         peaks.append(gauge.peak_of(work))
     why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
     return MemoryPeak(variant, median_figure(peaks, why), gauge.how, gauge.least_bytes)
-
-
-def _return_free_memory() -> None:
-    """Make the C library return free memory to the system: what stays resident from earlier calls would hide a peak."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _reset_high_water() -> bool:

@@ -243,21 +243,15 @@ def reconcile(
         regions: the timings of the regions alone.
         cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None if not measured.
     """
-    phases = [phase for phase in Phase if any(timing.phase is phase for timing in timings)]
-    rows: list[Reconciled] = []
-    for phase in phases:
-        variants = {timing.variant: timing for timing in timings if timing.phase is phase}
-        phase_regions = [timing for timing in regions if timing.phase is phase and timing.eager_s.value > 0.0]
-        rows += _phase_rows(phase, variants, phase_regions, cut)
-    return tuple(rows)
+    return tuple(row for phase in Phase for row in _phase_rows(phase, timings, regions, cut))
 
 
 def _phase_rows(
-    phase: Phase,
-    variants: Mapping[str, Timing],
-    regions: Sequence[RegionTiming],
-    cut: RoundsResult | None,
+    phase: Phase, timings: Sequence[Timing], regions: Sequence[RegionTiming], cut: RoundsResult | None
 ) -> list[Reconciled]:
+    variants = {timing.variant: timing for timing in timings if timing.phase is phase}
+    regions = [timing for timing in regions if timing.phase is phase and timing.eager_s.value > 0.0]
+
     def total_rows(name: str) -> list[Reconciled]:
         timing = variants.get(name)
         return [] if timing is None else [Reconciled(phase, name, timing.median_s, total=True)]

@@ -153,7 +153,7 @@ class RoundsResult:
 
     def floor(self, phase: Phase) -> float:
         """Return the smallest relative difference that counts, given how far the baseline is from itself."""
-        return floor_of(self.control_ratios(phase), VERDICT_CONFIDENCE)
+        return floor_of(self.control_ratios(phase))
 
     def verdict(self, variant: str, phase: Phase) -> Verdict:
         """Return the verdict on a variant against the baseline.
@@ -163,7 +163,7 @@ class RoundsResult:
         ratios = self.ratios(variant, phase)
         if ratios is None or self.noise.is_too_much:
             return Verdict.UNKNOWN
-        return verdict_of(ratios, VERDICT_CONFIDENCE, self.floor(phase))
+        return verdict_of(ratios, self.floor(phase))
 
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.

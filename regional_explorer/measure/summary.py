@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
-from regional_explorer.measure.machine import DeviceState, describe, device_state, launch_warnings, throttled
+from regional_explorer.measure.machine import describe, device_state, launch_warnings, throttled
 from regional_explorer.measure.rounds import (
     RoundsResult,
     Stop,
@@ -151,7 +150,7 @@ def _smallest_difference(result: RoundsResult) -> float | None:
     if result.noise.is_too_much:
         return None
     differences = [
-        smallest_difference(ratios, VERDICT_CONFIDENCE, result.floor(phase))
+        smallest_difference(ratios, result.floor(phase))
         for variant, phases in result.samples.items()
         for phase in phases
         if variant != result.baseline and (ratios := result.ratios(variant, phase)) is not None
@@ -162,17 +161,16 @@ def _smallest_difference(result: RoundsResult) -> float | None:
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """The context of a measurement: the run's context, the environment, and the clock and the state of the device."""
+    """The context of a measurement: the run's context, the environment, and the clock of the device."""
 
     run: Run
     environment: Environment
     clock: Clock[Any]
-    device_state: Callable[[], DeviceState | None]
 
     @classmethod
     def of(cls, run: Run, environment: Environment) -> MeasureContext:
         """Return the context of a run in ``environment``, timed by the clock of its device."""
-        return cls(run, environment, clock_for(environment.device), partial(device_state, environment.device))
+        return cls(run, environment, clock_for(environment.device))
 
     def part(self, start: float, end: float, title: str = "") -> MeasureContext:
         """Return the context of a part of the run; see ``Run.part``."""
@@ -193,9 +191,9 @@ def measure_rounds(
         MeasureError: nothing could be measured.
     """
     run = context.run
-    state_before = context.device_state()
+    state_before = device_state(context.environment.device)
     result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run)
-    state_after = context.device_state()
+    state_after = device_state(context.environment.device)
     launches: Mapping[str, Sequence[str]] = {}
     if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]

@@ -97,7 +97,8 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
             if measured and (phase is not Phase.STEP or session.grad):
                 compiles = map(session.compile_of, parts)
                 rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
-    kept_share = _kept_share(session, rows)
+    whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
+    kept_share = None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
     return tuple(replace(row, kept_share=kept_share) for row in rows)
 
 
@@ -113,12 +114,6 @@ def whole_gain_s(session: Session) -> float | None:
 def gain_alone_s(rows: Iterable[RegionTiming]) -> float:
     """Return the seconds that the regions which are faster gain together, each measured alone."""
     return sum(row.gain_s.value for row in rows if row.gain_s and row.verdict is Verdict.FASTER)
-
-
-def _kept_share(session: Session, rows: Iterable[RegionTiming]) -> float | None:
-    """Return the part of what the regions gain alone that the whole call does, None if that is not known."""
-    whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
-    return None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
 
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:

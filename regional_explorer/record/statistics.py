@@ -111,21 +111,21 @@ def disagreement(of_medians: float, of_rounds: Figure) -> str:
     )
 
 
-def floor_of(control: Floats | None, confidence: float) -> float:
+def floor_of(control: Floats | None) -> float:
     """Return the smallest relative difference that counts, from eager against itself in the same rounds.
 
     That is the distance from 1 to the farther end of the control's CI, and at least ``MIN_FLOOR``.
     """
-    bounds = None if control is None else interval(control, confidence)
+    bounds = None if control is None else interval(control, VERDICT_CONFIDENCE)
     if bounds is None:
         return MIN_FLOOR
     low, high = bounds
     return max(MIN_FLOOR, high - 1.0, 1.0 / low - 1.0)
 
 
-def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
-    """Return the verdict of the ratios at ``confidence``; differences below ``floor`` count as none."""
-    bounds = interval(ratios, confidence)
+def verdict_of(ratios: Floats, floor: float) -> Verdict:
+    """Return the verdict of the ratios; differences below ``floor`` count as none."""
+    bounds = interval(ratios, VERDICT_CONFIDENCE)
     if bounds is None:
         return Verdict.UNKNOWN
     low, high = bounds
@@ -137,17 +137,17 @@ def verdict_of(ratios: Floats, confidence: float, floor: float) -> Verdict:
     return Verdict.without_winner(low, high)
 
 
-def smallest_difference(ratios: Floats, confidence: float, floor: float) -> float | None:
+def smallest_difference(ratios: Floats, floor: float) -> float | None:
     """Return the smallest relative difference that such a run finds with 90 % probability, or None.
 
     The spread is derived from the interval; a margin is added so that only one run in ten misses the difference.
     """
-    bounds = interval(ratios, confidence)
+    bounds = interval(ratios, VERDICT_CONFIDENCE)
     if bounds is None:
         return None
     half_width = (bounds[1] - bounds[0]) / 2.0 / float(np.median(ratios))
     normal = NormalDist()
-    margin = half_width * normal.inv_cdf(_POWER) / normal.inv_cdf((1.0 + confidence) / 2.0)
+    margin = half_width * normal.inv_cdf(_POWER) / normal.inv_cdf((1.0 + VERDICT_CONFIDENCE) / 2.0)
     return max(half_width, floor) + margin
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
 from regional_explorer.style.formats import NONE, duration, significant, size
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
 def resource_texts(resources: GpuResources) -> Mapping[str, str]:
@@ -35,9 +35,9 @@ def resource_texts(resources: GpuResources) -> Mapping[str, str]:
     }
 
 
-def bound_text(bound_s: float | None) -> str:
+def bound_text(bound_s: float) -> str:
     """Return a bound with ``≥``, which tells it from a time that was measured."""
-    return NONE if bound_s is None else f"≥ {duration(bound_s)}"
+    return f"≥ {duration(bound_s)}"
 
 
 MOST_REFUSALS = 3
@@ -102,9 +102,9 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
             Column("kernel", lambda row: row.kernel.name),
             Column("kind", lambda row: row.kernel.kind),
             Column("ops", lambda row: ", ".join(row.kernel.ops), text=lambda row: listing(row.kernel.ops, 6) or NONE),
-            _bytes("bytes_read", "reads", lambda row: row.kernel.bytes_read),
-            _bytes("bytes_written", "writes", lambda row: row.kernel.bytes_written),
-            Number("operations", lambda row: row.kernel.operations, text=_operations_text, dtype="Int64"),
+            Number("bytes_read", lambda row: row.kernel.bytes_read, "reads", write=size, dtype="Int64"),
+            Number("bytes_written", lambda row: row.kernel.bytes_written, "writes", write=size, dtype="Int64"),
+            Number("operations", lambda row: row.kernel.operations, write=_operations_text, dtype="Int64"),
             Column(
                 "nodes",
                 lambda row: ", ".join(found.name for found in row.linked.nodes),
@@ -130,14 +130,7 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
     )
 
 
-def _bytes(name: str, head: str, value: Callable[[LinkedRow], int | None]) -> Column[LinkedRow]:
-    return Number(name, value, head, text=lambda row: NONE if (n := value(row)) is None else size(n), dtype="Int64")
-
-
-def _operations_text(row: LinkedRow) -> str:
-    number = row.kernel.operations
-    if number is None:
-        return NONE
+def _operations_text(number: int) -> str:
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor:
             return f"{significant(number / factor)} {unit}"
@@ -155,7 +148,7 @@ def _resource(name: str, title: str, dtype: str = "") -> Column[LinkedRow]:
 
 
 GPU_COLUMNS: tuple[Column[LinkedRow], ...] = (
-    Number("bound_us", lambda row: row.bound_s, text=lambda row: bound_text(row.bound_s)),
+    Number("bound_us", lambda row: row.bound_s, write=bound_text),
     _resource("registers", "registers", "Int64"),
     replace(
         _resource("spilled_bytes", "spilled", "Int64"),
@@ -210,9 +203,8 @@ def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
             Number("number", lambda row: row.linked and row.linked.number, dtype="Int64"),
             Column("kernel", lambda row: row.name),
             Column("kind", lambda row: row.linked and row.linked.kernel.kind),
-            Number("time_us", lambda row: row.seconds and row.seconds.value),
-            Number("low_us", lambda row: row.seconds and row.seconds.low),
-            Number("high_us", lambda row: row.seconds and row.seconds.high),
+            Number("time_us", lambda row: row.seconds),
+            *bound_columns("low_us", "high_us", lambda row: row.seconds)[:2],
             Number("share", lambda row: row.seconds and row.seconds.value / (row.times.parts_s or 1.0)),
             Number("with_clocks", lambda row: None if row.times.problem else row.times.with_clocks.value),
             Number("bound_us", lambda row: row.time and row.time.least_s),

@@ -50,7 +50,7 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
             *bound_columns(
                 *("low_us", "high_us"), lambda row: row.seconds, lambda row: interval(row.seconds, duration) or NONE
             ),
-            Number("share", lambda row: row.share, text=lambda row: percent(row.share)),
+            Number("share", lambda row: row.share, write=percent),
             Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
             Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
             Number("ops", lambda row: row.ops, text=lambda row: f"{row.ops:,}" if row.ops else NONE),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isinf
 from typing import Any
 
@@ -263,7 +264,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Column("phase", lambda t: t.phase),
             Number("eager_us", lambda t: t.eager_s),
             Number("compiled_us", lambda t: t.compiled_s),
-            Number("", lambda t: t.gain_s, "gain per call", text=lambda t: signed(t.gain_s and t.gain_s.value)),
+            Number("", lambda t: t.gain_s, "gain per call", write=signed),
             *COMPARED,
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
@@ -396,10 +397,7 @@ def _peak_interval(peak: MemoryPeak) -> str:
     return " to ".join(size(int(end)) for end in peak.peak_bytes.bounds or ()) or peak.peak_bytes.why
 
 
-def _error(name: str, value: Callable[[Numerics], float | None], head: str) -> Column[Numerics]:
-    """Return a column of errors, which are shown with two digits."""
-    return Number(name, value, head, text=lambda c: NONE if (found := value(c)) is None else significant(found, 2))
-
+_two_digits = partial(significant, digits=2)
 
 CHECKS: tuple[Column[Numerics], ...] = (
     Column("variant", lambda c: c.variant),
@@ -407,11 +405,11 @@ CHECKS: tuple[Column[Numerics], ...] = (
     Column("dtype", lambda c: c.dtype),
     Column("verdict", lambda c: c.verdict, tone=lambda c: TONES.get(c.verdict, "")),
     Column("bitwise", lambda c: c.bitwise, text=lambda c: "equal" if c.bitwise else "no"),
-    _error("rms_error", lambda c: c.error, "− eager"),
-    _error("max_error", lambda c: c.max_error, "largest"),
-    _error("eager_rms_error_f64", lambda c: c.eager_error, "eager − f64"),
-    _error("variant_rms_error_f64", lambda c: c.variant_error, "variant − f64"),
-    _error("tolerance", lambda c: c.tolerance, "allowed"),
+    Number("rms_error", lambda c: c.error, "− eager", write=_two_digits),
+    Number("max_error", lambda c: c.max_error, "largest", write=_two_digits),
+    Number("eager_rms_error_f64", lambda c: c.eager_error, "eager − f64", write=_two_digits),
+    Number("variant_rms_error_f64", lambda c: c.variant_error, "variant − f64", write=_two_digits),
+    Number("tolerance", lambda c: c.tolerance, "allowed", write=_two_digits),
     Number("element_share", lambda c: c.element_share),
     Column("note", lambda c: c.note, tone="quiet"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from regional_explorer.errors import count
 from regional_explorer.record.profile import Bandwidth
@@ -16,7 +16,7 @@ from regional_explorer.record.roofline import (
     Roundings,
 )
 from regional_explorer.style.formats import NONE, config_text, duration, significant, size
-from regional_explorer.tables.table import Column, Number, Table
+from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_BORDERS = 20
 
@@ -30,9 +30,8 @@ def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Seq
             Number("eager_us", lambda row: row.eager_s),
             Number("regional_us", lambda row: row.regional_s, "this plan"),
             Number("full_us", lambda row: row.full_s),
-            Number("share", lambda row: row.share and row.share.value, "full's gain reached", text=_gain_reached),
-            Number("share_low", lambda row: row.share and row.share.low),
-            Number("share_high", lambda row: row.share and row.share.high),
+            Number("share", lambda row: row.share, "full's gain reached", text=_gain_reached),
+            *bound_columns("share_low", "share_high", lambda row: row.share)[:2],
         ),
         reach,
         "Nothing was measured.",
@@ -56,7 +55,7 @@ def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
         (
             Column("region", lambda row: row.region),
             Number("gain_s", lambda row: row.gain_s, "gain over eager"),
-            Number("share", lambda row: row.share, "of full's gain", text=lambda row: _share_text(row.share)),
+            Number("share", lambda row: row.share, "of full's gain", write=_share_text),
         ),
         regions,
         "No region was measured alone: ex.benchmark(regions=True).",
@@ -131,17 +130,13 @@ def ops_table(ops: Sequence[OpDifference], roundings: Roundings) -> Table[OpDiff
             Number("nodes", lambda row: row.nodes, "times"),
             Number("bitwise", lambda row: row.bitwise, "bitwise the same"),
             Number("max_difference", lambda row: row.max_difference, "largest difference", text=_difference_text),
-            _error("eager_error", "eager vs float64", lambda row: row.eager_error),
-            _error("decomposed_error", "decomposed vs float64", lambda row: row.decomposed_error),
+            Column("eager_error", lambda row: row.eager_error, "eager vs float64", write=significant),
+            Column("decomposed_error", lambda row: row.decomposed_error, "decomposed vs float64", write=significant),
         ),
         ops,
         "None: Inductor decomposes no op of these graphs.",
         lambda: ["Both were run on the values of the call, the decomposition op by op.", rounded],
     )
-
-
-def _error(name: str, head: str, value: Callable[[OpDifference], float | None]) -> Column[OpDifference]:
-    return Column(name, value, head, text=lambda row: NONE if (found := value(row)) is None else significant(found))
 
 
 def trials_table(trials: Sequence[BitwiseTrial]) -> Table[BitwiseTrial]:
@@ -184,12 +179,10 @@ def _gain_reached(row: Reach) -> str:
             return "none"
         if row.share.value > 1:
             return "all, as far as the rounds tell"
-        ends = row.share.why or f"{_share_text(max(low, 0.0))} to {_share_text(min(high, 1.0))}"
-        return f"{_share_text(row.share.value)} ({ends})"
+        ends = f" ({_share_text(max(low, 0.0))} to {_share_text(min(high, 1.0))})" if row.share.bounds else ""
+        return f"{_share_text(row.share.value)}{ends}"
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 
-def _share_text(share: float | None) -> str:
-    if share is None:
-        return NONE
+def _share_text(share: float) -> str:
     return "none" if share < 0 else "more than all" if share > 1 else f"{100 * share:.0f} %"

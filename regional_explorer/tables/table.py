@@ -35,17 +35,18 @@ class Column(Generic[R]):
 
     ``name`` is its name in the DataFrame, with the unit of the numbers there at its end: ``eager_us``, ``compile_s``,
     ``peak_bytes``; without a name it is not in the DataFrame. ``value`` is exact, in seconds or bytes. ``head`` is the
-    title in texts and pages, by default the name without unit; ``text`` writes the value there, by default by the unit.
-    ``tone`` is good, bad, warn or quiet. ``region`` is the number of the region whose letter stands before the text.
-    ``drawn`` makes, of all rows that are shown, the function that draws one of them in place of the text.
-    ``right`` columns are aligned to the right and never wrapped. ``dtype`` is that of the DataFrame, if pandas would
-    not find it.
+    title in texts and pages, by default the name without unit; ``text`` writes a row there, or ``write`` a value, if
+    there is one; by default by the unit. ``tone`` is good, bad, warn or quiet. ``region`` is the number of the region
+    whose letter stands before the text. ``drawn`` makes, of all rows that are shown, the function that draws one of
+    them in place of the text. ``right`` columns are aligned to the right and never wrapped. ``dtype`` is that of the
+    DataFrame, if pandas would not find it.
     """
 
     name: str
     value: Callable[[R], Any]
     head: str | None = None
     text: Callable[[R], str] | None = None
+    write: Callable[[Any], str] | None = None
     tone: str | Callable[[R], str] = ""
     region: Callable[[R], int | None] | None = None
     drawn: Callable[[Sequence[R]], Callable[[R], Node | None]] | None = None
@@ -76,6 +77,8 @@ class Column(Generic[R]):
         value, unit = number_of(self.value(row)), unit_of(self.name)
         if value is None:
             return NONE
+        if self.write is not None:
+            return self.write(value)
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
 
     def tone_of(self, row: R) -> str:
@@ -104,12 +107,13 @@ def columns_of(part: Callable[[R], S | None], columns: Iterable[Column[S]]) -> t
     """Return the columns for records that have something as a part: empty where it is None."""
 
     def of(column: Column[S]) -> Column[R]:
-        write, tone = column.text, column.tone
+        text, tone = column.text, column.tone
         return Column(
             column.name,
             lambda row: None if (found := part(row)) is None else column.value(found),
             column.head,
-            write and (lambda row: NONE if (found := part(row)) is None else write(found)),
+            text and (lambda row: NONE if (found := part(row)) is None else text(found)),
+            column.write,
             tone if isinstance(tone, str) else lambda row: "quiet" if (found := part(row)) is None else tone(found),
             right=column.right,
         )

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import memory
+from regional_explorer.measure import memory, summary
 from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
@@ -644,9 +644,14 @@ def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
 
 @pytest.mark.parametrize("states", [(COOL, HOT), (None, None)], ids=["gpu", "cpu"])
 def test_a_clock_that_fell_is_said_of_the_run(
-    clock: FakeClock, taking: Make, environment: Environment, states: tuple[DeviceState | None, ...]
+    clock: FakeClock,
+    taking: Make,
+    environment: Environment,
+    states: tuple[DeviceState | None, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    context = MeasureContext(Run(), environment, clock, Mock(side_effect=states))
+    monkeypatch.setattr(summary, "device_state", Mock(side_effect=states))
+    context = MeasureContext(Run(), environment, clock)
     calls = [taking("eager", LONGER), taking("regional", LONG)]
     verdicts = {"regional": NumericsVerdict.OK}
     found = measure_rounds(calls, 4.0, context, baseline="eager", numerics=verdicts)

@@ -104,34 +104,34 @@ def test_equal_things_are_rarely_called_different_though_one_may_stop_at_any_loo
         for look in (20, 40, 80, 160, rounds):
             low, high = interval(ratios[:look], CONFIDENCE) or (0.0, 9.0)
             if high - low < 0.03 or look == rounds:
-                wrong += verdict_of(ratios[:look], CONFIDENCE, floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
+                wrong += verdict_of(ratios[:look], floor=0.0) in (Verdict.FASTER, Verdict.SLOWER)
                 break
     assert wrong / len(runs) <= 0.01
 
 
 def test_three_per_cent_are_found_and_called_by_their_side() -> None:
     ratios, control = noise(11, 200, 320), noise(12, 200, 320)
-    floors = [floor_of(equal, CONFIDENCE) for equal in control]
+    floors = [floor_of(equal) for equal in control]
     for factor, wanted in ((1.03, Verdict.FASTER), (1 / 1.03, Verdict.SLOWER)):
         pairs = zip(ratios * factor, floors, strict=True)
-        found = [verdict_of(run, CONFIDENCE, floor) is wanted for run, floor in pairs]
+        found = [verdict_of(run, floor) is wanted for run, floor in pairs]
         assert np.mean(found) > 0.9
 
 
 def test_a_verdict_needs_samples_significance_and_a_difference_beyond_the_floor() -> None:
     steady = np.full(20, 1.02)
-    assert verdict_of(steady, CONFIDENCE, 0.005) is Verdict.FASTER
-    assert verdict_of(1 / steady, CONFIDENCE, 0.005) is Verdict.SLOWER
-    assert verdict_of(steady, CONFIDENCE, 0.03) is Verdict.SAME
-    assert verdict_of(1 / steady, CONFIDENCE, 0.03) is Verdict.SAME
-    assert verdict_of(steady[:9], CONFIDENCE, 0.005) is Verdict.UNKNOWN
+    assert verdict_of(steady, 0.005) is Verdict.FASTER
+    assert verdict_of(1 / steady, 0.005) is Verdict.SLOWER
+    assert verdict_of(steady, 0.03) is Verdict.SAME
+    assert verdict_of(1 / steady, 0.03) is Verdict.SAME
+    assert verdict_of(steady[:9], 0.005) is Verdict.UNKNOWN
 
 
 def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
     generator = np.random.default_rng(0)
-    assert verdict_of(np.linspace(0.5, 2.0, 20), CONFIDENCE, 0.005) is Verdict.INCONCLUSIVE
-    assert verdict_of(generator.uniform(0.8, 18.0, 12), CONFIDENCE, 20.0) is Verdict.INCONCLUSIVE
-    assert verdict_of(generator.normal(1.0, 0.02, 60), CONFIDENCE, 0.005) is Verdict.SAME
+    assert verdict_of(np.linspace(0.5, 2.0, 20), 0.005) is Verdict.INCONCLUSIVE
+    assert verdict_of(generator.uniform(0.8, 18.0, 12), 20.0) is Verdict.INCONCLUSIVE
+    assert verdict_of(generator.normal(1.0, 0.02, 60), 0.005) is Verdict.SAME
     assert [Verdict.without_winner(*ends) for ends in ((0.92, 1.09), (0.9, 1.05), (0.95, 1.2))] == [
         Verdict.SAME,
         Verdict.INCONCLUSIVE,
@@ -140,19 +140,19 @@ def test_a_wide_interval_is_inconclusive_and_not_called_no_difference() -> None:
 
 
 def test_the_floor_is_the_reach_of_the_control() -> None:
-    assert floor_of(None, CONFIDENCE) == MIN_FLOOR
-    assert floor_of(np.full(5, 1.5), CONFIDENCE) == MIN_FLOOR
-    assert floor_of(np.full(50, 1.001), CONFIDENCE) == MIN_FLOOR
-    assert floor_of(np.full(50, 1.25), CONFIDENCE) == 0.25
-    assert floor_of(np.full(50, 0.8), CONFIDENCE) == 0.25
+    assert floor_of(None) == MIN_FLOOR
+    assert floor_of(np.full(5, 1.5)) == MIN_FLOOR
+    assert floor_of(np.full(50, 1.001)) == MIN_FLOOR
+    assert floor_of(np.full(50, 1.25)) == 0.25
+    assert floor_of(np.full(50, 0.8)) == 0.25
 
 
 def test_the_smallest_difference_is_one_that_is_found_nine_times_in_ten() -> None:
-    assert smallest_difference(np.full(9, 1.0), CONFIDENCE, MIN_FLOOR) is None
-    assert smallest_difference(np.full(50, 1.0), CONFIDENCE, MIN_FLOOR) == MIN_FLOOR
+    assert smallest_difference(np.full(9, 1.0), MIN_FLOOR) is None
+    assert smallest_difference(np.full(50, 1.0), MIN_FLOOR) == MIN_FLOOR
     runs = noise(13, 400, 200)
-    claimed = float(np.median([smallest_difference(run, CONFIDENCE, MIN_FLOOR) or 0.0 for run in runs]))
-    found = [verdict_of(run * (1.0 + claimed), CONFIDENCE, MIN_FLOOR) is Verdict.FASTER for run in runs]
+    claimed = float(np.median([smallest_difference(run, MIN_FLOOR) or 0.0 for run in runs]))
+    found = [verdict_of(run * (1.0 + claimed), MIN_FLOOR) is Verdict.FASTER for run in runs]
     assert 0.8 < np.mean(found) < 0.97
 
 
@@ -192,7 +192,7 @@ def test_equal_calls_are_not_called_different_under_a_hidden_disturbance(share: 
     for seed in range(1000):
         samples, work = hidden(seed, 160, share)
         quiet = quiet_rounds(work)
-        wrong += verdict_of((samples[0] / samples[1])[quiet], CONFIDENCE, MIN_FLOOR) in (Verdict.FASTER, Verdict.SLOWER)
+        wrong += verdict_of((samples[0] / samples[1])[quiet], MIN_FLOOR) in (Verdict.FASTER, Verdict.SLOWER)
     assert wrong / 1000 <= 0.01
 
 
@@ -255,7 +255,7 @@ def test_five_per_cent_are_found_under_a_disturbance_and_nothing_between_equals(
     found = []
     for seed in range(200):
         samples, work = hidden(5000 + seed, 300, 0.3)
-        found.append(verdict_of((slower * samples[0] / samples[1])[quiet_rounds(work)], CONFIDENCE, MIN_FLOOR))
+        found.append(verdict_of((slower * samples[0] / samples[1])[quiet_rounds(work)], MIN_FLOOR))
     assert Verdict.SLOWER not in found
     assert found.count(Verdict.FASTER) >= 190 if slower > 1 else Verdict.FASTER not in found
 
