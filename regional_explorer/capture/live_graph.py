@@ -44,7 +44,7 @@ class RepairRun(fx.Interpreter):
         self.extra_traceback = False
         self.failed: list[FailedOp] = []
         self.targets: set[Any] = set()
-        self._record = record.by_name()
+        self._record = record.by_name
         self._graph_id = record.id
 
     def run_node(self, n: fx.Node) -> Any:

@@ -151,7 +151,7 @@ class CutProgram:
     def _cut_live_graph(
         self, live: LiveGraph, graphs: Sequence[Graph], known_pieces: Mapping[PieceContent, Piece] | None = None
     ) -> SwitchedGraph:
-        records = {graph.id: graph.by_name() for graph in graphs}
+        records = {graph.id: graph.by_name for graph in graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += cut.all_cyclic()

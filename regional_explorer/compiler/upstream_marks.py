@@ -86,7 +86,7 @@ class Marks:
         """
         records = self._captured_graphs(gm)
         for record, graph in zip(records, all_graphs(gm), strict=True):
-            captured_nodes = record.by_name()
+            captured_nodes = record.by_name
             for node in graph.graph.nodes:
                 captured = captured_nodes[node.name]
                 if captured.origin is not None:

@@ -43,7 +43,7 @@ class Evidence:
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Node]]:
         """The nodes by graph and name."""
-        return {graph.id: graph.by_name() for graph in self.graphs}
+        return {graph.id: graph.by_name for graph in self.graphs}
 
     @cached_property
     def by_id(self) -> dict[str, Graph]:

@@ -160,7 +160,12 @@ def _check_numerics(
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             ready.remove(name)
-            results.diagnostics.append(_raised(name, error))
+            found = DiagnosticCode.VARIANT_FAILED.found(
+                f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
+                f"{(str(error).splitlines() or [''])[0]}",
+                remedy="The other variants were measured; call this one by hand to see the full traceback.",
+            )
+            results.diagnostics.append(found)
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
             again = untimed(partial(unless_repeating, reference, partial(run_once, call)))
@@ -194,20 +199,16 @@ def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) 
     return rows
 
 
-def _raised(name: VariantName, error: Exception) -> Diagnostic:
-    """Return the diagnostic of a variant that raised before it was measured."""
-    return DiagnosticCode.VARIANT_FAILED.found(
-        f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
-        f"{(str(error).splitlines() or [''])[0]}",
-        remedy="The other variants were measured; call this one by hand to see the full traceback.",
-    )
-
-
 def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
     """Return the timings, without verdicts on variants that Dynamo traced again meanwhile, or gave up on before."""
-    reasons = {name: _retraced_warning(name, count) for name, count in traces.items()}
+    means = "new graphs run eagerly, and the diagnostics name the guards that failed"
+    reasons = {
+        name: f"Dynamo traced the call again ({count} new graphs) while it was measured: no verdict; "
+        f"{'the samples include compiles' if name in BY_TORCH else means}"
+        for name, count in traces.items()
+    }
     for name in given_up:
         reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
     return [
@@ -216,14 +217,6 @@ def _without_verdict(
         else timing
         for timing in timings
     ]
-
-
-def _retraced_warning(name: VariantName, traces: int) -> str:
-    return f"Dynamo traced the call again ({traces} new graphs) while it was measured: no verdict; " + (
-        "the samples include compiles"
-        if name in BY_TORCH
-        else "new graphs run eagerly, and the diagnostics name the guards that failed"
-    )
 
 
 def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge) -> MemoryPeak:

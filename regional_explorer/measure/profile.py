@@ -180,10 +180,12 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
 
     def before() -> None:
         aot_eager.before()
-        marked.begin_call()
+        for timer in marked.timers.values():
+            timer.calls.append([])
 
     def select(implementations: Mapping[str, BoxedCall]) -> None:
-        marked.clear()
+        for timer in marked.timers.values():
+            timer.calls.clear()
         aot_eager.select()
         for live in capture.live:
             live.implementation = implementations.get(live.id, live.implementation)
@@ -224,16 +226,6 @@ class _MarkedCall:
     timers: Mapping[str, OpTimer]
     overheads_s: list[float] = field(default_factory=list)
 
-    def begin_call(self) -> None:
-        """Begin to collect the marks of a call."""
-        for timer in self.timers.values():
-            timer.calls.append([])
-
-    def clear(self) -> None:
-        """Discard the marks of all calls."""
-        for timer in self.timers.values():
-            timer.calls.clear()
-
     def parts(self, number: int, phases: Sequence[Any]) -> Mapping[OpKey, float]:
         """Return the seconds of each op, and of what ran around the graphs, of one call: without those of the marks."""
         overhead = overhead_s(self.clock)
@@ -261,7 +253,7 @@ def profile_of(
         for key, seconds in figures.items()
     }
     whole_s = parts.mean(parts.seconds)
-    keys_by_row = _keys_by_row(ops, {graph.id: graph.by_name() for graph in graphs}, overhead)
+    keys_by_row = _keys_by_row(ops, {graph.id: graph.by_name for graph in graphs}, overhead)
     keys_by_row |= {(ProfileKind.AROUND, key[1]): [key] for key in parts.seconds if key not in ops}
     rows = []
     for (kind, name), keys in keys_by_row.items():

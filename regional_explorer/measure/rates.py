@@ -63,7 +63,11 @@ class Rates:
             if largest and step <= max(largest, STARTED):
                 self._move(step)
         for dtype in {kind for kind, step in keys if not step}:
-            self._multiply(dtype)
+            for size in PRODUCT_SIZES:
+                left, right, out = (
+                    torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3)
+                )
+                self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
 
     def _move(self, step: int) -> None:
         memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
@@ -72,13 +76,6 @@ class Rates:
         self._see("copy", step, step, lambda: target.copy_(source))
         self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
         self._see("write", step, step, lambda: memory.fill_(1.0))
-
-    def _multiply(self, dtype: str) -> None:
-        for size in PRODUCT_SIZES:
-            left, right, out = (
-                torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3)
-            )
-            self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
 
     def _see(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> None:
         rate = amount / min(_seconds(self._device, call, CALLS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -176,22 +177,14 @@ def _draw_as_before(target: Any, dtypes: Sequence[torch.dtype | None], *args: An
 TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared with eager directly"
 
 
-@dataclass(frozen=True)
-class Runs:
-    """How what is checked, a call or a piece of it, can run: eagerly, in float64, and rounded otherwise (see Moves)."""
-
-    graphs: Iterable[fx.GraphModule]
-    eager: Callable[[], Values]
-    float64: Callable[[], Values]
-    rounded: Callable[[int | None], Values]
-
-
-def reference_of(runs: Runs, cancelled: Callable[[], bool]) -> Reference:
-    """Run eagerly twice, then in float64, and return what other runs are to be compared with."""
-    reference = unless_repeating(Reference(runs.eager(), arithmetic=arithmetic_of(runs.graphs)), runs.eager)
+def reference_of(
+    graphs: Iterable[fx.GraphModule], run_eager: Callable[[], Values], float64: Callable[[], Values], moves: Moves
+) -> Reference:
+    """Run a call, or a piece of it, eagerly twice, then in float64; return what other runs are to be compared with."""
+    reference = unless_repeating(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
-    return dataclasses.replace(reference, exact=_unless_refused(runs.float64), moves=Moves(runs.rounded, cancelled))
+    return dataclasses.replace(reference, exact=_unless_refused(float64), moves=moves)
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
@@ -206,13 +199,9 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
         with capture.running(implementation):
             return run_once(call, capture.run)
 
-    runs = Runs(
-        (live.gm for live in capture.live),
-        lambda: run_once(call),
-        Float64(capture).run,
-        lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run),
-    )
-    reference = reference_of(runs, cancelled)
+    run_eager = partial(run_once, call)
+    moves = Moves(lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run), cancelled)
+    reference = reference_of((live.gm for live in capture.live), run_eager, Float64(capture).run, moves)
     if reference.nondeterministic:
         return reference
     by_eager = dataclasses.replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
@@ -222,7 +211,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if not wrong_rows:
         return reference
-    by_eager = unless_repeating(by_eager, runs.eager)
+    by_eager = unless_repeating(by_eager, run_eager)
     if by_eager.nondeterministic:
         return by_eager
     return dataclasses.replace(by_eager, diagnostics=(trace_differs(capture, by_eager, wrong_rows),))
@@ -321,13 +310,12 @@ def check_partition(
             random_state.restore()
             return named_outputs(switch, function(list(args)))
 
-        runs = Runs(
+        reference = reference_of(
             [gm],
             lambda: run(switch.eager),
             lambda: run(lambda args: to_float64(gm)(*map(_in_float64, args))),
-            lambda number: run(Rounded(gm, number).boxed_run),
+            Moves(lambda number: run(Rounded(gm, number).boxed_run), cancelled),
         )
-        reference = reference_of(runs, cancelled)
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
             whole_config = {**config, **more}

@@ -50,7 +50,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
             "torch._dynamo.config.use_numpy_random_stream = True before rx.explore, which leaves them to NumPy in a "
             "graph break (so draw them outside of marked blocks), or draw them before the call and pass them to it."
         )
-    records = {graph.id: graph.by_name() for graph in capture.graphs}
+    records = {graph.id: graph.by_name for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
     return DiagnosticCode.TRACE_DIFFERS.found(
         f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "

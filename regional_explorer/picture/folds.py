@@ -284,7 +284,7 @@ def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Cha
     piece_nodes = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
     for piece in pieces:
         _insert_piece(Scope(ScopeKind.PIECE, piece.id), piece_nodes[piece.id], chains)
-    builder = _FoldBuilder(graph.by_name(), chains, {piece.id: piece for piece in pieces if piece_nodes[piece.id]})
+    builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces if piece_nodes[piece.id]})
     return builder.stacked(builder.nest(list(chains), 0, None))
 
 

@@ -157,7 +157,7 @@ class SectionBuilder:
         self.graph = graph
         self.pieces = pieces
         self.piece_names = piece_names(session, pieces)
-        self.nodes = graph.by_name()
+        self.nodes = graph.by_name
         self.sources = sources(graph)
         users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
         inputs = [node for node in graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and users[node.name]]

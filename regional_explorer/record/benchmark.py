@@ -61,10 +61,6 @@ SAME_WITHIN = 0.1
 """Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
 
 
-US_PER_S = 1e6
-"""Microseconds per second: DataFrames give times in µs."""
-
-
 class NumericsVerdict(StrEnum):
     """The result of the numerics check of one tensor, or of several together; the worst comes first.
 

@@ -216,17 +216,14 @@ class Graph(Record, frozen=True, dict=True):
         """The nodes that compute something."""
         return tuple(node for node in self.nodes if node.role is Role.OP)
 
-    def by_name(self) -> Mapping[str, Node]:
-        """Return the nodes keyed by name."""
-        return self._by_name
-
     @cached_property
-    def _by_name(self) -> Mapping[str, Node]:
+    def by_name(self) -> Mapping[str, Node]:
+        """The nodes keyed by name."""
         return {node.name: node for node in self.nodes}
 
     def holding(self, name: str) -> frozenset[str]:
         """Return the nodes that hold the same body of a higher-order op as the node called ``name``."""
-        body = self.by_name()[name].target
+        body = self.by_name[name].target
         return frozenset(node.name for node in self.nodes if node.role is Role.SUBGRAPH and node.target == body)
 
 

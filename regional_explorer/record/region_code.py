@@ -126,7 +126,7 @@ def region_code(session: Session, region: str) -> tuple[PartitionCode, ...]:
 
 def partition_codes(session: Session, other_codes: Mapping[str, ArtifactCode] | None = None) -> Iterator[PartitionCode]:
     """Yield the code of every partition whose code ``session`` has, or that ``other_codes`` has by its id."""
-    graphs = {graph.id: graph.by_name() for graph in session.graphs}
+    graphs = {graph.id: graph.by_name for graph in session.graphs}
     for part in session.partitions:
         artifact = session.artifact_of(part)
         found = (artifact.code, artifact.kernel_times) if artifact else (None, None)

@@ -191,7 +191,7 @@ class _Result(Record, frozen=True):
 def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = True) -> Iterator[_Result]:
     """Yield the results of a graph, with ``crossing`` only those that are read on another side."""
     graph = session.graph(full_graph.graph)
-    nodes = graph.by_name()
+    nodes = graph.by_name
     views = {full_graph.names[position] for position in full_graph.code.views}
     numbers: dict[str, set[int]] = {}
     for number, kernel in enumerate(full_graph.code.kernels):

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import US_PER_S, NumericsVerdict, Timing
+from regional_explorer.record.benchmark import NumericsVerdict, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
@@ -80,7 +80,7 @@ class Unit:
     text: Callable[[Any], str]
 
 
-UNITS = (Unit("_us", US_PER_S, duration), Unit("_s", 1, duration), Unit("_bytes", 1, lambda number: size(int(number))))
+UNITS = (Unit("_us", 1e6, duration), Unit("_s", 1, duration), Unit("_bytes", 1, lambda number: size(int(number))))
 
 
 @cache

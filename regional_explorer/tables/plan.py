@@ -78,7 +78,11 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("region", lambda parts: parts[0].region, region=lambda parts: region_numbers.get(parts[0].region)),
             Column("graph", lambda parts: parts[0].graph),
             Column("", lambda parts: _number_ranges([part.instance for part in parts]), "instances"),
-            Number("ops", lambda parts: len(parts[0].nodes), text=_ops_text),
+            Number(
+                "ops",
+                lambda parts: len(parts[0].nodes),
+                text=lambda parts: f"{len(parts[0].nodes)}{f' ×{len(parts)}' if len(parts) > 1 else ''}",
+            ),
             Column("state", lambda parts: parts[0].state, tone=lambda parts: TONES.get(parts[0].state, "")),
             Column(
                 "config_requested",
@@ -118,10 +122,6 @@ def partitions_table(session: Session) -> Table[Equal]:
 def _equality_key(partition: Partition, applied: Mapping[str, Any] | None) -> Hashable:
     configs = repr(partition.config_requested), repr(applied)
     return partition.region, partition.graph, len(partition.nodes), partition.state, partition.error, configs
-
-
-def _ops_text(parts: Equal) -> str:
-    return f"{len(parts[0].nodes)} ×{len(parts)}" if len(parts) > 1 else str(len(parts[0].nodes))
 
 
 def _compile_text(compiles: Sequence[ArtifactCompile]) -> str:

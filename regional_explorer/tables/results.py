@@ -72,10 +72,6 @@ def _interval_text(timing: Compared) -> str:
     return interval(timing.speedup) or NONE
 
 
-def _numerics_tone(timing: Compared) -> str:
-    return "bad" if withheld(timing) else "quiet"
-
-
 COMPARED: tuple[Column[Any], ...] = (
     Number("speedup", lambda t: t.speedup, text=speedup),
     *bound_columns("speedup_low", "speedup_high", lambda t: t.speedup, _interval_text),
@@ -85,7 +81,7 @@ COMPARED: tuple[Column[Any], ...] = (
         text=_verdict_text,
         tone=lambda t: "bad" if withheld(t) else TONES.get(t.verdict, "quiet"),
     ),
-    Column("numerics", lambda t: t.numerics or "", tone=_numerics_tone),
+    Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
 )
 """How something compares with eager."""
 

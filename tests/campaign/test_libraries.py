@@ -76,7 +76,7 @@ def mark(ex, globs, draw):
 
 
 def too_much(session):
-    graphs = {graph.id: graph.by_name() for graph in session.graphs}
+    graphs = {graph.id: graph.by_name for graph in session.graphs}
     parts = [[graphs[part.graph][name] for name in part.nodes] for part in session.partitions]
     distinct = {tuple((node.target, node.values) for node in part) for part in parts}
     return len(parts) > MOST_PARTITIONS or len(distinct) > MOST_DISTINCT or sum(map(len, parts)) > MOST_OPS

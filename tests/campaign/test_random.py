@@ -76,7 +76,7 @@ def annotated(graph):
 def check_cut(gm, graph, plan, how):
     assignment = assign([graph], plan)
     order = [region.name for region in plan.regions]
-    cut = cut_graph(gm, GRAPH, {GRAPH: graph.by_name()}, assignment, order, how)
+    cut = cut_graph(gm, GRAPH, {GRAPH: graph.by_name}, assignment, order, how)
     pieces = pieces_of(cut)
     # A graph calls functions, no methods.
     made = with_calls(cut, {piece: lambda args, gm=piece.gm: gm(*args) for piece in pieces})
@@ -88,7 +88,7 @@ def check_cut(gm, graph, plan, how):
     wanted = {}
     for node in gm.graph.nodes:
         producer = node.args[0] if node.target is operator.getitem else None
-        claim = assignment.claim(GRAPH, graph.by_name()[node.name])
+        claim = assignment.claim(GRAPH, graph.by_name[node.name])
         if producer is not None:
             wanted[node.name] = wanted.get(producer.name)
         elif claim is not None and not written_inputs(node):

@@ -59,7 +59,7 @@ def _cut(gm: fx.GraphModule) -> fx.GraphModule:
     origins = {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
     graphs = GraphRecorder(GraphKind.FORWARD, 0, origins=origins).record(gm, "cut")
     plan = Plan(tuple(source_regions(dynamo)))
-    records = {graph.id: graph.by_name() for graph in graphs}
+    records = {graph.id: graph.by_name for graph in graphs}
     order = [region.name for region in plan.regions]
     cut = cut_graph(gm, "cut", records, assign([*dynamo, *graphs], plan), order)
     return with_calls(cut, {piece: _call_for(piece) for piece in pieces_of(cut)})

@@ -38,7 +38,7 @@ def test_records_dynamo_forward_and_backward():
         "aten.add.Tensor",
         "aten.sin.default",
     ]
-    mul = forward.by_name()["mul"]
+    mul = forward.by_name["mul"]
     assert (mul.values[0].dtype, mul.values[0].shape, mul.values[0].device) == ("float32", (8, 8), "cpu")
     assert mul.source is not None
     assert mul.source.function == "textbook"

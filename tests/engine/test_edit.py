@@ -24,7 +24,7 @@ from tests.shared.checks import assert_eager_pieces_are_bitwise
 
 def ops(ex, region, graph="0/forward"):
     """Return the ops of each partition of a region by their short names, views left out."""
-    nodes = ex.session.graph(graph).by_name()
+    nodes = ex.session.graph(graph).by_name
     found = cut_by_region(ex, graph)[region]
     return [[nodes[name].op for name in part if nodes[name].op not in ("t", "getitem")] for part in found]
 
@@ -208,7 +208,7 @@ def test_a_name_that_two_graphs_have_is_not_enough():
 def test_carved_ops_run_eagerly_and_come_back(ex):
     ex.mark("layer", modules="layers.*").carve("layer", ops="aten.gelu*")
     assert ops(ex, "layer") == [["native_layer_norm", "addmm"], ["addmm", "add"]] * 3
-    gelu = ex.session.graph("0/forward").by_name()["gelu"]
+    gelu = ex.session.graph("0/forward").by_name["gelu"]
     assert gelu.carved
     assert "gelu" not in ex.session.members["layer"]["0/forward"]
     assert not [item for item in ex.diagnostics if item.severity != "info"]
