@@ -36,9 +36,9 @@ from regional_explorer.page.report import report, session_html, session_text
 from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.session import Session
+from regional_explorer.tables.benchmark import partition_timings_table, region_timings_table, timings_table
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.profile import op_times_table
-from regional_explorer.tables.results import partition_timings_table, region_timings_table, timings_table
 
 # --------------------------------------------------------------------------------------------------------- what is said
 

@@ -51,7 +51,7 @@ class ThisPython(KernelSpecManager):
 def print_tables(session: Any) -> None:
     """Print a session's regions, timings and diagnostics; runs in the kernel of the notebook."""
     from regional_explorer.page.report import diagnostics_text
-    from regional_explorer.tables.results import region_timings_table, regions_table, timings_table
+    from regional_explorer.tables.benchmark import region_timings_table, regions_table, timings_table
 
     for table in (regions_table, timings_table, region_timings_table):
         print(table(session).text(), end="\n\n")

@@ -39,8 +39,8 @@ from regional_explorer.errors import (
     did_you_mean,
     shown_value,
 )
+from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.config import TorchFlags
-from regional_explorer.torch_api.environment import compile_lock_for_user_code
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
 
 _PATCHING = threading.RLock()

@@ -19,6 +19,7 @@ from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.plan_file import CallModes
+from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     aot_backend,
     as_first_call,
@@ -29,7 +30,6 @@ from regional_explorer.torch_api.dynamo import (
     recompile_reason,
     traced_code,
 )
-from regional_explorer.torch_api.environment import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled
 

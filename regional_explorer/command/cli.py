@@ -16,8 +16,8 @@ from typing import Any
 
 from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
-from regional_explorer.command.command import Command
 from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
+from regional_explorer.command.parsed_command import Command
 from regional_explorer.compiler.run import PLAIN_RUN, Run, StreamProgress, Throttle
 from regional_explorer.errors import (
     InvalidConfigKeyError,

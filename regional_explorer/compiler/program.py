@@ -29,7 +29,7 @@ from regional_explorer.record.plan import Direction, Plan, Region, Selector, con
 from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, with_calls
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed
 
 

@@ -16,7 +16,7 @@ from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind,
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.config import read_config
-from regional_explorer.torch_api.upstream import (
+from regional_explorer.torch_api.upstream_compilers import (
     all_graphs,
     annotation_of,
     lite_backend,

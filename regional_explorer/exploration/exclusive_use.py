@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from regional_explorer.compiler.run import Run, interruptible
 from regional_explorer.errors import BusyError
-from regional_explorer.torch_api.environment import acquired
+from regional_explorer.torch_api.compile_lock import acquired
 
 
 class ExclusiveUse:

@@ -20,7 +20,7 @@ from regional_explorer.errors import NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import Results, benchmark
 from regional_explorer.measure.partitions import benchmark_partitions, reconcile
 from regional_explorer.measure.rounds import check_budget
-from regional_explorer.measure.summary import MeasureContext
+from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     BY_TORCH,

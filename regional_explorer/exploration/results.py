@@ -13,7 +13,7 @@ from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
-from regional_explorer.tables import results
+from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import partitions_table, runs_table
@@ -39,16 +39,16 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
-    regions = result_table(results.regions_table)
+    regions = result_table(benchmark_tables.regions_table)
     partitions = result_table(partitions_table)
-    timings = result_table(results.timings_table)
-    region_timings = result_table(results.region_timings_table)
-    partition_timings = result_table(results.partition_timings_table)
-    reconciliation = result_table(results.reconciliation_table)
-    memory = result_table(results.memory_table)
-    numerics = result_table(results.numerics_table)
-    region_numerics = result_table(results.region_numerics_table)
-    compile_costs = result_table(results.compile_costs_table)
+    timings = result_table(benchmark_tables.timings_table)
+    region_timings = result_table(benchmark_tables.region_timings_table)
+    partition_timings = result_table(benchmark_tables.partition_timings_table)
+    reconciliation = result_table(benchmark_tables.reconciliation_table)
+    memory = result_table(benchmark_tables.memory_table)
+    numerics = result_table(benchmark_tables.numerics_table)
+    region_numerics = result_table(benchmark_tables.region_numerics_table)
+    compile_costs = result_table(benchmark_tables.compile_costs_table)
     caches = result_table(caches_table)
     compile_times = result_table(compile_times_table)
     op_times = result_table(op_times_table)

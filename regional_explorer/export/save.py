@@ -13,9 +13,9 @@ from regional_explorer.record.json_file import dump_plan, dump_session
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import Explored
 from regional_explorer.record.session import Session
+from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.tables.plan import measured_plans
-from regional_explorer.tables.results import timings_table
 
 ENDINGS = (".json", ".html", ".svg", ".csv")
 

@@ -18,7 +18,7 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode

@@ -17,7 +17,7 @@ from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.lowering import Lowered, lower_piece
 from regional_explorer.torch_api.release import GeneratedCode

@@ -35,7 +35,7 @@ from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import draws_random
 from regional_explorer.torch_api.lowering import decomposition_of
 from regional_explorer.torch_api.release import release_compiled
-from regional_explorer.torch_api.upstream import marks_ignored
+from regional_explorer.torch_api.upstream_compilers import marks_ignored
 
 TRIALS: tuple[Mapping[str, object], ...] = (
     {},

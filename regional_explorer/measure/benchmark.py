@@ -24,7 +24,7 @@ from regional_explorer.measure.numerics import (
 )
 from regional_explorer.measure.reference import find_reference, rows_drawing_as_eager, unless_repeating
 from regional_explorer.measure.rounds import RoundsResult, Stop
-from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants, failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,

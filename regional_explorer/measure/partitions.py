@@ -20,7 +20,7 @@ from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
-from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     PartitionTiming,

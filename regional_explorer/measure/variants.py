@@ -21,7 +21,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
-from regional_explorer.torch_api.upstream import HAS_LITE_MODE
+from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
 from regional_explorer.style.formats import MOST_ENTRIES, interval_note, speedup, times, withheld
-from regional_explorer.tables.compile import caches_table, compile_times_table
-from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
-from regional_explorer.tables.profile import profile_tables
-from regional_explorer.tables.results import (
+from regional_explorer.tables.benchmark import (
     compile_costs_table,
     memory_table,
     numerics_table,
@@ -26,6 +23,9 @@ from regional_explorer.tables.results import (
     regions_table,
     run_time_tables,
 )
+from regional_explorer.tables.compile import caches_table, compile_times_table
+from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
+from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 
 MOST_REGIONS = 3

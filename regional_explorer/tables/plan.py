@@ -25,7 +25,7 @@ from regional_explorer.style.formats import (
     duration,
     speedup,
 )
-from regional_explorer.tables.results import COMPARED
+from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_BREAKS = 20

@@ -12,7 +12,7 @@ import torch._inductor.config as inductor_config
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from torch.utils import _config_module
 from typing import Any, NamedTuple
 

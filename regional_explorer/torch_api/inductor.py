@@ -25,7 +25,7 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, R
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.config import changed_config, read_config
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx

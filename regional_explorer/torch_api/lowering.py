@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from regional_explorer.record.artifact import Kernel, KernelKind, RefusedFusion
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import draws_random
 from regional_explorer.torch_api.inductor import run_inductor
 from torch import fx

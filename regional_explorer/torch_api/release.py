@@ -23,7 +23,7 @@ from torch._dynamo.utils import get_metrics_context
 from torch._guards import TracingContext
 from torch.fx import graph_module
 
-from regional_explorer.torch_api.environment import acquired, compile_lock
+from regional_explorer.torch_api.compile_lock import acquired, compile_lock
 
 NOT_ISOLATED = -1
 """Dynamo's number for the cache entries of all compiles that are not isolated."""

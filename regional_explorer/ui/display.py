@@ -21,8 +21,8 @@ from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.benchmark import checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
+from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
 from regional_explorer.tables.plan import partitions_table
-from regional_explorer.tables.results import numerics_table, regions_table, timings_table
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.state import IMPORT_RX

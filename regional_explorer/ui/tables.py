@@ -16,8 +16,8 @@ from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import NONE, duration, interval, percent, size, speedup
+from regional_explorer.tables.benchmark import REGION_COLUMNS
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
-from regional_explorer.tables.results import REGION_COLUMNS
 from regional_explorer.tables.table import Column, Number, chip
 from regional_explorer.ui.parts import button
 from regional_explorer.ui.state import Sort

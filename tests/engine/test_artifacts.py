@@ -29,6 +29,7 @@ from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
     Entry,
     Label,
+    Machine,
     folder_at,
     manifest_content,
     read_archive,
@@ -38,7 +39,6 @@ from regional_explorer.compiler.artifact_folder import (
 from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
-from regional_explorer.torch_api.environment import Machine
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared.mutations import mutated
 from tests.shared.processes import python

@@ -14,7 +14,7 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
-from regional_explorer.tables.results import regions_table
+from regional_explorer.tables.benchmark import regions_table
 from tests.shared import programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells

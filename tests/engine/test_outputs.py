@@ -11,7 +11,7 @@ import regional_explorer as rx
 from regional_explorer.capture.tensors import opaque_in, tensors_in
 from regional_explorer.measure.numerics import compare, run_once, verdict
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.tables.results import numerics_table
+from regional_explorer.tables.benchmark import numerics_table
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared.fakes import TickingClock, timed_by
 

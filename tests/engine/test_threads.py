@@ -20,7 +20,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import BusyError
 from regional_explorer.torch_api import inductor as torch_compile
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared.checks import backwards_use_threads, owns_compile_lock
@@ -464,7 +464,7 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
 SHARED = """
 import faulthandler, sys, threading, time, torch, torch._inductor.compile_fx
 import regional_explorer as rx
-from regional_explorer.torch_api.environment import compile_lock
+from regional_explorer.torch_api.compile_lock import compile_lock
 
 def run_together(*works):
     threads = [threading.Thread(target=work) for work in works]

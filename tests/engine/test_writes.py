@@ -8,7 +8,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.tables.results import numerics_table
+from regional_explorer.tables.benchmark import numerics_table
 
 
 def judged(ex, variant=None):

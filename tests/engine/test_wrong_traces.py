@@ -15,7 +15,7 @@ from torch._dynamo.backends.common import aot_autograd
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.tables.results import timings_table
+from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
 from tests.shared import programs
 from tests.shared.sessions import cells

@@ -20,7 +20,7 @@ from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
-from regional_explorer.measure import summary
+from regional_explorer.measure import timings
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
@@ -286,7 +286,7 @@ def test_a_remedy_measured_on_a_busy_machine_is_not_recommended(
         return RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=noise)
 
     ex = compiled(four_loops, torch.randn(1 << 12))
-    monkeypatch.setattr(summary, "run_rounds", rounds)
+    monkeypatch.setattr(timings, "run_rounds", rounds)
     assert ("fusion-refused" in {item.code for item in ex.diagnose("r", 0.2)}) is named
 
 
@@ -311,7 +311,7 @@ def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.Monkey
         devices.append(device)
         return CpuClock()
 
-    monkeypatch.setattr(summary, "clock_for", clock_for)
+    monkeypatch.setattr(timings, "clock_for", clock_for)
     ex = compiled(four_loops, torch.randn(1 << 12))
     ex.diagnose("r", 0.2)
     assert devices == [ex.session.environment.device]

@@ -20,7 +20,7 @@ from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
-from regional_explorer.tables.results import compile_costs_table, region_timings_table
+from regional_explorer.tables.benchmark import compile_costs_table, region_timings_table
 from tests.shared import sessions
 from tests.shared.sessions import alone, measured_alone, timing
 

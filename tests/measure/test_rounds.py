@@ -44,7 +44,7 @@ from regional_explorer.measure.rounds import (
     check_budget,
     run_rounds,
 )
-from regional_explorer.measure.summary import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment

@@ -30,7 +30,7 @@ from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop
-from regional_explorer.measure.summary import summarize
+from regional_explorer.measure.timings import summarize
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.artifact import (
     ArtifactCode,

@@ -13,7 +13,7 @@ import pytest
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel, Watch
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
-from regional_explorer.measure.summary import Measured, summarize
+from regional_explorer.measure.timings import Measured, summarize
 from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity

@@ -18,15 +18,15 @@ from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
-from regional_explorer.tables.chart import Scale, whisker
-from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
-from regional_explorer.tables.results import (
+from regional_explorer.tables.benchmark import (
     memory_table,
     numerics_table,
     region_timings_table,
     regions_table,
     timings_table,
 )
+from regional_explorer.tables.chart import Scale, whisker
+from regional_explorer.tables.plan import diagnostics_nodes, partitions_table
 from tests.shared import sessions
 from tests.shared.pages import Page
 from tests.shared.sessions import cells, measured_alone, note

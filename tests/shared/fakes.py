@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.measure import profile, rounds, summary
+from regional_explorer.measure import profile, rounds, timings
 from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
@@ -90,7 +90,7 @@ def timed_by(clock: FakeClock) -> Iterator[None]:
     """Context manager: benchmarks are timed by ``clock``, whatever their device; fixed work takes none of its time."""
     with pytest.MonkeyPatch.context() as patch:
         unwatched(patch)
-        patch.setattr(summary, "clock_for", lambda _device: clock)
+        patch.setattr(timings, "clock_for", lambda _device: clock)
         yield
 
 

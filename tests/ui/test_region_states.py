@@ -24,7 +24,7 @@ from regional_explorer.record.regions import region_summaries, with_measured_sta
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup
-from regional_explorer.tables.results import region_timings_table, regions_table
+from regional_explorer.tables.benchmark import region_timings_table, regions_table
 from regional_explorer.tables.table import Table
 from regional_explorer.ui.state import Sort
 from regional_explorer.ui.tables import ordered, region_table
