@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import memory, summary
+from regional_explorer.measure import memory, timings
 from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
@@ -650,7 +650,7 @@ def test_a_clock_that_fell_is_said_of_the_run(
     states: tuple[DeviceState | None, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(summary, "device_state", Mock(side_effect=states))
+    monkeypatch.setattr(timings, "device_state", Mock(side_effect=states))
     context = MeasureContext(Run(), environment, clock)
     calls = [taking("eager", LONGER), taking("regional", LONG)]
     verdicts = {"regional": NumericsVerdict.OK}
