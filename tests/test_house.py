@@ -192,6 +192,15 @@ def test_every_package_stands_in_the_table_of_packages() -> None:
     assert packages <= named
 
 
+@pytest.mark.parametrize("room", sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")))
+def test_every_file_stands_in_the_list_of_files(room: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    line = re.search(rf"^- `{room}/`: (.+(?:\n  .+)*)", page, re.MULTILINE)
+    assert line, f"docs/architecture.md, Files: no line for {room}/"
+    listed = re.findall(r"(?:^|; )`(\w+)`", " ".join(line[1].split()))
+    assert sorted(listed) == sorted(path.stem for path in (PACKAGE / room).glob("*.py") if path.stem != "__init__")
+
+
 @pytest.mark.parametrize("page", ["upstream.md", "architecture.md"])
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
