@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.statistics import median_figure
@@ -18,16 +17,6 @@ LEAST_RESIDENT = 1 << 20
 """The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
 _PROC_SELF = Path("/proc/self")
-
-
-class Gauge(Protocol):
-    """Reads the peak of memory during a block, in bytes above what was held before it."""
-
-    how: str
-    least_bytes: int
-
-    def peak_of(self, work: Callable[[], object]) -> int:
-        """Run ``work`` and return its peak."""
 
 
 class AllocatorGauge:
@@ -68,6 +57,10 @@ class ResidentGauge:
         _reset_high_water()
         work()
         return max(0, _status_bytes("VmHWM") - before_bytes)
+
+
+Gauge = AllocatorGauge | ResidentGauge
+"""What reads the peak of memory during a call, in bytes above what was held before it."""
 
 
 def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | None:

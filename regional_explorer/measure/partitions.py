@@ -236,12 +236,9 @@ def reconcile(
 ) -> tuple[Reconciled, ...]:
     """Return the rows that lead from eager to regional and full, phase by phase.
 
-    If the regions alone take longer than the whole call, only the totals are returned, the first with the reason.
-
-    Args:
-        timings: those of the variants.
-        regions: the timings of the regions alone.
-        cut: rounds of ``aot_eager`` against ``cut``, the cut graph with all regions eager; None if not measured.
+    ``timings`` are those of the variants, ``regions`` those of the regions alone. ``cut`` are rounds of ``aot_eager``
+    against ``cut``, the cut graph with all regions eager. If the regions alone take longer than the whole call, only
+    the totals are returned, the first with the reason.
     """
     return tuple(row for phase in Phase for row in _phase_rows(phase, timings, regions, cut))
 

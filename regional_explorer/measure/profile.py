@@ -43,12 +43,10 @@ Span = tuple[Any, Any]
 
 
 def around(clock: Clock[Any], phases: Sequence[Any], runs: Sequence[Span]) -> Iterator[tuple[str, float]]:
-    """Yield the name and the seconds of each span of one call outside its graphs.
+    """Yield the name and the seconds of each span of one call outside its graphs; the clock is synchronized.
 
-    Args:
-        clock: the clock of the marks, synchronized.
-        phases: marks before the call, after its forward, and after its backward if it has one.
-        runs: the first and the last mark of each run of a graph, in any order.
+    ``phases`` are marks before the call, after its forward, and after its backward if it has one, ``runs`` the first
+    and the last mark of each run of a graph, in any order.
     """
     call_begin = phases[0]
     ordered_runs = sorted(runs, key=lambda run: clock.seconds(call_begin, run[0]))

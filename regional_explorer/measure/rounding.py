@@ -92,12 +92,9 @@ def units_of_a_sum(tensor: torch.Tensor, arithmetic: Arithmetic) -> float:
 def far(dtype: torch.dtype, arithmetic: Arithmetic, scale: float, noise: float = 0.0) -> Limit:
     """Return how far eager may be off by rounding alone; a larger difference has another cause.
 
-    Args:
-        dtype: that of the result.
-        arithmetic: how the graphs compute.
-        scale: the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
-        noise: by how much the result is seen to move with rounding, if it was looked at: what is left of a long sum
-            whose terms cancel may be off by more, but by no more than the sum at that scale.
+    ``scale`` is the RMS of the largest output, or gradient: a gradient that is truly zero is noise at that scale.
+    ``noise`` is by how much the result is seen to move with rounding, if it was looked at: what is left of a long sum
+    whose terms cancel may be off by more, but by no more than the sum at that scale.
     """
     eps = max(eps_of(dtype), arithmetic.eps)
     relative = _UNITS_OF_DTYPE * eps + _UNITS_OF_SUM * eps_of_sums(dtype) * math.sqrt(arithmetic.reduction)

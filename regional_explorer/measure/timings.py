@@ -79,15 +79,10 @@ def summarize(
     warnings: Mapping[str, Sequence[str]] = NOTHING,
     gpu: str = "",
 ) -> Measured:
-    """Return the timings of a run with verdicts, warnings and diagnostics.
+    """Return the timings of a run in ``environment`` with verdicts, warnings and diagnostics.
 
-    Args:
-        result: the result of the run.
-        environment: the environment that it ran in.
-        numerics: the verdict of the numerics check by variant; others are "not checked".
-            No speedup is given where it failed.
-        warnings: more warnings, by variant.
-        gpu: the state of the GPU before and after.
+    ``numerics`` has the verdict of the numerics check by variant: others are "not checked", and where it failed no
+    speedup is given. ``warnings`` are more of them, by variant; ``gpu`` is its state before and after.
     """
     timings = tuple(
         _phase_timing(

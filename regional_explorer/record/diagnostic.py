@@ -148,17 +148,11 @@ class DiagnosticCode(StrEnum):
         severity: Severity | None = None,
         upstream: str | None = None,
     ) -> Diagnostic:
-        """Return a finding with this code.
+        """Return a finding with this code; ``message`` and ``remedy`` are sentences.
 
-        Args:
-            message: What was found, as sentences.
-            region: The region that it is about.
-            graph: The graph of its nodes.
-            at: The nodes that it is about, or their names.
-            where: Lines, or nodes that have lines, if not those of ``at``; None among them is left out.
-            remedy: What to do, as sentences.
-            severity: Another severity than usual.
-            upstream: What upstream torch does, if not the usual; the empty text leaves it out.
+        ``at`` are the nodes of ``graph`` that it is about, or their names, ``where`` lines, or nodes that have lines,
+        if not those of ``at``; None among them is left out. ``severity`` and ``upstream`` are given where they are not
+        the usual ones; an empty ``upstream`` leaves that out.
         """
         at = list(at)
         places = (place for place in at if isinstance(place, Node)) if where is None else where

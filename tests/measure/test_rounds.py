@@ -35,7 +35,7 @@ from regional_explorer.measure.machine import (
     others_s,
     throttled,
 )
-from regional_explorer.measure.memory import LEAST_RESIDENT, ResidentGauge, gauge_for, peak
+from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, peak
 from regional_explorer.measure.rounds import (
     COLD_MATTERS_S,
     FIRST_CALLS,
@@ -670,10 +670,7 @@ MIB = 1 << 20
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
-class FakeGauge:
-    how = "allocator"
-    least_bytes = 0
-
+class FakeGauge(AllocatorGauge):
     def __init__(self, *peaks: int) -> None:
         self._peaks: Iterator[int] = iter(peaks)
 
