@@ -29,8 +29,7 @@ class Scale:
     @classmethod
     def of(cls, timings: Iterable[Timing]) -> Scale:
         """Return a scale that includes all ``timings``."""
-        charted = [timing for timing in timings if not withheld(timing)]
-        ends = [end for t in charted if t.speedup for end in (t.speedup.value, *(t.speedup.bounds or ()))]
+        ends = [end for t in timings if t.speedup and not withheld(t) for end in t.speedup.bounds or ()]
         low, high = min([1.0, *ends]), max([1.0, *ends])
         margin = max((high / low) ** 0.06, 1.02)
         return cls(low / margin, high * margin)
@@ -47,11 +46,10 @@ def whiskers(timings: Sequence[Timing]) -> Callable[[Timing], Node | None]:
 
 
 def whisker(timing: Timing, scale: Scale) -> Node | None:
-    """Return the chart of one timing as SVG; None if no speedup may be shown."""
-    if timing.speedup is None or withheld(timing):
+    """Return the chart of one timing as SVG; None if no speedup may be shown, or if that has no interval."""
+    if timing.speedup is None or timing.speedup.bounds is None or withheld(timing):
         return None
-    middle = timing.speedup.value
-    low, high = timing.speedup.bounds or (middle, middle)
+    middle, (low, high) = timing.speedup.value, timing.speedup.bounds
     half = CHART_HEIGHT / 2
     ends = f"M{scale.at(low):.1f} {half}H{scale.at(high):.1f}M{scale.at(low):.1f} 4v6M{scale.at(high):.1f} 4v6"
     return node(

@@ -179,8 +179,10 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     tone = TONES.get(timing.verdict, "quiet")
     figure = toned(speedup(timing), tone, TRENDS)
     between = node("small", interval(timing.speedup).removesuffix("×"))
-    bounds_text = "its CI" if timing.partitions == 1 else "all its partitions at their bounds at once"
-    about = f"eager ÷ compiled, with {bounds_text}: {timing.verdict}"
+    bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"
+    if timing.speedup.bounds is None:
+        bounds_text = f"without CI ({timing.speedup.why})"
+    about = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
     # What stands in the columns beside it is the sum of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     if disagrees := disagreement(of_medians, timing.speedup):

@@ -201,6 +201,9 @@ def test_whiskers_of_one_table_share_a_scale_that_holds_one() -> None:
     assert "rx-good" in faster
     assert 'aria-label="1.24×, CI 1.21–1.27×"' in faster
     assert scale.at(0.75) < scale.at(1) < scale.at(1.24)
+    unsure = replace(timings[2], speedup=Figure(9.0, why="the machine was too busy"))
+    assert whisker(unsure, scale) is None
+    assert Scale.of([*timings, unsure]) == scale
     assert scale.at(1) - scale.at(0.8) == pytest.approx(scale.at(1.25) - scale.at(1)), "a log axis"
 
 

@@ -17,7 +17,7 @@ from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
-from regional_explorer.record.benchmark import NumericsVerdict
+from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import region_summaries, with_measured_states
@@ -248,6 +248,14 @@ def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measure
     for session, noisy in ((measured, False), (replace(measured, partition_timings=thrice), True)):
         row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)
+
+
+def test_a_speedup_without_interval_is_grey_and_says_why() -> None:
+    why = "the machine was too busy"
+    session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=Verdict.UNKNOWN)
+    row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
+    assert f'title="eager ÷ compiled, without CI ({why}): not enough data"' in row
+    assert '<span class="rx-quiet">2.00×</span>' in row
 
 
 def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_verdict() -> None:
