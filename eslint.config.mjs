@@ -4,5 +4,8 @@ import globals from "globals";
 export default [
   { ignores: ["build/", ".venv*/", "docs/"] },
   js.configs.recommended,
-  { languageOptions: { globals: globals.browser } },
+  {
+    languageOptions: { globals: globals.browser },
+    rules: { "no-unused-vars": ["error", { argsIgnorePattern: "^_" }] },
+  },
 ];

@@ -95,7 +95,9 @@ class Lab:
         """Load JupyterLab with an empty workspace."""
         self.page.goto(f"{self.server.url}/lab?reset")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
-        self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+        # A promise that is awaited here may be lost to Chromium's garbage collector.
+        self.page.evaluate("() => { window.jupyterapp.restored.then(() => { window.restored = true; }); }")
+        self.page.wait_for_function("() => window.restored")
         self.page.wait_for_selector(SPLASH, state="detached")
 
     def write_notebook(self, path: str, cells: list[str]) -> NotebookNode:

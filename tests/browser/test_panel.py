@@ -51,6 +51,12 @@ Path("busy").touch()
 while not Path("go on").exists():
     time.sleep(0.02)
 """
+CHANGE_FROM_THE_KERNEL = """
+async (code) => {
+    const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    await kernel.requestExecute({ code }).done;
+}
+"""
 WIDTHS = (600, 700, 1200, 2500)
 MEASURED_S = 240
 
@@ -250,6 +256,25 @@ def test_what_is_pressed_while_the_kernel_is_busy_means_what_is_shown(notebook: 
     assert printed(notebook, "ex.session.members['quick']['0/inference']") == "('mul',)"
     panel.get_by_role("button", name="Undo").click()
     expect(row(panel, "quick")).to_have_count(0)
+
+
+def test_a_change_leaves_what_it_does_not_concern(notebook: Lab, panel: Locator) -> None:
+    name = panel.get_by_label("Name", exact=True).last
+    name.fill("half a na")
+    kept = [
+        name,
+        panel.get_by_role("button", name="Mark", exact=True),
+        panel.get_by_role("spinbutton", name="Budget (s)"),
+    ]
+    elements = [locator.element_handle() for locator in kept]
+    notebook.page.evaluate(CHANGE_FROM_THE_KERNEL, "ex.configure('softmax', max_fusion_size=16)")
+    expect(row(panel, "softmax")).to_contain_text("max_fusion_size=16")
+    assert [element.evaluate("element => element.isConnected") for element in elements] == [True] * 3
+    expect(name).to_be_focused()
+    expect(name).to_have_value("half a na")
+    name.fill("")
+    panel.get_by_role("button", name="Undo").click()
+    expect(row(panel, "softmax")).not_to_contain_text("max_fusion_size=16")
 
 
 def test_a_config_is_changed_through_its_fields(notebook: Lab, panel: Locator) -> None:

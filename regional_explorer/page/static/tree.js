@@ -1,4 +1,3 @@
-// @ts-nocheck
 // Shows elements that the kernel describes, changing what differs, and sends what is done to those with `data-do`.
 
 import { el, follow, setAttributes } from "./dom.js";
@@ -14,10 +13,12 @@ export class ElementTree {
   /** @type {any} */ model;
   /** @type {HTMLElement} */ root;
   /** @type {AbortSignal} */ signal;
+  /** @type {string | null} the trait with the elements in `root` */ tree;
+  filled = new WeakMap(); // the children that an element was given last
 
-  // `tree` are the elements in `root`. Those with `data-part` or `data-bar` hold the part of that name.
+  // Elements with `data-part` or `data-bar` hold the part of that name.
   constructor(model, root, signal, tree) {
-    Object.assign(this, { model, root, signal, tree, made: [] });
+    Object.assign(this, { model, root, signal, tree });
     root.dataset.lmSuppressShortcuts = "true"; // JupyterLab's shortcuts do not apply inside
     this.on("click", (item, event) => {
       if (item?.dataset.do === "copy") this.copy(item);
@@ -42,18 +43,17 @@ export class ElementTree {
 
   get(name) { return this.model.get(name); }
 
-  onMessage() {}
+  onMessage(_message) {}
 
-  part() { return []; }
+  part(_name) { return []; }
+
+  send(_message) {}
 
   // Only elements that differ are changed, so that focus and scroll positions stay.
   show() {
-    const active = document.activeElement, { dataset } = this.root.contains(active) && this.owns(active) ? active : {};
-    if (this.tree) this.made = this.patch(this.root, this.get(this.tree), this.made);
-    for (const slot of this.all("[data-part], [data-bar]")) {
-      const part = this.part(slot.dataset.part ?? slot.dataset.bar);
-      if (part !== slot.part) slot.part = this.patch(slot, part, slot.part ?? []);
-    }
+    const active = /** @type {HTMLElement} */ (document.activeElement), dataset = this.root.contains(active) && this.owns(active) ? active.dataset : null;
+    if (this.tree) this.fill(this.root, this.get(this.tree));
+    for (const slot of this.all("[data-part], [data-bar]")) this.fill(slot, this.part(slot.dataset.part ?? slot.dataset.bar));
     for (const list of this.all(LISTS)) {
       const rows = this.rows(list);
       if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
@@ -65,8 +65,13 @@ export class ElementTree {
     twin?.focus({ preventScroll: true });
   }
 
+  fill(parent, now) {
+    const before = this.filled.get(parent) ?? [];
+    if (now !== before) this.patch(parent, now, before);
+    this.filled.set(parent, now);
+  }
+
   patch(parent, now, before) {
-    if (now === before) return now;
     now.forEach((part, i) => {
       const old = before[i], child = parent.childNodes[i];
       if (same(part, old)) return;
@@ -77,10 +82,9 @@ export class ElementTree {
       else parent.append(build(part));
     });
     while (parent.childNodes.length > now.length) parent.lastChild.remove();
-    return now;
   }
 
-  // The rows of a list that arrow keys move between.
+  /** @returns {HTMLElement[]} the rows of a list that arrow keys move between */
   rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
   press(item, event, value = null) { this.send(this.message(item, event, value)); }
