@@ -154,10 +154,13 @@ class JobInterrupts:
 
     def _on_interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self._armed:
-            self._armed = False
             self._stop_job()
             # Not inside the handler: the main thread may have been interrupted while sending a message.
-            self._loop.add_callback(self._notify)
+            self._loop.add_callback(self._notify_of_interrupt)
+
+    def _notify_of_interrupt(self) -> None:
+        if self._armed:  # else the job has ended, and another one may run
+            self._notify()
 
 
 INTERVAL_S = 5.0
