@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch.fx.traceback import annotate
 
@@ -11,12 +10,15 @@ from regional_explorer.errors import InvalidConfigValueError, shown_value
 from regional_explorer.record.plan import Default, preset, require_name
 from regional_explorer.torch_api.graphs import ANNOTATION
 
+if TYPE_CHECKING:
+    from contextlib import _GeneratorContextManager  # what ``annotate`` returns: a decorator as well
+
 CONFIG_TYPES = (bool, int, float, str, list, tuple, dict, type(None), Default)
 """The types of config values."""
 
 
-def region(name: str, /, *presets: str, **configs: Any) -> AbstractContextManager[None]:
-    """Mark the ops of a block as the region ``name``, to be compiled under ``configs``.
+def region(name: str, /, *presets: str, **configs: Any) -> _GeneratorContextManager[None]:
+    """Mark the ops of a block, or of a decorated function, as the region ``name``, to be compiled under ``configs``.
 
     Shorthand for ``torch.fx.traceback.annotate``: the block works the same under plain ``torch.compile`` with the
     ``regional_inductor`` backend, and does nothing in eager mode.

@@ -18,7 +18,7 @@ def one_block(x, y):
     return b.sin()
 
 
-@CUTTING(lambda: (tensor(8, 8), tensor(8, 8)), quick=True)  # type: ignore[operator]  # it marks a function as well
+@CUTTING(lambda: (tensor(8, 8), tensor(8, 8)), quick=True)
 @rx.region("all")
 def whole_function(x, y):
     return (x @ y).softmax(-1).sum(0)
