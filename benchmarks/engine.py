@@ -1,4 +1,4 @@
-"""What edits, cold compiles, captures, calls and first results cost, beside what one would do without us.
+"""What edits, cold compiles, captures and first results cost, beside what one would do without us.
 
 Both sides of a row take turns; but for the first result and the import they run in one process, under an Inductor cache
 directory of their own. Compiles that must be cold get a config value that was never used before.
@@ -7,14 +7,10 @@ directory of their own. Compiles that must be cold get a config value that was n
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +18,13 @@ import torch
 import torch._inductor.config as inductor_config
 from torch import fx, nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
 from torch._inductor.utils import fresh_cache
-from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
 from benchmarks.programs import Block, Chain, inputs
-from benchmarks.row import Row, timed, training_steps, turns
+from benchmarks.row import Row, in_process, timed, turns
 from regional_explorer.torch_api.inductor import Compiled, compile_piece, start_compile
 
 UNUSED = iter(range(1000, 100_000))
@@ -98,31 +94,20 @@ def _plain(gm: fx.GraphModule) -> fx.GraphModule:
 def _compile_alone(pieces: Sequence[tuple[fx.GraphModule, Any]], config: dict[str, Any]) -> None:
     """Compile pieces with nothing around them: what no tool could do without."""
     for gm, layouts in pieces:
-        _compile_piece_alone(gm, layouts, config)
-
-
-def _compile_piece_alone(gm: fx.GraphModule, layouts: Any, config: dict[str, Any]) -> None:
-    mode = torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv())
-    with mode:
-        fakes: list[Any] = [
-            torch.empty_strided(layout.size, layout.stride, dtype=getattr(torch, layout.dtype.removeprefix("torch.")))
-            for layout in layouts
-        ]
-    context = torch._guards.TracingContext(mode)
-    with inductor_config.patch(config), torch._guards.tracing(context), torch.no_grad():
-        torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
+        with torch._subclasses.FakeTensorMode(shape_env=torch.fx.experimental.symbolic_shapes.ShapeEnv()) as mode:
+            fakes: list[Any] = [
+                torch.empty_strided(one.size, one.stride, dtype=getattr(torch, one.dtype.removeprefix("torch.")))
+                for one in layouts
+            ]
+        context = torch._guards.TracingContext(mode)
+        with inductor_config.patch(config), torch._guards.tracing(context), torch.no_grad():
+            torch._inductor.standalone_compile(gm, fakes, dynamic_shapes="from_tracing_context", aot=True)
 
 
 def cold_rows(blocks: int = 24, repeats: int = 3) -> Iterator[Row]:
     """Compile the regions of equal blocks, nothing cached; capture is not counted on either side."""
     model, x = Chain(blocks, equal=True), inputs()
     leaves = [x, *model.parameters()]
-
-    def ours() -> float:
-        with fresh_cache():
-            toolchain()
-            ex = rx.explore(model, (x,))
-            return timed(ex.compile)
 
     def theirs() -> float:
         spent: list[float] = []
@@ -141,24 +126,25 @@ def cold_rows(blocks: int = 24, repeats: int = 3) -> Iterator[Row]:
         return sum(spent)
 
     what = f"cold compile of the regions of {blocks} equal blocks, forward and backward"
-    took, took_theirs = turns(repeats, ours, theirs)
+    took, took_theirs = turns(repeats, partial(_cold_s, model, x), theirs)
     yield Row(what, "upstream regional_inductor", took, took_theirs, 0.15)
 
 
 def distinct_rows(regions: int = 12, repeats: int = 3) -> Iterator[Row]:
     """Compile distinct regions, nothing cached, beside each other and one after the other, in turn."""
     model, x = Chain(regions, equal=False), inputs()
-
-    def seconds(start: Callable[..., Compiled]) -> float:
-        with fresh_cache():
-            toolchain()
-            ex = rx.explore(model, (x,))
-            ex.live.program.store.run_inductor = start
-            return timed(ex.compile)
-
-    ours, theirs = turns(repeats, partial(seconds, start_compile), partial(seconds, compile_piece))
+    ours, theirs = turns(repeats, *(partial(_cold_s, model, x, start) for start in (start_compile, compile_piece)))
     what = f"cold compile of {regions} distinct regions, forward and backward"
     yield Row(what, "the same one after the other", ours, theirs, 0.65)
+
+
+def _cold_s(model: nn.Module, x: torch.Tensor, start: Callable[..., Compiled] = start_compile) -> float:
+    """Return the seconds of compiling all regions, nothing cached but what Inductor builds once."""
+    with fresh_cache():
+        toolchain()
+        ex = rx.explore(model, (x,))
+        ex.live.program.store.run_inductor = start
+        return timed(ex.compile)
 
 
 def capture_rows(repeats: int = 9) -> Iterator[Row]:
@@ -166,36 +152,15 @@ def capture_rows(repeats: int = 9) -> Iterator[Row]:
     model, x = Chain(12, equal=False), inputs()
     leaves = [x, *model.parameters()]
 
-    def plain(gm: fx.GraphModule, _inputs: Any) -> Callable[[list[Any]], Any]:
-        gm.graph.set_codegen(_BoxedCodeGen())
-        gm.recompile()
-
-        def run(args: list[Any]) -> Any:
-            return gm.forward(args)
-
-        run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells boxed functions
-        return run
-
     def bare() -> None:
         torch._dynamo.reset()
-        step(torch.compile(model, backend=aot_autograd(fw_compiler=plain, bw_compiler=plain)), x, leaves)
+        step(torch.compile(model, backend=aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop)), x, leaves)
 
     bare()  # what is built at the first trace of a process
     rx.explore(model, (x,))
     ours, theirs = turns(repeats, lambda: timed(lambda: rx.explore(model, (x,))), lambda: timed(bare))
     against = "torch.compile with an aot_autograd backend that records nothing"
     yield Row("capture: rx.explore", against, ours, theirs, 1.15)
-
-
-def call_rows(budget_s: float = 10.0) -> Iterator[Row]:
-    """Call the finished callable, small regions and large, beside upstream's; interleaved rounds."""
-    for size, rows in (("small", 8), ("large", 2048)):
-        model, x = Chain(6, equal=False), inputs(rows)
-        theirs = upstream(model)  # first: it has Dynamo forget what it traced
-        functions = {"ours": rx.explore(model, (x,)).compiled, "upstream": theirs}
-        steps = training_steps(functions, x, [x, *model.parameters()], budget_s)
-        what = f"a step through ex.compiled, {size} regions"
-        yield Row(what, "upstream's compiled function", steps["ours"], steps["upstream"], 1.02)
 
 
 IDLE_S = 20.0
@@ -235,7 +200,6 @@ def first_rows(*, warm: bool, repeats: int = 3, idle_s: float = IDLE_S) -> Itera
 
     A cold start has empty cache directories, a warm one (``warm``) those that the same program filled before.
     """
-    numbers = count()
     with tempfile.TemporaryDirectory(prefix="regional-explorer-bench-") as folder:
         kept = {side: Path(folder, side) for side in CELLS}
         if warm:
@@ -243,7 +207,7 @@ def first_rows(*, warm: bool, repeats: int = 3, idle_s: float = IDLE_S) -> Itera
                 _fresh_kernel(side, cache, 0.0)
 
         def seconds(side: str) -> float:
-            return _fresh_kernel(side, kept[side] if warm else Path(folder, f"{next(numbers)}"), idle_s)
+            return _fresh_kernel(side, kept[side] if warm else Path(tempfile.mkdtemp(dir=folder)), idle_s)
 
         ours, theirs = turns(repeats, *(partial(seconds, side) for side in kept))
     state = "filled" if warm else "empty"
@@ -255,20 +219,13 @@ def _fresh_kernel(side: str, cache: Path, idle_s: float) -> float:
     """Return what the second cell took in a new process; all caches, precompiled headers too, lie in ``cache``."""
     cache.mkdir(exist_ok=True)
     # Inductor keeps precompiled headers below the directory for temporary files, whatever its cache directory is.
-    surroundings = {**os.environ, "TMPDIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
-    command = [sys.executable, "-c", FRESH, *CELLS[side], str(idle_s)]
-    done = subprocess.run(command, env=surroundings, check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.split()[-1])
+    folders = {"TMPDIR": str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+    return float(in_process(FRESH, *CELLS[side], idle_s, **folders).split()[-1])
 
 
 def import_rows(repeats: int = 5) -> Iterator[Row]:
     """Import, each in fresh processes; the interpreter's own start is taken off."""
-
-    def seconds(code: str) -> float:
-        return timed(lambda: subprocess.run([sys.executable, "-c", code], check=True))
-
-    start, ours, theirs = turns(
-        repeats, *(partial(seconds, code) for code in ("pass", "import regional_explorer", "import torch"))
-    )
+    codes = ("pass", "import regional_explorer", "import torch")
+    start, ours, theirs = turns(repeats, *(partial(timed, partial(in_process, code)) for code in codes))
     ours, theirs = ([took - empty for took, empty in zip(side, start, strict=True)] for side in (ours, theirs))
     yield Row("import regional_explorer", "import torch", ours, theirs, 0.1)

@@ -6,14 +6,13 @@ Kernels, links and refused fusions come of lowering each distinct partition once
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -21,7 +20,7 @@ import torch
 
 import regional_explorer as rx
 from benchmarks.programs import explore, quickstart
-from benchmarks.row import Row, cells, heads, regional_steps, timed
+from benchmarks.row import Row, cells, heads, in_process, regional_steps, timed
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.region_code import PartitionCode, by_artifact, partition_codes, total_coverage
@@ -44,24 +43,23 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
     """
     with_code, without = [], []
     for _ in range(repeats):
-        ex = quickstart()
-        with mock.patch.object(lowering, "lower_piece", side_effect=AssertionError("nobody asked")):
-            compiled_s = timed(lambda ex=ex: ex.compile(cold=True))  # type: ignore[misc]
-        codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
-        without.append(compiled_s)
-        with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
-        if codes != [artifact.code for artifact in ex.live.program.store.artifacts.values()]:
-            raise AssertionError("looking changed the code that runs")
-        if any(part.code.problem for part in partition_codes(ex.session)):
-            raise AssertionError("lowered again, a partition gave other code")
-        ex.close()
+        with quickstart() as ex:
+            with mock.patch.object(lowering, "lower_piece", side_effect=AssertionError("nobody asked")):
+                compiled_s = timed(partial(ex.compile, cold=True))
+            codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
+            without.append(compiled_s)
+            with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
+            if codes != [artifact.code for artifact in ex.live.program.store.artifacts.values()]:
+                raise AssertionError("looking changed the code that runs")
+            if any(part.code.problem for part in partition_codes(ex.session)):
+                raise AssertionError("lowered again, a partition gave other code")
     yield Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
     explorations = {"looked at": quickstart(), "not looked at": quickstart()}
     for name, ex in explorations.items():
         ex.compile()
         if name == "looked at":
             look(ex)
-    ours, theirs = regional_steps(explorations, budget_s).values()
+    ours, theirs = regional_steps(explorations, budget_s)
     yield Row("a training step after looking at the code", "before", ours, theirs, 1.01)
 
 
@@ -82,16 +80,15 @@ def kernel_rows(models: Iterable[str] = ("quickstart", "gpt", "bert", "vit"), bu
     """
     yield _copy_row(budget_s)
     for name in models:
-        ex = explore(name)
-        ex.compile()
-        for region in ex.plan.regions:
-            ex.kernel_times(region.name, budget_s)
-        for key, artifact in ex.session.artifacts.items():
-            found = artifact.kernel_times
-            if found is not None and found.problem is None and found.kernels_s > LEAST_S:
-                what = f"{name}: {ex.session.owners[key]}, {found.kernels_s / found.parts_s:.0%} of it in kernels"
-                yield Row(what, "the same without clocks", [found.parts_s], [found.whole.value], 1.1, least=0.9)
-        ex.close()
+        with explore(name) as ex:
+            ex.compile()
+            for region in ex.plan.regions:
+                ex.kernel_times(region.name, budget_s)
+            for key, artifact in ex.session.artifacts.items():
+                found = artifact.kernel_times
+                if found is not None and found.problem is None and found.kernels_s > LEAST_S:
+                    what = f"{name}: {ex.session.owners[key]}, {found.kernels_s / found.parts_s:.0%} of it in kernels"
+                    yield Row(what, "the same without clocks", [found.parts_s], [found.whole.value], 1.1, least=0.9)
 
 
 def _copy_row(budget_s: float) -> Row:
@@ -99,13 +96,12 @@ def _copy_row(budget_s: float) -> Row:
         with rx.region("copy"):
             return -x
 
-    ex = rx.explore(negated, (torch.ones(COPIED // 8),))
-    ex.compile()
-    ex.kernel_times("copy", budget_s)
-    (found,) = (artifact.kernel_times for artifact in ex.session.artifacts.values())
-    assert found is not None
-    bandwidth = copy_bandwidth("cpu")
-    ex.close()
+    with rx.explore(negated, (torch.ones(COPIED // 8),)) as ex:
+        ex.compile()
+        ex.kernel_times("copy", budget_s)
+        (found,) = (artifact.kernel_times for artifact in ex.session.artifacts.values())
+        assert found is not None
+        bandwidth = copy_bandwidth("cpu")
     copied_s = COPIED / bandwidth.bytes_per_s.value
     return Row("a kernel that moves 256 MiB", bandwidth.how, [found.kernels_s], [copied_s], 1.1, least=0.9)
 
@@ -123,12 +119,11 @@ def links(models: Iterable[str] = MODELS) -> Iterator[str]:
     )
     met = []
     for name in models:
-        ex = explore(name)
-        compile_s = timed(ex.compile)
-        look(ex)
-        # Equal partitions have one code: each is counted once.
-        parts = [equal[0] for equal in by_artifact(partition_codes(ex.session))]
-        ex.close()
+        with explore(name) as ex:
+            compile_s = timed(ex.compile)
+            look(ex)
+            # Equal partitions have one code: each is counted once.
+            parts = [equal[0] for equal in by_artifact(partition_codes(ex.session))]
         found = total_coverage(tuple(part.coverage for part in parts))
         lines = sum(bool(linked.lines) for part in parts for linked in part.kernels)
         other = sum(part.code.problem is not None for part in parts)
@@ -149,14 +144,8 @@ def _linked_by_tlparse(name: str) -> tuple[str, str]:
         return "–", "–"
     with tempfile.TemporaryDirectory() as folder:
         trace, out = Path(folder, "trace"), Path(folder, "out")
-        environment = {
-            **os.environ,
-            "TORCH_TRACE": str(trace),
-            "INDUCTOR_PROVENANCE": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "cache")),
-        }
-        code = f"from benchmarks.programs import explore; explore({name!r}).compile()"
-        subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+        traced = {"TORCH_TRACE": str(trace), "INDUCTOR_PROVENANCE": "1", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/cache"}
+        in_process(f"from benchmarks.programs import explore; explore({name!r}).compile()", **traced)
         for log in trace.glob("*.log"):
             command = ["tlparse", str(log), "-o", str(out / log.stem), "--overwrite", "--no-browser"]
             subprocess.run(command, check=True, capture_output=True)
@@ -179,17 +168,16 @@ def findings(models: Iterable[str] = (*MODELS, "convnext"), budget_s: float = 4.
     """List what ``ex.diagnose`` finds in each region, and what it says when it measures again, remedies included."""
     yield heads("model", "region", "found", "measured again")
     for name in models:
-        ex = explore(name)
-        ex.compile()
-        compiled = {part.region for part in ex.session.partitions if part.artifact is not None}
-        found = [
-            cells(name, f"`{region.name}`", *told)
-            for region in ex.plan.regions
-            if region.name in compiled
-            for told in _found_twice(ex, region.name, budget_s)
-        ]
-        yield from found or [cells(name, f"all {len(ex.plan.regions)}", "nothing", "")]
-        ex.close()
+        with explore(name) as ex:
+            ex.compile()
+            compiled = {part.region for part in ex.session.partitions if part.artifact is not None}
+            found = [
+                cells(name, f"`{region.name}`", *told)
+                for region in ex.plan.regions
+                if region.name in compiled
+                for told in _found_twice(ex, region.name, budget_s)
+            ]
+            yield from found or [cells(name, f"all {len(ex.plan.regions)}", "nothing", "")]
 
 
 def _found_twice(ex: rx.Exploration, region: str, budget_s: float) -> Iterator[tuple[str, str]]:
@@ -226,13 +214,12 @@ def gpu_code(models: Iterable[str] = GPU_MODELS, targets: Iterable[str] = ("h100
     worked = partitions = 0
     for name in models:
         for target in targets:
-            ex = explore(name)
-            started = time.perf_counter()
             found: dict[int, PartitionCode] = {}
-            for region in ex.plan.regions:
-                found |= {id(part.code): part for part in ex.code(region.name, target=target)}
-            seconds = time.perf_counter() - started
-            ex.close()
+            with explore(name) as ex:
+                started = time.perf_counter()
+                for region in ex.plan.regions:
+                    found |= {id(part.code): part for part in ex.code(region.name, target=target)}
+                seconds = time.perf_counter() - started
             good = [part for part in found.values() if part.code.problem is None]
             kernels = [linked.kernel for part in good for linked in part.kernels]
             triton = [kernel.gpu for kernel in kernels if kernel.gpu is not None]

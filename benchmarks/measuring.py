@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from msgspec.structs import replace
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.benchmark import Timer
 
 import regional_explorer as rx
 from benchmarks.programs import explore
-from benchmarks.row import Row
+from benchmarks.row import Row, in_process
 from regional_explorer.measure.__main__ import BY_ROUNDS, table, trials
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.changes import speed_change
@@ -56,24 +56,22 @@ def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterat
 
 LIMIT, PLANTED = 0.03, 1.08
 
-MEASURED = """
-import sys
-import torch
-import torch.nn.functional as F
-import regional_explorer as rx
+MEASURED = "import sys; from benchmarks.measuring import save_measured; save_measured(*sys.argv[1:])"
 
-torch.manual_seed(0)
-up, down = torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
 
-def block(x):
-    with rx.region("mlp"):
-        y = down(F.gelu(up(x)))
-    return torch.softmax(x + y, -1)
+def save_measured(path: str, budget_s: str) -> None:
+    """Measure one function and save the session."""
+    torch.manual_seed(0)
+    up, down = nn.Linear(256, 1024), nn.Linear(1024, 256)
 
-ex = rx.explore(block, (torch.randn(256, 256),))
-ex.benchmark(variants=("eager", "regional"), budget_s=float(sys.argv[2]))
-ex.save(sys.argv[1])
-"""
+    def block(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("mlp"):
+            y = down(F.gelu(up(x)))
+        return torch.softmax(x + y, -1)
+
+    ex = rx.explore(block, (torch.randn(256, 256),))
+    ex.benchmark(variants=("eager", "regional"), budget_s=float(budget_s))
+    ex.save(path)
 
 
 def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
@@ -85,7 +83,7 @@ def compared_apart(sessions: int = 21, budget_s: float = 15.0) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.json") for number in range(sessions)]
         for path in paths:
-            subprocess.run([sys.executable, "-c", MEASURED, str(path), str(budget_s)], check=True)
+            in_process(MEASURED, path, budget_s)
         pairs = list(combinations(map(load_session, paths), 2))
     equal = [speed_change(before, after) for before, after in pairs]
     planted = [speed_change(before, _slowed(after)) for before, after in pairs]
@@ -113,28 +111,19 @@ REPEATS = {"gpt": 256, "bert": 256, "albert": 256, "gpt2": 128, "llama": 256, "v
 def profile_rows(models: Iterable[str] = ("quickstart", *REPEATS), budget_s: float = 5.0) -> Iterator[Row]:
     """Profile a training step: its ops and what runs around them, added up, beside the step."""
     for name in models:
-        ex = explore(name, repeats=REPEATS.get(name, 1))
-        ex.profile(budget_s)
-        profile = ex.session.profile
-        assert profile is not None
-        step_s = profile.step.value
-        what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds.value / step_s:.3f} of the step"
-        yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [step_s], 1.1, least=0.9)
-        ex.close()
+        with explore(name, repeats=REPEATS.get(name, 1)) as ex:
+            ex.profile(budget_s)
+            profile = ex.session.profile
+            assert profile is not None
+            step_s = profile.step.value
+            what = f"profile of {name}: {len(profile.ops)} ops, {profile.seconds.value / step_s:.3f} of the step"
+            yield Row(f"{what}, and what is around them", "aot_eager", [profile.whole_s], [step_s], 1.1, least=0.9)
 
 
 # ------------------------------------------------------------------------------------------------------------- memory
 
 LEFT_MIB = 20.0
 WARMUP = 5
-
-SOURCE = """
-def step(x, w):
-    with rx.region("mlp"):
-        y = F.gelu(x @ w)
-        z = torch.sin(y) * 2
-    return (z + x).square().mean()
-"""
 
 CASES = {
     "close": "explore, compile, call, `ex.close()`; the same function",
@@ -148,8 +137,7 @@ def memory_rows(cycles: int = 200) -> Iterator[Row]:
 
     def grown(case: str) -> float:
         code = f"from benchmarks.measuring import growth_mib; print(growth_mib({case!r}, {cycles}))"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        return float(done.stdout.split()[-1])
+        return float(in_process(code).split()[-1])
 
     limit = f"{LEFT_MIB:g} MiB; plain `torch.compile` of a fresh function: {grown('plain'):.0f} MiB"
     for case, what in CASES.items():
@@ -169,13 +157,12 @@ def growth_mib(case: str, cycles: int) -> float:
 
 def _cycle(case: str) -> Callable[[], None]:
     x, w = torch.randn(16, 16), torch.randn(16, 16, requires_grad=True)
-    same = _step()
 
     def plain() -> None:
-        torch.autograd.grad(torch.compile(_step())(x, w), [w])
+        torch.autograd.grad(torch.compile(_fresh())(x, w), [w])
 
     def explored() -> None:
-        ex = rx.explore(_step() if case == "fresh" else same, (x, w))
+        ex = rx.explore(_fresh() if case == "fresh" else _step, (x, w))
         torch.autograd.grad(ex.compiled(x, w), [w])
         if case != "drop":
             ex.close()
@@ -183,12 +170,16 @@ def _cycle(case: str) -> Callable[[], None]:
     return plain if case == "plain" else explored
 
 
-def _step() -> Callable[..., Any]:
-    """Return the function, compiled from its source anew: Dynamo keeps what it knows per code object."""
-    names: dict[str, Any] = {"rx": rx, "torch": torch, "F": F}
-    exec(compile(SOURCE, "<step>", "exec"), names)  # noqa: S102 - the source above
-    step: Callable[..., Any] = names["step"]
-    return step
+def _step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    with rx.region("mlp"):
+        y = F.gelu(x @ w)
+        z = torch.sin(y) * 2
+    return (z + x).square().mean()
+
+
+def _fresh() -> Callable[..., Any]:
+    """Return the function with a code object of its own: Dynamo keeps what it knows per code object."""
+    return FunctionType(_step.__code__.replace(), globals())
 
 
 def _resident_mib() -> float:

@@ -64,6 +64,6 @@ def sum_rows(models: Iterable[str] = ("gpt", "bert", "llama", "vit", "mamba"), b
             ex.plan = replace(ex.plan, cut=Cut(cut))
             ex.compile()
         with_sums, eager = (len(ex.partitions) for ex in explorations.values())
-        ours, theirs = regional_steps(explorations, budget_s).values()
+        ours, theirs = regional_steps(explorations, budget_s)
         what = f"a training step of {name}: {with_sums} partitions"
         yield Row(what, f"sums of gradients eager: {eager} partitions", ours, theirs, 1.0)

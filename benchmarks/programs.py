@@ -157,6 +157,11 @@ def _pixels() -> dict[str, Any]:
     return {"pixel_values": _image()}
 
 
+def _marked(name: str, given: Callable[[], Mapping[str, Any]], *modules: str) -> Callable[..., Architecture]:
+    """Return the same for the class with the globs of its regions."""
+    return lambda **options: Architecture(transformer(name, given)(**options), modules)
+
+
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 LANGUAGE = {"vocab_size": WORDS, "use_cache": False}
 ENCODER = {"vocab_size": WORDS, **SIZES}
@@ -278,99 +283,72 @@ ARCHITECTURES: dict[str, Architecture] = {
         ),
         ("blocks.*",),
     ),
-    "bert": Architecture(transformer("BertModel", _text)(**ENCODER), ("encoder.layer.*",)),
-    "albert": Architecture(
-        transformer("AlbertModel", _text)(**ENCODER, embedding_size=16),
-        ("**.albert_layers.*",),
+    "bert": _marked("BertModel", _text, "encoder.layer.*")(**ENCODER),
+    "albert": _marked("AlbertModel", _text, "**.albert_layers.*")(**ENCODER, embedding_size=16),
+    "gpt2": _marked("GPT2LMHeadModel", labelled, "transformer.h.*")(
+        **LANGUAGE, n_embd=32, n_layer=2, n_head=2, n_positions=32
     ),
-    "gpt2": Architecture(
-        transformer("GPT2LMHeadModel", labelled)(**LANGUAGE, n_embd=32, n_layer=2, n_head=2, n_positions=32),
-        ("transformer.h.*",),
+    "llama": _marked("LlamaForCausalLM", labelled, "model.layers.*")(**DECODER),
+    "gemma": _marked("GemmaForCausalLM", labelled, "model.layers.*")(**DECODER),
+    "mixtral": _marked("MixtralForCausalLM", labelled, *EXPERTS)(**DECODER, num_local_experts=3),
+    "qwen2_moe": _marked("Qwen2MoeForCausalLM", labelled, *EXPERTS)(
+        **DECODER, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=32
     ),
-    "llama": Architecture(transformer("LlamaForCausalLM", labelled)(**DECODER), ("model.layers.*",)),
-    "gemma": Architecture(transformer("GemmaForCausalLM", labelled)(**DECODER), ("model.layers.*",)),
-    "mixtral": Architecture(transformer("MixtralForCausalLM", labelled)(**DECODER, num_local_experts=3), EXPERTS),
-    "qwen2_moe": Architecture(
-        transformer("Qwen2MoeForCausalLM", labelled)(
-            **DECODER,
-            num_experts=3,
-            num_experts_per_tok=2,
-            moe_intermediate_size=32,
-            shared_expert_intermediate_size=32,
-        ),
-        EXPERTS,
+    "t5": _marked("T5ForConditionalGeneration", _pairs, "encoder.block.*", "decoder.block.*")(
+        **LANGUAGE, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
     ),
-    "t5": Architecture(
-        transformer("T5ForConditionalGeneration", _pairs)(
-            **LANGUAGE, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
-        ),
-        ("encoder.block.*", "decoder.block.*"),
+    "bart": _marked("BartForConditionalGeneration", _pairs, *BOTH_LAYERS)(**TWO_SIDES, max_position_embeddings=32),
+    "vit": _marked("ViTModel", _pixels, *EITHER_LAYERS)(**VISION),
+    "dinov2": _marked("Dinov2Model", _pixels, *EITHER_LAYERS)(**VISION, mlp_ratio=2),
+    "swin": _marked("SwinModel", _pixels, "encoder.layers.*.blocks.*")(
+        image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[1, 2], window_size=4
     ),
-    "bart": Architecture(
-        transformer("BartForConditionalGeneration", _pairs)(**TWO_SIDES, max_position_embeddings=32), BOTH_LAYERS
+    "segformer": _marked(
+        "SegformerForSemanticSegmentation",
+        lambda: {"pixel_values": _image(), "labels": torch.randint(0, 2, (2, 32, 32))},
+        *("**.block.*", "**.layers.*", "decode_head"),
+    )(hidden_sizes=[16, 32, 32, 32], depths=[1, 1, 1, 1], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16),
+    "clip": _marked(
+        "CLIPModel",
+        lambda: {"input_ids": _ids(), "pixel_values": _image(), "return_loss": True},
+        *("text_model.encoder.layers.*", "vision_model.encoder.layers.*"),
+    )(
+        text_config={**ENCODER, "projection_dim": 16, "max_position_embeddings": 32, "eos_token_id": 2},
+        vision_config={**VISION, "projection_dim": 16},
+        projection_dim=16,
     ),
-    "vit": Architecture(transformer("ViTModel", _pixels)(**VISION), EITHER_LAYERS),
-    "dinov2": Architecture(transformer("Dinov2Model", _pixels)(**VISION, mlp_ratio=2), EITHER_LAYERS),
-    "swin": Architecture(
-        transformer("SwinModel", _pixels)(
-            image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[1, 2], window_size=4
-        ),
-        ("encoder.layers.*.blocks.*",),
+    "resnet": _marked("ResNetModel", _pixels, "encoder.stages.*.layers.*")(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic"
     ),
-    "segformer": Architecture(
-        transformer(
-            "SegformerForSemanticSegmentation",
-            lambda: {"pixel_values": _image(), "labels": torch.randint(0, 2, (2, 32, 32))},
-        )(hidden_sizes=[16, 32, 32, 32], depths=[1, 1, 1, 1], num_attention_heads=[1, 1, 2, 2], decoder_hidden_size=16),
-        ("**.block.*", "**.layers.*", "decode_head"),
+    "convnext": _marked("ConvNextModel", _pixels, "encoder.stages.*.layers.*")(
+        hidden_sizes=[8, 16], depths=[2, 2], num_stages=2
     ),
-    "clip": Architecture(
-        transformer("CLIPModel", lambda: {"input_ids": _ids(), "pixel_values": _image(), "return_loss": True})(
-            text_config={**ENCODER, "projection_dim": 16, "max_position_embeddings": 32, "eos_token_id": 2},
-            vision_config={**VISION, "projection_dim": 16},
-            projection_dim=16,
-        ),
-        ("text_model.encoder.layers.*", "vision_model.encoder.layers.*"),
+    "mamba": _marked("MambaForCausalLM", labelled, "backbone.layers.*")(
+        **LANGUAGE, hidden_size=32, num_hidden_layers=2, state_size=8
     ),
-    "resnet": Architecture(
-        transformer("ResNetModel", _pixels)(embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2], layer_type="basic"),
-        ("encoder.stages.*.layers.*",),
+    "whisper": _marked(
+        "WhisperForConditionalGeneration",
+        lambda: {"input_features": torch.randn(2, 16, 32), "labels": _ids(8)},
+        *BOTH_LAYERS,
+    )(
+        **TWO_SIDES,
+        num_mel_bins=16,
+        max_source_positions=16,
+        max_target_positions=16,
+        bos_token_id=1,
+        eos_token_id=1,
+        decoder_start_token_id=1,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        pad_token_id=0,
     ),
-    "convnext": Architecture(
-        transformer("ConvNextModel", _pixels)(hidden_sizes=[8, 16], depths=[2, 2], num_stages=2),
-        ("encoder.stages.*.layers.*",),
-    ),
-    "mamba": Architecture(
-        transformer("MambaForCausalLM", labelled)(**LANGUAGE, hidden_size=32, num_hidden_layers=2, state_size=8),
-        ("backbone.layers.*",),
-    ),
-    "whisper": Architecture(
-        transformer(
-            "WhisperForConditionalGeneration", lambda: {"input_features": torch.randn(2, 16, 32), "labels": _ids(8)}
-        )(
-            **TWO_SIDES,
-            num_mel_bins=16,
-            max_source_positions=16,
-            max_target_positions=16,
-            pad_token_id=0,
-            bos_token_id=1,
-            eos_token_id=1,
-            decoder_start_token_id=1,
-            suppress_tokens=None,
-            begin_suppress_tokens=None,
-        ),
-        BOTH_LAYERS,
-    ),
-    "wav2vec2": Architecture(
-        transformer("Wav2Vec2Model", lambda: {"input_values": torch.randn(2, 640)})(
-            **SIZES,
-            conv_dim=(16, 16),
-            conv_stride=(5, 2),
-            conv_kernel=(10, 3),
-            num_conv_pos_embeddings=8,
-            num_conv_pos_embedding_groups=2,
-            mask_time_length=2,
-        ),
-        ("encoder.layers.*",),
+    "wav2vec2": _marked("Wav2Vec2Model", lambda: {"input_values": torch.randn(2, 640)}, "encoder.layers.*")(
+        **SIZES,
+        conv_dim=(16, 16),
+        conv_stride=(5, 2),
+        conv_kernel=(10, 3),
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+        mask_time_length=2,
     ),
 }

@@ -1,12 +1,15 @@
-"""One line of the table that ``make bench`` prints, the turns it comes from, and how steps are timed."""
+"""One line of the table that ``make bench`` prints, the turns it comes from, and how steps and processes are timed."""
 
 from __future__ import annotations
 
 import gc
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,6 +79,13 @@ def turns(repeats: int, *sides: Callable[[], float]) -> list[list[float]]:
     return found
 
 
+def in_process(code: str, *arguments: object, **environment: str) -> str:
+    """Return what ``code`` prints in a Python process of its own, whose environment lacks what is empty."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    around = {name: value for name, value in {**os.environ, **environment}.items() if value}
+    return subprocess.run(command, env=around, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 def training_steps(
     functions: Mapping[str, Callable[..., Any]], x: torch.Tensor, leaves: list[torch.Tensor], budget_s: float
 ) -> Mapping[str, Sequence[float]]:
@@ -90,14 +100,13 @@ def training_steps(
     return _steps([TimedCall(name, partial(fn, x), gradients) for name, fn in functions.items()], budget_s)
 
 
-def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) -> Mapping[str, Sequence[float]]:
+def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) -> Iterable[Sequence[float]]:
     """Return the same of compiled explorations, which are closed then."""
     regional = {name: ex.live.variants.get(VariantName.REGIONAL) for name, ex in explorations.items()}
-    calls = [TimedCall(name, variant.forward, variant.backward) for name, variant in regional.items()]
-    found = _steps(calls, budget_s)
+    found = _steps([replace(variant, name=name) for name, variant in regional.items()], budget_s)
     for ex in explorations.values():
         ex.close()
-    return found
+    return found.values()
 
 
 def _steps(calls: list[TimedCall], budget_s: float) -> Mapping[str, Sequence[float]]:
