@@ -304,7 +304,8 @@ def _times(
 def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiece]) -> list[Payload]:
     """Return what the page shows of each piece of a graph: its name, state, config, error and figures.
 
-    Its title has the speedup of the whole region, as the region's row has.
+    Its title has the speedup of the whole region, as the region's row has, if it has an interval: nothing in a title
+    says that a figure is unsure.
     """
     names = piece_names(session, graph_pieces)
     timings = whole_region_timings(session)
@@ -352,7 +353,7 @@ def _piece_row(
         "region": piece.region,
         "state": state,
         "words": [" · ".join(filter(None, (glyph + name, state or ops, piece.note))), glyph + name, name],
-        "speedup": _region_speedup(timing) if timing and timing.speedup is not None else "",
+        "speedup": _region_speedup(timing) if timing and timing.speedup and timing.speedup.bounds else "",
         "facts": [[word, text] for word, text in facts.items() if text],
     }
 

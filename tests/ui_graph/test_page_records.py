@@ -262,11 +262,16 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "shown"), [(Verdict.FASTER, "2.00×"), (Verdict.INCONCLUSIVE, "2.00× inconclusive")]
+    ("verdict", "speedup", "shown"),
+    [
+        (Verdict.FASTER, Figure(2.0, 1.9, 2.1), "2.00×"),
+        (Verdict.INCONCLUSIVE, Figure(2.0, 0.9, 3.0), "2.00× inconclusive"),
+        (Verdict.UNKNOWN, Figure(2.0, why="the machine was too busy"), ""),
+    ],
 )
-def test_the_title_of_a_region_has_its_speedup_and_whether_that_is_inconclusive(verdict: Verdict, shown: str) -> None:
+def test_the_title_of_a_region_has_a_speedup_with_interval(verdict: Verdict, speedup: Figure, shown: str) -> None:
     base = sessions.trained(3)
-    fields = {"speedup": Figure(2.0, 0.9, 3.0), "verdict": verdict}
+    fields = {"speedup": speedup, "verdict": verdict}
     timings = tuple(sessions.alone(part.id, 1.0, 0.5, **fields) for part in base.partitions)
     found = read(replace(base, partition_timings=timings), "0/forward", EVERYTHING)
     assert {piece["speedup"] for piece in found.pieces} == {shown}
