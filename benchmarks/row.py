@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -103,7 +103,7 @@ def training_steps(
 def regional_steps(explorations: Mapping[str, rx.Exploration], budget_s: float) -> Iterable[Sequence[float]]:
     """Return the same of compiled explorations, which are closed then."""
     regional = {name: ex.live.variants.get(VariantName.REGIONAL) for name, ex in explorations.items()}
-    found = _steps([replace(variant, name=name) for name, variant in regional.items()], budget_s)
+    found = _steps([TimedCall(name, of.forward, of.backward) for name, of in regional.items()], budget_s)
     for ex in explorations.values():
         ex.close()
     return found.values()
