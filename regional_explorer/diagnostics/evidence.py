@@ -51,15 +51,9 @@ class Evidence:
         return {graph.id: graph for graph in self.graphs}
 
     @cached_property
-    def claims(self) -> dict[str, dict[str, Claim]]:
+    def claims(self) -> dict[str, Mapping[str, Claim]]:
         """The claims on nodes, for every graph that AOTAutograd runs."""
-        return {
-            graph.id: {
-                node.name: claim for node in graph.nodes if (claim := self.assignment.claim(graph.id, node)) is not None
-            }
-            for graph in self.graphs
-            if graph.kind is not GraphKind.DYNAMO
-        }
+        return {graph.id: self.assignment.claims(graph) for graph in self.graphs if graph.kind is not GraphKind.DYNAMO}
 
     @cached_property
     def left_to_eager(self) -> dict[str, list[Node]]:

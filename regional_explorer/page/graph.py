@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from regional_explorer.errors import sendable
+from regional_explorer.errors import listing, sendable
 from regional_explorer.picture.open_folds import legend_entry
 from regional_explorer.picture.page_records import Payload, Records, first_tab, piece_rows, tabs
 from regional_explorer.picture.scene import Badge, Entry
@@ -86,36 +86,46 @@ def _comparable(timing: Timing) -> Figure | None:
 
 def overlays(session: Session) -> list[Payload]:
     """Return the available overlays; empty before regions were measured and the call was profiled."""
-    measured, available = session.partition_timings, []
+    available = []
     for title, text, figure in _PARTITION_FIGURES:
-        # What has no interval is not painted: a colour would look certain.
-        found = {timing.partition: figure(timing) for timing in measured}
-        values = {name: one.value for name, one in found.items() if one is not None and one.bounds is not None}
-        if values:
-            available.append(overlay(title, text, values))
+        figures = {timing.partition: one for timing in session.partition_timings if (one := figure(timing)) is not None}
+        if figures:
+            available.append(overlay(title, text, figures))
     if session.profile is not None:
-        available.append({"title": SHARE, "scale": _scale(SHARE, "none", "most"), "values": None})
+        busy = session.profile.noise.is_too_much
+        scale = _not_painted(SHARE, "the machine was too busy") if busy else _scale(SHARE, "none", "most")
+        available.append({"title": SHARE, "scale": scale, "values": {} if busy else None})
     return available
 
 
-def overlay(title: str, text: Callable[[float], str], values: Mapping[str, float]) -> Payload:
+def overlay(title: str, text: Callable[[float], str], figures: Mapping[str, Figure]) -> Payload:
     """Return the overlay of figures of partitions, which ``text`` writes; those that are not finite are left out.
 
-    ``values`` has for each partition how far it is up the scale, and its label.
+    What has no interval is not painted, as a colour would look certain, and the legend says why. ``values`` has for
+    each partition how far it is up the scale, and its label.
     """
-    finite = {sendable(name): value for name, value in values.items() if math.isfinite(value)}
+    sure = {sendable(name): one.value for name, one in figures.items() if one.bounds is not None}
+    finite = {name: value for name, value in sure.items() if math.isfinite(value)}
+    unsure = listing(list(dict.fromkeys(one.why for one in figures.values() if one.bounds is None)))
     low, high = min(finite.values(), default=0.0), max(finite.values(), default=0.0)
     places = {name: (value - low) / (high - low) if high > low else 0.5 for name, value in finite.items()}
+    others = f"; others not painted: {unsure}" if unsure else ""
+    unpainted = _not_painted(title, unsure) if unsure else None
+    scale = _scale(title, text(low), text(high), others) if finite else unpainted
     return {
         "title": title,
-        "scale": _scale(title, text(low), text(high)) if finite else None,
+        "scale": scale,
         "values": {name: [place, text(finite[name])] for name, place in places.items()},
     }
 
 
-def _scale(title: str, low: str, high: str) -> Node:
+def _not_painted(title: str, why: str) -> Node:
+    return node("span", f"{title} not painted: {why}", class_="rxg-key")
+
+
+def _scale(title: str, low: str, high: str, others: str = "") -> Node:
     bars = {theme: f"linear-gradient(90deg, {cold}, {warm})" for theme, (cold, warm) in SCALE.items()}
-    return node("span", f"{title} {low}", node("i", style=_css_variables(bars)), high, class_="rxg-key")
+    return node("span", f"{title} {low}", node("i", style=_css_variables(bars)), f"{high}{others}", class_="rxg-key")
 
 
 FIND_BUTTONS = (

@@ -176,7 +176,7 @@ def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Clai
     return sums
 
 
-def claims_from_around(graph: Graph, claims: Claims) -> Claims:
+def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
     """Return the claims of the instances around ops without an origin.
 
     Such an op belongs to the instance that all its inputs come from; inputs of the graph do not count. If the op feeds
@@ -253,7 +253,7 @@ def _has_no_origin(node: Node) -> bool:
     return node.target == "getitem" or node.target.count(".") == 2  # noqa: PLR2004 - namespace.name.overload
 
 
-def _fed_claims(graph: Graph, claims: Claims, loose: AbstractSet[str]) -> dict[str, set[Claim]]:
+def _fed_claims(graph: Graph, claims: Mapping[str, Claim], loose: AbstractSet[str]) -> dict[str, set[Claim]]:
     """Return the instances that each op without an origin feeds, directly or through other such ops."""
     fed: dict[str, set[Claim]] = {name: set() for name in loose}
     for node in reversed(graph.nodes):

@@ -307,6 +307,7 @@ class Assignment:
     calls: frozenset[int] = frozenset()
     bodies: Mapping[str, Claim] = field(default_factory=dict)
     sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
+    _claims: dict[str, tuple[Graph, Mapping[str, Claim]]] = field(default_factory=dict, repr=False, compare=False)
 
     def is_carved(self, node: Node) -> bool:
         """Return whether ``node`` is carved out of its region, in the source or by the plan."""
@@ -333,6 +334,14 @@ class Assignment:
         # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
         name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
         return Claim(name) if name is not None else None
+
+    def claims(self, graph: Graph) -> Mapping[str, Claim]:
+        """Return the claims on the nodes of a graph, by name; found once, since most edits move no node."""
+        known = self._claims.get(graph.id)
+        if known is None or known[0] is not graph:
+            claims = ((node.name, self.claim(graph.id, node)) for node in graph.ops)
+            known = self._claims[graph.id] = graph, {name: claim for name, claim in claims if claim is not None}
+        return known[1]
 
 
 def assign(
@@ -463,7 +472,6 @@ def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[s
     """Return the node names of each region, by graph."""
     regions: dict[str, dict[str, list[str]]] = {}
     for graph in graphs:
-        for node in graph.ops:
-            if (claim := assignment.claim(graph.id, node)) is not None:
-                regions.setdefault(claim.region, {}).setdefault(graph.id, []).append(node.name)
+        for name, claim in assignment.claims(graph).items():
+            regions.setdefault(claim.region, {}).setdefault(graph.id, []).append(name)
     return {region: {graph: tuple(names) for graph, names in by_graph.items()} for region, by_graph in regions.items()}

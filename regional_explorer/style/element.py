@@ -25,7 +25,13 @@ def clean(text: object, limit: int = LONG) -> str:
     space becomes one space.
     """
     # Cut first, so that a text of many megabytes is cheap; twice the limit leaves room for dropped characters.
-    line = " ".join(_without_invisible(str(text)[: 2 * limit + 2]).split())
+    return _clean(str(text)[: 2 * limit + 2], limit)
+
+
+@functools.lru_cache(4096)
+def _clean(text: str, limit: int) -> str:
+    """Return a text cleaned; a panel makes the same ones at every edit."""
+    line = " ".join(_without_invisible(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 

@@ -72,8 +72,11 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
             *map(_phase_column, CompilePhase),
         ),
         tuple(grouped((part.region, compiled) for part, compiled in session.compiled_partitions).items()),
-        notes=lambda: ["The toolchain's first start is not included."],
-        heads=("region", "all", *CompilePhase),
+        notes=lambda: [
+            "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton.",
+            "The toolchain's first start is not included.",
+        ],
+        heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
         fold="long",
     )
 
@@ -82,7 +85,6 @@ def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
     return Number(
         f"{phase.name.lower()}_s",
         lambda row: _phase_seconds(row, phase),
-        phase,
         text=lambda row: duration(seconds) if (seconds := _phase_seconds(row, phase)) else NONE,
         tone="quiet",
     )

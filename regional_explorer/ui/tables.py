@@ -159,11 +159,15 @@ def _state_cell(summary: RegionSummary) -> Node:
 
 def _config_cell(summary: RegionSummary) -> Node:
     entries = catalogue()
+
+    def is_default(key: str, value: object) -> bool:
+        return key in entries and value == entries[key].default  # a plan may have keys that this torch does not know
+
     settings = [
         f"{direction} {text}" if direction else text
         for direction, config in summary.region.configs
         # Where the directions differ, a key at its default may be what makes the difference.
-        for text in config_texts({k: value for k, value in config.items() if direction or value != entries[k].default})
+        for text in config_texts({k: value for k, value in config.items() if direction or not is_default(k, value)})
     ]
     if not settings:
         return node("td", node("span", "default", class_="rx-quiet"))
@@ -176,7 +180,7 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     timing = summary.timing
     if timing is None or timing.speedup is None:
         return node("td", NONE)
-    tone = TONES.get(timing.verdict, "quiet")
+    tone = TONES.get(timing.verdict, "quiet") if timing.speedup.bounds else "quiet"
     figure = toned(speedup(timing), tone, TRENDS)
     between = node("small", interval(timing.speedup).removesuffix("×"))
     bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"

@@ -432,7 +432,9 @@ def test_themes_sizes_and_tabs(lab: Lab, show: Any) -> None:
     lab.add_cell_and_run(
         "from regional_explorer.style.formats import duration\n"
         "from regional_explorer.page.graph import overlay\n"
-        "view.overlays = [overlay('time', duration, {f'mlp/{n}/0/forward': 10.5e-6 * (n + 1) for n in range(3)})]"
+        "from regional_explorer.record.figure import exactly\n"
+        "times = {f'mlp/{n}/0/forward': exactly(10.5e-6 * (n + 1)) for n in range(3)}\n"
+        "view.overlays = [overlay('time', duration, times)]"
     )
     graph.root.locator("button", has_text="Overlay").click()
     expect(graph.root.locator(".rxg-key")).to_contain_text("time 10.5 µs")

@@ -222,8 +222,13 @@ def test_figures_can_be_laid_over_the_graph(measured: Session) -> None:
     assert {text for _, text in found["compiled time"].values()} == {"50.0 µs", "100 µs"}
     assert overlays(sessions.trained(2)) == []
     unsure = sessions.alone(measured.partitions[0].id, 1e-4, 5e-5, speedup=Figure(2.0, why="too few rounds (5)"))
-    painted = overlays(replace(measured, partition_timings=(unsure,)))
+    *painted, speedups = overlays(replace(measured, partition_timings=(unsure,)))
     assert [one["title"] for one in painted] == ["compiled time", "eager time"]
+    assert speedups["values"] == {}
+    assert words(speedups["scale"]) == "speedup not painted: too few rounds (5)"
+    in_part = overlays(replace(measured, partition_timings=(unsure, *measured.partition_timings[1:])))[-1]
+    assert set(in_part["values"]) == {one.partition for one in measured.partition_timings[1:]}
+    assert words(in_part["scale"]).endswith("2.00×; others not painted: too few rounds (5)")
 
 
 def test_a_hull_tells_its_speedup_as_long_as_it_stands(measured: Session) -> None:
@@ -250,11 +255,19 @@ def test_a_speedup_that_the_medians_beside_it_contradict_is_called_noisy(measure
         assert ("noisy" in row, "the medians say 6.00×, the rounds 2.00×" in row) == (noisy, noisy)
 
 
-def test_a_speedup_without_interval_is_grey_and_says_why() -> None:
+def test_a_config_key_that_this_torch_does_not_know_is_shown(measured: Session) -> None:
+    (region,) = measured.plan.regions
+    unknown = replace(measured, plan=replace(measured.plan, regions=(replace(region, config={"of_later": 3}),)))
+    row = to_html(*region_table(region_summaries(unknown), None, picked=(), opened=None, busy=False))
+    assert '<span class="rx-key">of_later=3</span>' in row
+
+
+@pytest.mark.parametrize("verdict", [Verdict.UNKNOWN, Verdict.FASTER])
+def test_a_speedup_without_interval_is_grey_and_says_why(verdict: Verdict) -> None:
     why = "the machine was too busy"
-    session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=Verdict.UNKNOWN)
+    session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=verdict)
     row = to_html(*region_table(region_summaries(session), None, picked=(), opened=None, busy=False))
-    assert f'title="eager ÷ compiled, without CI ({why}): not enough data"' in row
+    assert f'title="eager ÷ compiled, without CI ({why}): {verdict}"' in row
     assert '<span class="rx-quiet">2.00×</span>' in row
 
 

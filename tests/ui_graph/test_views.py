@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from regional_explorer.page.code import code_pane
 from regional_explorer.page.graph import PALETTE, overlay
 from regional_explorer.page.source_pane import row_links
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
+from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
@@ -141,11 +143,11 @@ def texts_in(tree: Any) -> list[str]:
 
 
 def test_overlays_tell_how_far_up_the_scale_each_partition_is() -> None:
-    found = overlay("time", duration, {"a": 1.2345e-6, "b": 2e-3, "c": float("inf")})
+    found = overlay("time", duration, {"a": exactly(1.2345e-6), "b": exactly(2e-3), "c": exactly(inf)})
     assert found["values"] == {"a": [0.0, "1.23 µs"], "b": [1.0, "2.00 ms"]}
     assert texts_in(found["scale"]) == ["time 1.23 µs", "2.00 ms"]
-    assert overlay("slow", duration, {"x": 1234.567})["values"] == {"x": [0.5, "1,230 s"]}
-    assert overlay("none", duration, {"x": float("inf")}) | {"title": ""} == {"title": "", "scale": None, "values": {}}
+    assert overlay("slow", duration, {"x": exactly(1234.567)})["values"] == {"x": [0.5, "1,230 s"]}
+    assert overlay("none", duration, {"x": exactly(inf)}) | {"title": ""} == {"title": "", "scale": None, "values": {}}
 
 
 @needs_node
