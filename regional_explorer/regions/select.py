@@ -307,7 +307,9 @@ class Assignment:
     calls: frozenset[int] = frozenset()
     bodies: Mapping[str, Claim] = field(default_factory=dict)
     sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
-    _claims: dict[str, tuple[Graph, Mapping[str, Claim]]] = field(default_factory=dict, repr=False, compare=False)
+    _claims: dict[str, tuple[Graph, Mapping[str, Claim]]] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     def is_carved(self, node: Node) -> bool:
         """Return whether ``node`` is carved out of its region, in the source or by the plan."""
