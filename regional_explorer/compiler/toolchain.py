@@ -110,7 +110,8 @@ def _user_name() -> str:
 
 
 def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
-    return any(entry.name.endswith(suffixes) and entry.stat().st_mtime > since for entry in _cache_files(folder))
+    files = (entry.stat() for entry in _cache_files(folder) if entry.name.endswith(suffixes))
+    return any(file.st_mtime > since and file.st_size for file in files)  # a killed compiler may leave an empty one
 
 
 def _cache_files(folder: Path) -> Iterator[os.DirEntry[str]]:

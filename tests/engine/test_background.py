@@ -37,11 +37,11 @@ def compiler(folder, monkeypatch, body):
     return log
 
 
-def fill(folder, *names, age):
+def fill(folder, *names, age, content=b"built"):
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        path.write_bytes(content)
         os.utime(path, (time.time() - age,) * 2)
 
 
@@ -51,6 +51,8 @@ def test_caches_that_hold_all_are_known_without_torch(surroundings, monkeypatch)
     library = "cache/ab/cab.so"
     assert not toolchain.toolchain_is_built()
     fill(surroundings, header, age=-60)
+    assert not toolchain.toolchain_is_built()
+    fill(surroundings, library, age=-60, content=b"")  # the linker was killed
     assert not toolchain.toolchain_is_built()
     fill(surroundings, library, age=-60)
     assert toolchain.toolchain_is_built()
