@@ -235,7 +235,7 @@ def test_tables_and_saved_sessions_have_it(compiled, tmp_path):
     assert loaded.caches.equals(ex.caches)
     assert loaded.compile_times.equals(ex.compile_times)
     assert "Where compile time goes" in session_text(ex.session)
-    assert "C++ or Triton" in session_html(ex.session)
+    assert "the C++ compiler or Triton" in session_html(ex.session)
 
 
 @pytest.mark.compiles
