@@ -16,12 +16,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import (
-    MIN_FLOOR,
-    median_figure,
-    paired_ratios,
-    verdict_of,
-)
+from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
 from regional_explorer.style.formats import duration, with_interval
 
 MOST_ADVISED = 6

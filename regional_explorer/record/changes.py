@@ -85,7 +85,10 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     withheld = [f"{name} {timing.numerics}" for name, timing in regional.items() if timing.numerics.withholds_speedup]
     if withheld:
         return SpeedChange(problem=f"The numerics of {' and of '.join(withheld)}: there is no speedup to compare.")
-    speedups = {name: timing.speedup or Figure(1.0, why=timing.median_s.why) for name, timing in regional.items()}
+    speedups = {
+        name: timing.speedup or Figure(1.0, why=timing.median_s.why or "no rounds shared with eager")
+        for name, timing in regional.items()
+    }
     unsure = [f"{name} ({figure.why})" for name, figure in speedups.items() if figure.bounds is None]
     if unsure:
         raise SessionError(
