@@ -55,7 +55,7 @@ MOST_FAILED = 8
 MOST_NAMES = 4
 
 MOST_DETECTABLE = 0.5
-"""That differences below more than this cannot be detected is no limit that anybody could use."""
+"""That differences below more than this may be missed is no limit that anybody could use."""
 
 _DIGITS = re.compile(r"\d+")
 
@@ -177,7 +177,7 @@ def _detectable(difference: float | None) -> str:
         return ""
     if difference > MOST_DETECTABLE:
         return f"not even a difference of {100 * MOST_DETECTABLE:.0f} % can be detected here"
-    return f"differences below {percent(difference)} cannot be detected here"
+    return f"differences below {percent(difference)} may be missed"
 
 
 REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
