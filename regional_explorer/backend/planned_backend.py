@@ -182,12 +182,13 @@ class PlannedProgram(CutProgram):
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
         """Repair a graph that fails as torch traced it, by copies of tensors; run it and cut it again."""
-        cut.live.repair(next(record for record in frame.records if record.id == cut.live.id))
+        cut.live.run_repairing(next(record for record in frame.records if record.id == cut.live.id))
         try:
             results = cut.live.implementation(args)
         except CaptureError:
-            cut.live.failed_ops = None
+            cut.live.failed_ops = []
             raise error from None
+        cut.live.run_as_captured(cut.live.failed_targets)
         frame.record(self.capture.names)
         self.cut_again(cut)
         self._compile_when_first_run(cut)

@@ -129,30 +129,15 @@ class LiveGraph:
         self.kind = kind
         self.gm = gm
         self.eager: BoxedCall = boxed(gm)
-        self.implementation: BoxedCall = self._run_noting_failure
-        self.failed_ops: list[FailedOp] | None = None
+        self.implementation: BoxedCall = self.eager
+        self.failed_ops: list[FailedOp] = []
         self.failed_targets: set[Any] = set()
-        self.raised = False
 
-    def _run_noting_failure(self, args: list[Any]) -> Any:
-        """Run as captured, and note that this graph raised, rather than torch while tracing."""
-        try:
-            return self.eager(args)
-        except Exception:
-            self.raised = True
-            raise
-
-    def repair(self, record: Graph) -> None:
-        """Make the next run go op by op and repair the ops that fail."""
+    def run_repairing(self, record: Graph) -> None:
+        """Make calls run op by op and repair the ops that fail, until ``run_as_captured``."""
         repair_run = RepairRun(self.gm, record)
-        self.raised, self.failed_ops, self.failed_targets = False, repair_run.failed, repair_run.targets
-
-        def run(args: list[Any]) -> Any:
-            result = repair_run.boxed_run(args)
-            self.run_as_captured(self.failed_targets)
-            return result
-
-        self.implementation = run
+        self.failed_ops, self.failed_targets = repair_run.failed, repair_run.targets
+        self.implementation = repair_run.boxed_run
 
     def run_as_captured(self, failed: Collection[Any] = ()) -> None:
         """Make calls run ``gm``, in which ops like those that ``failed`` in any graph are repaired first."""

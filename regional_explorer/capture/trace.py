@@ -68,7 +68,7 @@ class TracedGraphs:
     @property
     def failed_ops(self) -> list[FailedOp]:
         """The ops of captured graphs that raised when the graphs first ran, and were repaired."""
-        return [op for live in self.live for op in live.failed_ops or ()]
+        return [op for live in self.live for op in live.failed_ops]
 
     @property
     def graphs(self) -> list[Graph]:
@@ -153,9 +153,10 @@ class TracedGraphs:
             repair_alike(gm, self.failed_targets)
         live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
         frame.live.append(live)
-        frame.records += frame.record_of(live, self.names)
-        if self.complete:
-            live.run_as_captured()
+        records = frame.record_of(live, self.names)
+        frame.records += records
+        if not self.complete:
+            live.run_repairing(records[0])
         self.on_graph(frame, live)
         return live.as_boxed()
 
@@ -217,8 +218,7 @@ class Capture(TracedGraphs):
             noting_marks(),
             graph_breaks() as breaks,
         ):
-            while not self._try_traced_run():
-                call.restore()
+            self._run_traced()
         self.complete = self.all_late = True
         for live in self.live:
             live.run_as_captured(self.failed_targets)
@@ -228,8 +228,7 @@ class Capture(TracedGraphs):
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
 
-    def _try_traced_run(self) -> bool:
-        """Run the traced call; return False if a captured graph failed, to be repaired in the next run."""
+    def _run_traced(self) -> None:
         try:
             _, gradients = self.call.run(self.run)
             if self.call.grad and all(gradient is None for gradient in gradients):
@@ -238,14 +237,9 @@ class Capture(TracedGraphs):
         except CaptureError:
             raise
         except Exception as error:
-            for live in self.live:
-                if live.raised and live.failed_ops is None:
-                    live.repair(next(record for record in self.graphs if record.id == live.id))
-                    return False
             lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
             message = "torch could not trace the call: " + "\n".join(lines[:15])
             raise CaptureError(RefusalCode.TRACE_FAILED, message) from error
-        return True
 
     def drop_call(self) -> None:
         """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""
