@@ -301,7 +301,7 @@ def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Nod
     first_ops: dict[str | None, Node | None] = {}
     for graph in frame.dynamo:
         for node in graph.ops:
-            if (claim := program.assignment.claim(graph.id, node)) is not None:
+            if (claim := program.assignment.claim(graph.id, node.name)) is not None:
                 first_ops.setdefault(claim.region, node)
     return first_ops or {None: next(iter(frame.dynamo[0].ops), None)}
 

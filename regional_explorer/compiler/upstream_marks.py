@@ -90,7 +90,7 @@ class Marks:
             for node in graph.graph.nodes:
                 captured = captured_nodes[node.name]
                 if captured.origin is not None:
-                    claim = self.assignment.claim(record.id, captured, with_carved=True)
+                    claim = self.assignment.claim(record.id, captured.name, with_carved=True)
                     mark_node(
                         node,
                         captured.origin,
@@ -164,7 +164,7 @@ class Marks:
             node.origin: claim
             for graph in self.graphs
             for node in graph.ops
-            if node.origin is not None and (claim := self.assignment.claim(graph.id, node)) is not None
+            if node.origin is not None and (claim := self.assignment.claim(graph.id, node.name)) is not None
         }
         for region in self.plan.regions:
             region_origins = {origin for origin, claim in claims.items() if claim.region == region.name}

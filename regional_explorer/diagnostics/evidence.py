@@ -53,7 +53,11 @@ class Evidence:
     @cached_property
     def claims(self) -> dict[str, Mapping[str, Claim]]:
         """The claims on nodes, for every graph that AOTAutograd runs."""
-        return {graph.id: self.assignment.claims(graph) for graph in self.graphs if graph.kind is not GraphKind.DYNAMO}
+        return {
+            graph.id: self.assignment.claims.get(graph.id, {})
+            for graph in self.graphs
+            if graph.kind is not GraphKind.DYNAMO
+        }
 
     @cached_property
     def left_to_eager(self) -> dict[str, list[Node]]:

@@ -88,7 +88,8 @@ class Places:
         self._claims: dict[int, tuple[str, Instance]] = {
             node.origin: (claim.region, claim.instance)
             for graph, node in nodes
-            if node.origin is not None and (claim := assignment.claim(graph.id, node, with_carved=True)) is not None
+            if node.origin is not None
+            and (claim := assignment.claim(graph.id, node.name, with_carved=True)) is not None
         }
         self._ops: dict[str, _RegionOps] = {}
         for region in plan.regions:

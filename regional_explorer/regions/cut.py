@@ -108,7 +108,7 @@ def cut_graph(
     with_carved = upstream and inductor_knows_fallback()
 
     def claim_of(node: fx.Node) -> Claim | None:
-        return assignment.claim(graph_id, nodes[node.name], with_carved=with_carved)
+        return assignment.claim(graph_id, node.name, with_carved=with_carved)
 
     cut = CutGraph(graph_id, gm, *(_upstream_cut if upstream else _convex_cut)(gm, claim_of, order))
     inside = {node for part in cut.parts for node in part.nodes}

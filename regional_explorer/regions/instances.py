@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -166,14 +166,10 @@ Claims = dict[str, Claim]
 """The claims on the nodes of one graph, by name."""
 
 
-def claims_of_sums(graphs: Iterable[Graph], claim_of: Callable[[str, Node], Claim | None]) -> dict[str, Claims]:
-    """Return, by graph, the claims on the ops without an origin; those of no instance are left out."""
-    sums = {}
-    for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO:
-            claims = {node.name: claim for node in graph.ops if (claim := claim_of(graph.id, node)) is not None}
-            sums[graph.id] = _without_cycles(graph, claims, claims_from_around(graph, claims))
-    return sums
+def with_sums(graph: Graph, claims: Claims) -> Claims:
+    """Return the claims on the nodes of a graph with those of the instances around ops without an origin."""
+    all_claims = claims | _without_cycles(graph, claims, claims_from_around(graph, claims))
+    return {node.name: all_claims[node.name] for node in graph.ops if node.name in all_claims}
 
 
 def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:

@@ -20,7 +20,6 @@ from regional_explorer.record.graph import (
     GraphKind,
     ModuleCall,
     Node,
-    Role,
     SourceLine,
     marked_region,
     short_name,
@@ -29,7 +28,7 @@ from regional_explorer.record.graph import (
     traced_from,
 )
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind, is_name
-from regional_explorer.regions.instances import Claim, Instance, Picked, claims_of_sums, number_instances
+from regional_explorer.regions.instances import Claim, Claims, Instance, Picked, number_instances, with_sums
 
 SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
@@ -77,24 +76,6 @@ def call_origins(graphs: Sequence[Graph]) -> set[int]:
     """Return the origins of all calls of bodies."""
     calls = (call for graph in subgraphs(graphs) for call in calls_of(graph, graphs))
     return {call.origin for call in calls if call.origin is not None}
-
-
-def whole_bodies(
-    graphs: Sequence[Graph], owners: Mapping[int, Claim], regions: Collection[str], calls: Collection[int]
-) -> dict[str, Claim]:
-    """Return, by graph, the claim on a whole body that AOTAutograd traced, its ops without an origin included.
-
-    Upstream compiles such a body as a whole: sums of gradients, and what the body's own partitioner or decompositions
-    made of its ops. Only ``regions`` that select bodies count; ``calls`` run inner bodies, which are separate.
-    """
-    body_claims: dict[str, Claim] = {}
-    for graph in graphs:
-        if graph.kind is not GraphKind.DYNAMO and graph.parent is not None:
-            claims = {owners.get(op.origin) for op in graph.ops if op.origin is not None and op.origin not in calls}
-            claim = claims.pop() if len(claims) == 1 else None
-            if claim is not None and claim.region in regions:
-                body_claims[graph.id] = claim
-    return body_claims
 
 
 def annotation_key(annotation: Any) -> str:
@@ -293,23 +274,17 @@ def module_glob(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The claim on each origin, the origins that a later region took over, and those that the plan carves out.
+    """The claim on each origin and node, the origins that a later region took over, and those that the plan carves out.
 
-    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. ``bodies`` has,
-    by graph, the claim on a whole body, its ops without an origin included. ``sums`` has, by graph and node, the claims
-    on other ops without an origin.
+    ``claims`` are by graph and node, without the carved nodes, whose claims ``carved_claims`` has.
     """
 
     owners: Mapping[int, Claim]
     by_annotation: Mapping[str, str] = field(default_factory=dict)
     overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     carved: frozenset[int] = frozenset()
-    calls: frozenset[int] = frozenset()
-    bodies: Mapping[str, Claim] = field(default_factory=dict)
-    sums: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
-    _claims: dict[str, tuple[Graph, Mapping[str, Claim]]] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
+    claims: Mapping[str, Claims] = field(default_factory=dict)
+    carved_claims: Mapping[str, Claims] = field(default_factory=dict)
 
     def is_carved(self, node: Node) -> bool:
         """Return whether ``node`` is carved out of its region, in the source or by the plan."""
@@ -323,27 +298,10 @@ class Assignment:
             else:
                 yield graph
 
-    def claim(self, graph_id: str, node: Node, *, with_carved: bool = False) -> Claim | None:
-        """Return the claim on ``node`` of a graph, or None. Carved ops have none unless ``with_carved``."""
-        if node.role is not Role.OP or (self.is_carved(node) and not with_carved):
-            return None
-        if node.origin is not None:
-            return self.owners.get(node.origin) if node.origin not in self.calls else None
-        if graph_id in self.bodies:
-            return self.bodies[graph_id]
-        if (claim := self.sums.get(graph_id, {}).get(node.name)) is not None:
-            return claim
-        # A graph break in a callee leaves the forward unmarked while its backward carries the mark, without an origin.
-        name = self.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
-        return Claim(name) if name is not None else None
-
-    def claims(self, graph: Graph) -> Mapping[str, Claim]:
-        """Return the claims on the nodes of a graph, by name; found once, since most edits move no node."""
-        known = self._claims.get(graph.id)
-        if known is None or known[0] is not graph:
-            claims = ((node.name, self.claim(graph.id, node)) for node in graph.ops)
-            known = self._claims[graph.id] = graph, {name: claim for name, claim in claims if claim is not None}
-        return known[1]
+    def claim(self, graph_id: str, name: str, *, with_carved: bool = False) -> Claim | None:
+        """Return the claim on a node of a graph, or None. Carved ops have none unless ``with_carved``."""
+        claim = self.claims.get(graph_id, {}).get(name)
+        return self.carved_claims.get(graph_id, {}).get(name) if claim is None and with_carved else claim
 
 
 def assign(
@@ -388,19 +346,45 @@ def assign(
     )
     joined = [region.name for region in plan.regions if region.joined]
     number_instances(graphs, owners, picked, joined)
-    assigned = Assignment(
-        owners,
-        by_annotation,
-        {regions: tuple(lost) for regions, lost in overruled.items()},
-        carved,
-        frozenset(calls),
-        whole_bodies(graphs, owners, body_regions(plan), calls),
+    assignment = Assignment(
+        owners, by_annotation, {regions: tuple(lost) for regions, lost in overruled.items()}, carved
     )
-    return (
-        dataclasses.replace(assigned, sums=claims_of_sums(graphs, assigned.claim))
-        if plan.cut is Cut.INSTANCES
-        else assigned
-    )
+    claims: dict[str, Claims] = {}
+    carved_claims: dict[str, Claims] = {}
+    for graph in graphs:
+        found = _claims_on(graph, assignment, calls, body_regions(plan))
+        eager = {node.name for node in graph.ops if assignment.is_carved(node)}
+        carved_claims[graph.id] = {name: claim for name, claim in found.items() if name in eager}
+        claims[graph.id] = {name: claim for name, claim in found.items() if name not in eager}
+        if plan.cut is Cut.INSTANCES and graph.kind is not GraphKind.DYNAMO:
+            claims[graph.id] = with_sums(graph, claims[graph.id])
+    return dataclasses.replace(assignment, claims=claims, carved_claims=carved_claims)
+
+
+def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bodies: Collection[str]) -> Claims:
+    """Return the claims on the nodes of a graph by their origins, or by their marks; those on carved ones too.
+
+    ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. A body that
+    AOTAutograd traced, of one of the regions ``bodies``, which select whole ones, is claimed with its ops without an
+    origin, as upstream compiles it: sums of gradients, and what the body's own partitioner or decompositions made.
+    """
+    origins = (op.origin for op in graph.ops if op.origin is not None and op.origin not in calls)
+    owners = {origin: assignment.owners.get(origin) for origin in origins}
+    distinct = set(owners.values())
+    whole = distinct.pop() if graph.kind is not GraphKind.DYNAMO and graph.parent and len(distinct) == 1 else None
+    claims: Claims = {}
+    for node in graph.ops:
+        if node.origin is not None:
+            claim = owners.get(node.origin)
+        elif whole is not None and whole.region in bodies:
+            claim = whole
+        else:
+            # A graph break in a callee leaves the forward unmarked while its backward has the mark, without an origin.
+            name = assignment.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
+            claim = None if name is None else Claim(name)
+        if claim is not None:
+            claims[node.name] = claim
+    return claims
 
 
 def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
@@ -474,6 +458,6 @@ def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[s
     """Return the node names of each region, by graph."""
     regions: dict[str, dict[str, list[str]]] = {}
     for graph in graphs:
-        for name, claim in assignment.claims(graph).items():
+        for name, claim in assignment.claims.get(graph.id, {}).items():
             regions.setdefault(claim.region, {}).setdefault(graph.id, []).append(name)
     return {region: {graph: tuple(names) for graph, names in by_graph.items()} for region, by_graph in regions.items()}

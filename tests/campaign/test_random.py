@@ -88,7 +88,7 @@ def check_cut(gm, graph, plan, how):
     wanted = {}
     for node in gm.graph.nodes:
         producer = node.args[0] if node.target is operator.getitem else None
-        claim = assignment.claim(GRAPH, graph.by_name[node.name])
+        claim = assignment.claim(GRAPH, node.name)
         if producer is not None:
             wanted[node.name] = wanted.get(producer.name)
         elif claim is not None and not written_inputs(node):

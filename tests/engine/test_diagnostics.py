@@ -578,6 +578,9 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         sources = tuple(name(source, index) for source in node.inputs)
         return replace(node, name=name(node.name, index), inputs=sources, origin=origin)
 
+    def of_copy(claim: Claim, index: int) -> Claim:
+        return Claim(claim.region, (f"copy {index}", claim.instance[1] if claim.instance else 0))
+
     copies = range(times)
     return Evidence(
         graphs=[
@@ -587,12 +590,14 @@ def repeated(evidence: Evidence, times: int) -> Evidence:
         plan=evidence.plan,
         assignment=Assignment(
             {
-                origin + index * step: Claim(
-                    claim.region, (f"copy {index}", claim.instance[1] if claim.instance else 0)
-                )
+                origin + index * step: of_copy(claim, index)
                 for index in copies
                 for origin, claim in evidence.assignment.owners.items()
-            }
+            },
+            claims={
+                graph: {name(node, index): of_copy(claim, index) for index in copies for node, claim in claims.items()}
+                for graph, claims in evidence.assignment.claims.items()
+            },
         ),
         partitions=[
             replace(part, instance=part.instance + index * step, nodes=tuple(name(node, index) for node in part.nodes))
