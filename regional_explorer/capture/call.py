@@ -23,6 +23,7 @@ from regional_explorer.capture.tensors import (
     draw_cotangents,
     gradient_inputs,
     next_sequence_number,
+    nodes_behind,
     requires_grad,
     tensors_in,
 )
@@ -192,7 +193,7 @@ class Call:
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
         self._written_names: list[str] = []
-        self._first_run(storages_of(reachable.tensors))
+        self._first_run(reachable.tensors)
         self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
         self.not_restored = self._state.not_restored
         self.grad = bool(self._gradient_inputs)
@@ -218,7 +219,8 @@ class Call:
         with compile_lock_for_user_code():
             return self.fn(*self.args, **self.kwargs)
 
-    def _first_run(self, storages_before: AbstractSet[int]) -> None:
+    def _first_run(self, tensors_before: Sequence[torch.Tensor]) -> None:
+        storages_before, nodes_before = storages_of(tensors_before), nodes_behind(tensors_before)
         first_number = next_sequence_number()
         try:
             with self._watched():
@@ -226,7 +228,7 @@ class Call:
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self.modes.grad:
-                    self._gradient_inputs = gradient_inputs(outputs, first_number)
+                    self._gradient_inputs = gradient_inputs(outputs, first_number, nodes_before)
                     self._cotangents = draw_cotangents(outputs)
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):

@@ -6,12 +6,13 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.torch_api.graphs import as_subclass_of
@@ -126,11 +127,28 @@ GradientInput = torch.Tensor | GradientEdge
 
 
 def next_sequence_number() -> int:
-    """Return the number that autograd gives to the next node; nodes with a smaller one existed before the call."""
+    """Return the number that autograd gives to this thread's next node; its nodes with a smaller one existed before."""
     with torch.enable_grad(), torch.inference_mode(mode=False):
         probe = torch.zeros((), requires_grad=True).view(())
     assert probe.grad_fn is not None  # noqa: S101 - grad mode is on
     return int(probe.grad_fn._sequence_nr())
+
+
+def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
+    """Return the nodes that made tensors and their gradients, and all that these lead to, but for those of leaves."""
+    made = (
+        value.grad_fn
+        for tensor in tensors
+        for value in (tensor, tensor.grad if tensor.is_leaf else None)
+        if value is not None
+    )
+    queue = [node for node in made if node is not None]
+    found = set(queue)
+    for node in queue:
+        new = {source for source, _ in node.next_functions if source is not None and not hasattr(source, "variable")}
+        queue += new - found
+        found |= new
+    return found
 
 
 def requires_grad(tensor: torch.Tensor | None) -> bool:
@@ -150,11 +168,12 @@ def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
     return dict(by_id.values())
 
 
-def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
+def gradient_inputs(outputs: Any, first_number: int, nodes_before: AbstractSet[Node]) -> list[GradientInput]:
     """Return what gradients are taken of: where the call's part of the autograd graph ends.
 
     These are its leaves, and the user's own nodes that are older than the call: gradients stop there, so their
-    buffers stay for the user's own backward. ``first_number`` is the number of the call's first node.
+    buffers stay for the user's own backward. ``first_number`` is the number of the call's first node; each thread has
+    its own count, so the nodes behind the tensors that were reachable before are told by themselves, ``nodes_before``.
 
     A leaf is given as the tensor, not as the edge to its node: with a Python object of the node alive, two threads that
     use the tensor can deadlock (docs/upstream.md).
@@ -167,7 +186,7 @@ def gradient_inputs(outputs: Any, first_number: int) -> list[GradientInput]:
             continue
         seen_edges.add((edge.node, edge.output_nr))
         leaf = getattr(edge.node, "variable", None)
-        if leaf is not None or edge.node._sequence_nr() < first_number:
+        if leaf is not None or edge.node in nodes_before or edge.node._sequence_nr() < first_number:
             ends.append(edge if leaf is None else leaf)
         else:
             queue.extend(GradientEdge(node, nr) for node, nr in edge.node.next_functions if node is not None)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch._dynamo import convert_frame
+from torch.autograd.graph import GradientEdge
 
 import regional_explorer as rx
+from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.undo import silent
 from regional_explorer.compiler import program as program_module
@@ -571,3 +573,26 @@ for of in ("torch", "rx", "warm"):
 def test_a_pool_inside_the_call_may_compile():
     """What it compiles is torch's, one of ``rx.compile``, or compiled already."""
     assert python(POOL, flags=("-X", "faulthandler"), timeout=240).out == "torch RLock\nrx RLock\nwarm RLock\n"
+
+
+def of_the_argument(y):
+    return lambda x: x * 2, y
+
+
+def of_its_gradient(y):
+    w = torch.ones(3, requires_grad=True)
+    w.grad = y
+    return lambda x: x.grad * 2, w
+
+
+@pytest.mark.parametrize("call_with", [of_the_argument, of_its_gradient])
+def test_gradients_stop_at_what_another_thread_computed_before(call_with):
+    """Each thread counts the nodes of autograd from 0, so those of this one have larger numbers than the call's."""
+    w = torch.ones(3, requires_grad=True)
+    y = w.exp()
+    fn, x = call_with(y)
+    calls = []
+    assert not raised_elsewhere(lambda: calls.append(Call(fn, (x,))))
+    assert [type(end) for end in calls[0]._gradient_inputs] == [GradientEdge]
+    y.sum().backward()  # whose buffers the backward of the call has left alone
+    assert w.grad is not None
