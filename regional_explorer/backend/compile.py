@@ -25,7 +25,12 @@ from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region
-from regional_explorer.record.plan_file import slower_when_explored
+from regional_explorer.record.plan_file import (
+    environment_difference,
+    mode_differences,
+    partition_differences,
+    slower_when_explored,
+)
 from regional_explorer.torch_api.dynamo import compile_isolated
 
 
@@ -139,11 +144,15 @@ def status(compiled: Any) -> Status:
 def status_of(backend: PlannedBackend) -> Status:
     """Return the status of one backend."""
     program = backend.program
-    records, device = partitions(program), environment_of(backend.traced.graphs).device_type
+    records, environment = partitions(program), environment_of(backend.traced.graphs)
+    current = diagnostics(program, records, environment.device_type)
+    if (explored := backend.explored) is not None:
+        current += slower_when_explored(explored)
+        current += partition_differences(explored, records, backend.traced.late_graphs)
+        current += environment_difference(explored, environment)
+        current += mode_differences(explored, backend.traced.modes_of_calls())
+    current += _later_traces(program)
     reported = set(map(subject_of, backend.findings))
-    explored = backend.loaded.explored
-    slower = slower_when_explored(explored) if explored else ()
-    current = (*diagnostics(program, records, device), *slower, *backend.differences(), *_later_traces(program))
     empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
     unreported = [
         in_production(diagnostic)

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.capture.undo import RandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
-from regional_explorer.compiler.artifact_folder import ArtifactFolder, folder_at
+from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.fingerprint import surroundings
-from regional_explorer.compiler.partition_records import compile_failures, environment_of, partitions, unmatched_regions
+from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, stacklevel_of_caller
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.diagnostics.regions import check_empty, check_failures
 from regional_explorer.errors import (
     CaptureError,
     InvalidArgumentError,
@@ -237,7 +238,8 @@ class PlannedProgram(CutProgram):
         if any(record.error == NO_COMPILER for record in failed):
             message = f"What is not compiled yet runs eagerly: {NO_COMPILER}"
             self.report(DiagnosticCode.NO_COMPILER.found(message))
-        for diagnostic in compile_failures(self, [record for record in failed if record.error != NO_COMPILER]):
+        others = [record for record in failed if record.error != NO_COMPILER]
+        for diagnostic in check_failures(evidence_of(self, others)):
             self.report(diagnostic)
 
     def _report_eager(self, switch: Switch, why: str) -> None:
@@ -249,20 +251,6 @@ class PlannedProgram(CutProgram):
 def _may_run_again(gm: fx.GraphModule) -> bool:
     """Return whether a second run of a graph on the same inputs gives the same results, and has no other effect."""
     return only_computes(gm) and not any(map(written_inputs, gm.graph.nodes))
-
-
-@dataclass(frozen=True)
-class LoadedPlan:
-    """A plan and how it was explored; ``unknown`` are diagnostics of configs that the running torch does not accept.
-
-    Without a ``plan`` the regions are those marked in the source. ``artifacts`` are the SHA-256 of its artifacts.
-    """
-
-    plan: Plan | None
-    partitioner: str
-    explored: Explored | None = None
-    unknown: tuple[Diagnostic, ...] = ()
-    artifacts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -313,22 +301,6 @@ class BackendOptions:
         if self.artifacts is not None:
             folder_at(self.artifacts, is_trusted=self.trust_artifacts)
 
-    def load(self) -> LoadedPlan:
-        """Return the plan to run.
-
-        Raises:
-            PlanError: the file cannot be read.
-            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
-        """
-        if isinstance(self.plan, (str, Path)):
-            file = load_plan_file(self.plan)
-            plan, unknown = without_unknown_configs(file.plan)
-            partitioner = file.explored.partitioner if file.explored else "default"
-            return LoadedPlan(plan, self.partitioner or partitioner, file.explored, tuple(unknown), file.artifacts)
-        if self.plan is not None:
-            check_plan(self.plan)
-        return LoadedPlan(self.plan, self.partitioner or "default")
-
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
     "There is no region: no plan was given, or an empty one, and nothing in the first call is marked. "
@@ -362,32 +334,41 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
 class PlannedBackend:
     """The backend of one ``torch.compile`` under a plan, with its graphs, artifacts and findings.
 
+    Without a plan the regions are those marked in the source; ``explored`` says how a saved one was explored.
     ``findings`` are the diagnostics so far: each was a warning, or an error with ``strict``.
+
+    Raises:
+        PlanError: the file cannot be read.
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
 
     def __init__(self, options: BackendOptions) -> None:
         self.__name__ = "regional_explorer"  # the name of the backend in torch.compile's logs
-        self.options = options
-        self.loaded = options.load()
-        self.traced = TracedGraphs(self.loaded.partitioner)
+        self.options, plan = options, options.plan
+        self.explored: Explored | None = None
+        self.unknown_configs: list[Diagnostic] = []
+        listed: Collection[str] = ()
+        if isinstance(plan, (str, Path)):
+            file = load_plan_file(plan)
+            plan, self.unknown_configs = without_unknown_configs(file.plan)
+            self.explored, listed = file.explored, file.artifacts
+        elif plan is not None:
+            check_plan(plan)
+        folder, trusted = None, options.trust_artifacts
+        if options.artifacts is not None:
+            folder = folder_at(options.artifacts, listed=None if trusted else listed or None, is_trusted=trusted)
+        partitioner = options.partitioner or (self.explored.partitioner if self.explored else "default")
+        self.traced = TracedGraphs(partitioner)
         self.program = PlannedProgram(
             self.traced,
-            self.loaded.plan or Plan(),
-            ArtifactStore(folder=self._folder()),
+            plan or Plan(),
+            ArtifactStore(folder=folder),
             report=self.report,
-            from_source=self.loaded.plan is None,
+            from_source=plan is None,
             ranges=options.ranges,
         )
         self.findings: list[Diagnostic] = []
         self._checked = False
-
-    def _folder(self) -> ArtifactFolder | None:
-        """Return the directory of artifacts, if one was given."""
-        options = self.options
-        if options.artifacts is None:
-            return None
-        listed = None if options.trust_artifacts else self.loaded.artifacts or None
-        return folder_at(options.artifacts, listed=listed, is_trusted=options.trust_artifacts)
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile a graph of Dynamo's: return the callable to run for it."""
@@ -406,40 +387,30 @@ class PlannedBackend:
 
         Which parts of the plan were not found is a question of the first call alone.
         """
+        found: list[Diagnostic] = []
         if not self._checked:
             self._checked = True
-            self._check_first_call()
-        for diagnostic in self._mode_differences():
+            found += self._first_call_findings()
+        if self.explored is not None:
+            found += mode_differences(self.explored, self.traced.modes_of_calls())
+        for diagnostic in found:
             if diagnostic.severity is not Severity.INFO:
                 self.report(diagnostic)
 
-    def _check_first_call(self) -> None:
-        unmatched = unmatched_regions(self.program)
-        empty_regions = {diagnostic.region for diagnostic in unmatched if diagnostic.severity is not Severity.INFO}
-        differences = [found for found in self._partition_differences() if found.region not in empty_regions]
-        if self.options.strict == "environment":
-            differences += [replace(found, severity=Severity.WARNING) for found in self._environment_difference()]
-        if not self.program.plan.regions:
-            self.report(NOTHING_MARKED)
-        for diagnostic in (*self.loaded.unknown, *self.program.source_diagnostics, *unmatched, *differences):
-            if diagnostic.severity is not Severity.INFO:
-                self.report(diagnostic)
-
-    def differences(self) -> list[Diagnostic]:
-        """Return the differences from the exploration that a saved plan comes from."""
-        return [*self._partition_differences(), *self._environment_difference(), *self._mode_differences()]
-
-    def _partition_differences(self) -> list[Diagnostic]:
-        explored = self.loaded.explored
-        return partition_differences(explored, partitions(self.program), self.traced.late_graphs) if explored else []
-
-    def _environment_difference(self) -> list[Diagnostic]:
-        explored = self.loaded.explored
-        return environment_difference(explored, environment_of(self.traced.graphs)) if explored else []
-
-    def _mode_differences(self) -> list[Diagnostic]:
-        explored = self.loaded.explored
-        return mode_differences(explored, self.traced.modes_of_calls()) if explored else []
+    def _first_call_findings(self) -> Iterator[Diagnostic]:
+        program, explored = self.program, self.explored
+        unmatched = list(check_empty(evidence_of(program)))
+        if not program.plan.regions:
+            yield NOTHING_MARKED
+        yield from (*self.unknown_configs, *program.source_diagnostics, *unmatched)
+        if explored is not None:
+            empty_regions = {found.region for found in unmatched if found.severity is not Severity.INFO}
+            for found in partition_differences(explored, partitions(program), self.traced.late_graphs):
+                if found.region not in empty_regions:
+                    yield found
+            if self.options.strict == "environment":
+                for found in environment_difference(explored, environment_of(self.traced.graphs)):
+                    yield replace(found, severity=Severity.WARNING)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned; without a region, once per text.

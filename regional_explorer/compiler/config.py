@@ -24,7 +24,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.plan import DEFAULT, Direction, Plan, config_of, with_config
+from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
 from regional_explorer.record.record import LARGEST_INTEGER
 from regional_explorer.regions.select import source_regions
 from regional_explorer.torch_api.config import ConfigEntry, config_comments, config_entries
@@ -335,21 +335,29 @@ def source_plan(graphs: Sequence[Graph]) -> tuple[Plan, list[Diagnostic]]:
     Raises:
         UnknownConfigKeyError, InvalidConfigValueError: a mark holds a config that torch does not have.
     """
-    regions, diagnostics = [], []
-    for source_region in source_regions(graphs):
-        region = source_region
-        for direction, requested in source_region.configs:
-            config = {}
-            for key, value in requested.items():
-                try:
-                    config[key] = check_value(key, value)
-                except InvalidConfigKeyError as error:
-                    diagnostics.append(global_config(source_region, key, str(error), graphs))
-                except RegionalExplorerError as error:
-                    raise type(error)(f"Region {source_region.name!r}, marked in the source: {error}") from error
-            region = with_config(region, config, direction)
-        regions.append(region)
-    return Plan(tuple(regions)), diagnostics
+    diagnostics = []
+
+    def refuse(region: Region, _: Direction | None, key: str, error: RegionalExplorerError) -> None:
+        if not isinstance(error, InvalidConfigKeyError):
+            raise type(error)(f"Region {region.name!r}, marked in the source: {error}") from error
+        diagnostics.append(global_config(region, key, str(error), graphs))
+
+    return Plan(tuple(_with_accepted_configs(region, refuse) for region in source_regions(graphs))), diagnostics
+
+
+def _with_accepted_configs(
+    region: Region, refuse: Callable[[Region, Direction | None, str, RegionalExplorerError], None]
+) -> Region:
+    """Return the region with the configs that torch accepts; ``refuse`` is called for each of the others."""
+    for direction, config in region.configs:
+        accepted = {}
+        for key, value in config.items():
+            try:
+                accepted[key] = check_value(key, value)
+            except RegionalExplorerError as error:
+                refuse(region, direction, key, error)
+        region = with_config(region, accepted, direction)
+    return region
 
 
 def configured(plan: Plan, name: str, changes: Mapping[str, Any], direction: Direction | str | None = None) -> Plan:
@@ -407,23 +415,15 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
     A saved plan may come from another torch.
     """
     diagnostics = []
-    for region in plan.regions:
-        for direction, config in region.configs:
-            valid_config = {}
-            for key, value in config.items():
-                try:
-                    valid_config[key] = check_value(key, value)
-                except RegionalExplorerError as error:
-                    diagnostics.append(_unknown_config(region.name, direction, key, error))
-            if len(valid_config) < len(config):
-                plan = plan.configured(region.name, valid_config, direction)
-    return plan, diagnostics
 
+    def refuse(region: Region, direction: Direction | None, key: str, error: RegionalExplorerError) -> None:
+        name, argument = region.name, "" if direction is None else f', direction="{direction}"'
+        diagnostics.append(
+            DiagnosticCode.CONFIG_UNKNOWN.found(
+                f"{key!r} in the saved plan was not applied to region {name!r}: {error}",
+                region=name,
+                remedy=f"Set what this torch has instead, ex.configure({name!r}, {{…}}{argument}), and save the plan.",
+            )
+        )
 
-def _unknown_config(region: str, direction: Direction | None, key: str, error: RegionalExplorerError) -> Diagnostic:
-    argument = "" if direction is None else f', direction="{direction}"'
-    return DiagnosticCode.CONFIG_UNKNOWN.found(
-        f"{key!r} in the saved plan was not applied to region {region!r}: {error}",
-        region=region,
-        remedy=f"Set what this torch has instead, ex.configure({region!r}, {{…}}{argument}), and save the plan.",
-    )
+    return Plan(tuple(_with_accepted_configs(region, refuse) for region in plan.regions), plan.cut), diagnostics

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,7 +14,6 @@ from regional_explorer.compiler.program import CutProgram
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
-from regional_explorer.diagnostics.regions import check_empty, check_failures
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
@@ -24,40 +22,6 @@ from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, conf
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
-
-if TYPE_CHECKING:
-    from torch import fx
-
-
-def preview(live_graphs: Iterable[tuple[str, fx.GraphModule]], recorded: Evidence, plan: Plan) -> Preview:
-    """Return the partitions and diagnostics that ``plan`` would give.
-
-    Args:
-        live_graphs: the graphs that would be cut, by id; they stay as they are.
-        recorded: the recorded graphs, and what was noted while tracing.
-        plan: the plan.
-    """
-    assignment = assign(recorded.graphs, plan)
-    order = [region.name for region in plan.regions]
-    cuts = [cut_graph(gm, graph_id, recorded.nodes, assignment, order, plan.cut) for graph_id, gm in live_graphs]
-    numbering = PartitionNumbering()
-    groups = [(graph.id, group) for cut in cuts for graph, group in cut.ordered_parts()]
-    numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
-    partitions = tuple(
-        Partition(
-            id=partition_id.name,
-            region=group.claim.region,
-            instance=partition_id.instance,
-            graph=graph_id,
-            nodes=tuple(node.name for node in group.nodes),
-            state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
-            config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
-        )
-        for partition_id, graph_id, group in numbered
-    )
-    cyclic = [cycle for cut in cuts for cycle in cut.all_cyclic()]
-    evidence = replace(recorded, plan=plan, assignment=assignment, partitions=partitions, cyclic=cyclic)
-    return Preview(partitions, tuple(check(evidence)))
 
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
@@ -99,7 +63,7 @@ def _partition_state(region: Region, artifact: Artifact | None, problem: str | N
     return State.COMPILED if artifact is not None else State.STALE
 
 
-def _evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evidence:
+def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evidence:
     """Return the evidence for checks: what the capture recorded, and these partitions, if any."""
     capture = program.capture
     return Evidence(
@@ -117,25 +81,36 @@ def _evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evid
     )
 
 
-def unmatched_regions(program: CutProgram) -> list[Diagnostic]:
-    """Return the diagnostics about regions that pick no op, or less than their selectors require."""
-    return list(check_empty(_evidence_of(program)))
-
-
-def compile_failures(program: CutProgram, records: Sequence[Partition]) -> list[Diagnostic]:
-    """Return the diagnostics about the partitions among ``records`` that did not compile."""
-    return list(check_failures(_evidence_of(program, records)))
-
-
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
-    evidence = replace(_evidence_of(program, records), cyclic=program.cyclic)
+    evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
     return [*check(evidence), *inert_configs(program, records, device_type)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
-    """Return the partitions and diagnostics that another plan would give."""
-    return preview([(live.id, live.gm) for live in program.capture.live], _evidence_of(program), plan)
+    """Return the partitions and diagnostics that another plan would give; the graphs stay as they are."""
+    recorded = evidence_of(program)
+    assignment = assign(recorded.graphs, plan)
+    order = [region.name for region in plan.regions]
+    cuts = [cut_graph(live.gm, live.id, recorded.nodes, assignment, order, plan.cut) for live in program.capture.live]
+    numbering = PartitionNumbering()
+    groups = [(graph.id, group) for cut in cuts for graph, group in cut.ordered_parts()]
+    numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
+    records = tuple(
+        Partition(
+            id=partition_id.name,
+            region=group.claim.region,
+            instance=partition_id.instance,
+            graph=graph_id,
+            nodes=tuple(node.name for node in group.nodes),
+            state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
+            config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
+        )
+        for partition_id, graph_id, group in numbered
+    )
+    cyclic = [cycle for cut in cuts for cycle in cut.all_cyclic()]
+    evidence = replace(recorded, plan=plan, assignment=assignment, partitions=records, cyclic=cyclic)
+    return Preview(records, tuple(check(evidence)))
 
 
 def environment_of(graphs: Sequence[Graph]) -> Environment:
