@@ -7,14 +7,14 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
 
 import torch
 from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact import Started, Wanted
+from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
@@ -45,7 +45,8 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
         run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", done / len(todo))
 
     try:
-        with empty_caches() if cold else contextlib.nullcontext(), _Building(program, cold=cold) as building:
+        caches = empty_caches() if cold else contextlib.nullcontext()
+        with caches, contextlib.closing(_Building(program, cold)) as building:
             for index, wanted in enumerate(todo):
                 if run.cancelled():
                     return
@@ -72,22 +73,16 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
         program.apply_artifacts()
 
 
+@dataclass
 class _Building:
-    """The compiles of a program whose kernels are being built, in the order of their start.
+    """The compiles of a program whose kernels are being built, in the order of their start."""
 
-    At the end of the block those that are complete are kept, and the builds that have not begun are skipped.
-    """
+    program: CutProgram
+    cold: bool
+    queue: deque[Started] = field(default_factory=deque)
 
-    def __init__(self, program: CutProgram, *, cold: bool) -> None:
-        self._program, self._cold = program, cold
-        self.queue: deque[Started] = deque()
-
-    def __enter__(self) -> Self:
-        """Return the queue, empty."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Keep what is complete."""
+    def close(self) -> None:
+        """Keep what is complete, and skip the builds that have not begun."""
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
@@ -95,7 +90,7 @@ class _Building:
     def start(self, wanted: Wanted) -> None:
         """Lower a piece, and start the builds of its kernels."""
         with _failures_are_kept():
-            self.queue.append(self._program.store.start(wanted))
+            self.queue.append(self.program.store.start(wanted))
 
     def finish_complete(self) -> None:
         """Keep the artifacts of the first compiles, up to one that is not complete."""
@@ -108,13 +103,12 @@ class _Building:
         Raises:
             NoCompilerError: there is no C++ compiler.
         """
-        wanted, program = (started := self.queue.popleft()).wanted, self._program
+        started, program = self.queue.popleft(), self.program
+        key, fingerprint, config = started.wanted.key, started.wanted.fingerprint, started.wanted.config
         with _failures_are_kept():
             artifact = program.store.finish(started)
-            program.store.artifacts[wanted.key] = dataclasses.replace(
-                artifact, made=replace(artifact.made, cold=self._cold)
-            )
-            program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
+            program.store.artifacts[key] = dataclasses.replace(artifact, made=replace(artifact.made, cold=self.cold))
+            program.tried.setdefault(fingerprint, {})[key] = config
 
 
 @contextlib.contextmanager
@@ -128,46 +122,35 @@ def _failures_are_kept() -> Iterator[None]:
         return
 
 
-@dataclass
-class Compiling:
-    """Compiles the stale partitions of ``program``.
+def compile_plan(program: Program, run: Run, *, cold: bool = False) -> set[str]:
+    """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
-    ``toolchain`` is the cost of starting the toolchain, which is not charged to any region; None before the first
-    compile.
+    Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
+
+    Raises:
+        NoCompilerError: there is no C++ compiler.
     """
+    before = dict(program.store.artifacts)
+    with compile_lock(run.cancelled, run.waiting) as is_free:
+        pass  # not held: each partition is compiled in a turn of its own
+    if is_free:
+        if program.stale(everything=cold):
+            start_toolchain(program, run.progress)
+        compile_stale(program, run, cold=cold)
+    return {key for key, artifact in program.store.artifacts.items() if before.get(key) is not artifact}
 
-    program: Program
-    device_type: str
-    toolchain: CompileCost | None = None
 
-    def compile_stale(self, run: Run, *, cold: bool = False) -> set[str]:
-        """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
+def start_toolchain(program: Program, progress: ProgressCallback) -> None:
+    """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
 
-        Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
-        before = dict(self.program.store.artifacts)
-        with compile_lock(run.cancelled, run.waiting) as is_free:
-            pass  # not held: each partition is compiled in a turn of its own
-        if is_free:
-            if self.program.stale(everything=cold):
-                self.start_toolchain(run.progress)
-            compile_stale(self.program, run, cold=cold)
-        return {key for key, artifact in self.program.store.artifacts.items() if before.get(key) is not artifact}
-
-    def start_toolchain(self, progress: ProgressCallback) -> None:
-        """Compile a tiny graph once, so that later compiles do not include the toolchain's start.
-
-        Raises:
-            NoCompilerError: there is no C++ compiler.
-        """
-        if self.toolchain is None:
-            progress("warming up the toolchain", 0.0)
-            # Each region that fails for the same reason gets a diagnostic of its own.
-            with contextlib.suppress(CompileEnvironmentError):
-                self.toolchain = warm_toolchain(self.device_type)
+    Raises:
+        NoCompilerError: there is no C++ compiler.
+    """
+    if program.toolchain is None:
+        progress("warming up the toolchain", 0.0)
+        # Each region that fails for the same reason gets a diagnostic of its own.
+        with contextlib.suppress(CompileEnvironmentError):
+            program.toolchain = warm_toolchain(environment_of(program.capture.graphs).device_type)
 
 
 @functools.cache

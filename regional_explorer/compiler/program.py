@@ -22,6 +22,7 @@ from regional_explorer.compiler.artifact import Artifact, ArtifactStore, Wanted
 from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.switch import PieceFacts, Switch
 from regional_explorer.errors import count
+from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
@@ -336,10 +337,12 @@ class Program(CutProgram):
 
     ``_recorded_settings`` are the global settings under which layouts were last recorded, empty before. ``_facts`` has
     what was learned then about every piece that was ever cut, so that pieces that an edit does not change, or that
-    undo restores, stay compiled.
+    undo restores, stay compiled. ``toolchain`` is the cost of starting the toolchain, which is not charged to any
+    region; None before the first compile.
     """
 
     capture: Capture
+    toolchain: CompileCost | None = None
     _recorded_settings: str = ""
     _has_unknown_layouts: bool = False
     _facts: dict[PieceContent, PieceFacts] = field(default_factory=dict)
@@ -435,7 +438,7 @@ class Program(CutProgram):
     def take_over(self, earlier: Program) -> None:
         """Continue with the artifacts of a program of an earlier trace, which loses them."""
         self.store, earlier.store = earlier.store, ArtifactStore()
-        self.tried = earlier.tried
+        self.tried, self.toolchain = earlier.tried, earlier.toolchain
 
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""

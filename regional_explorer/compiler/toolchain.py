@@ -110,19 +110,12 @@ def _user_name() -> str:
 
 
 def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
-    files = (entry.stat() for entry in _cache_files(folder) if entry.name.endswith(suffixes))
-    return any(file.st_mtime > since and file.st_size for file in files)  # a killed compiler may leave an empty one
-
-
-def _cache_files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the files in ``folder`` and its subdirectories, the two levels that Inductor uses."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                with contextlib.suppress(OSError), os.scandir(entry.path) as inner_entries:
-                    yield from inner_entries
-            else:
-                yield entry
+    """Return whether one of the two levels of directories that Inductor uses has a newer file, with content."""
+    names = [f"{level}{suffix}" for level in ("*", "*/*") for suffix in suffixes]
+    with contextlib.suppress(OSError):  # other processes may remove files and directories meanwhile
+        files = (path.stat() for name in names for path in folder.glob(name))
+        return any(file.st_mtime > since and file.st_size for file in files)  # a killed compiler may leave an empty one
+    return False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
+from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.config import check_plan, configured, source_plan
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
@@ -188,7 +189,7 @@ class Exploration(Edits, Results):
         """
         check_flag("cold", cold)
         with self._turn(run) as run:
-            artifacts = set() if run.cancelled() else self.live.compiling.compile_stale(run, cold=cold)
+            artifacts = set() if run.cancelled() else compile_plan(self.live.program, run, cold=cold)
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
@@ -201,7 +202,7 @@ class Exploration(Edits, Results):
         ``compile()``, with a warning.
         """
         with self._turn(PLAIN_RUN) as run:
-            self.live.compiling.compile_stale(run)
+            compile_plan(self.live.program, run)
             return self.live.capture.run
 
     def benchmark(
@@ -525,7 +526,7 @@ class Exploration(Edits, Results):
         saved_keys: set[str] = set()
         with self._turn(PLAIN_RUN) as run:
             folder = folder_at(path)
-            self.live.compiling.compile_stale(run)
+            compile_plan(self.live.program, run)
             for switch in self.live.program.switches:
                 artifact = switch.artifact
                 if artifact is None or switch.inputs is None or artifact.key in saved_keys:

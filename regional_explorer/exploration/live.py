@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.compilation import Compiling
 from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
@@ -101,8 +100,7 @@ class Live:
         self.environment = environment_of(self.capture.graphs)
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.variants = Variants(call, self.program, dynamic=dynamic)
-        self.compiling = Compiling(self.program, self.environment.device_type)
-        self.measurements = Measurements(self.variants, self.compiling, self.environment)
+        self.measurements = Measurements(self.variants, self.environment)
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
         self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
@@ -160,7 +158,7 @@ class Live:
             conditions=results.conditions and replace(results.conditions, outdated=measured is None),
             numerics=tuple(results.numerics),
             artifacts=artifacts,
-            toolchain=self.compiling.toolchain,
+            toolchain=program.toolchain,
             variant_costs=tuple(results.costs),
             partition_timings=figures.timings,
             partition_numerics=figures.numerics,
@@ -213,7 +211,6 @@ class Live:
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
         self.plan_diagnostics = earlier.plan_diagnostics
-        self.compiling.toolchain = earlier.compiling.toolchain
         self.measurements.runs = earlier.measurements.runs
         self.saved_artifacts = earlier.saved_artifacts
         earlier.capture.instead = traced_again

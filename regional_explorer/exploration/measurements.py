@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from regional_explorer.compiler import toolchain
-from regional_explorer.compiler.compilation import Compiling
+from regional_explorer.compiler.compilation import compile_plan, start_toolchain
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
@@ -86,9 +86,8 @@ class Measurements:
     every new result.
     """
 
-    def __init__(self, variants: Variants, compiling: Compiling, environment: Environment) -> None:
+    def __init__(self, variants: Variants, environment: Environment) -> None:
         self._variants = variants
-        self._compiling = compiling
         self._environment = environment
         self.last: MeasuredPlan | None = None
         self.runs: tuple[Session, ...] = ()
@@ -120,10 +119,11 @@ class Measurements:
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
+        program = self._variants.program
         try:
             if set(BY_TORCH).intersection(names):
-                self._compiling.start_toolchain(run.progress)
-            self._compiling.compile_stale(run)
+                start_toolchain(program, run.progress)
+            compile_plan(program, run)
         except NoCompilerError as error:
             results.diagnostics.append(DiagnosticCode.NO_COMPILER.found(str(error)))
             runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
