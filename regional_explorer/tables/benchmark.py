@@ -99,7 +99,10 @@ def timings_table(session: Session) -> Table[Timing]:
             yield "A variant whose numerics failed gets no speedup."
         if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows):
             yield f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
-        yield from warning_lines((t.variant, t.warnings) for t in rows)
+        whole = session.whole_phase
+        yield from warning_lines(
+            (t.variant if t.phase is whole else f"{t.variant} {t.phase}", t.warnings) for t in rows
+        )
 
     return Table(
         "Run time",
@@ -142,15 +145,17 @@ def _samples_text(timing: Timing) -> str:
 
 
 def warning_lines(warned: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield each kind of warning once, as the text of the first, with the names of all that have it."""
-    kinds: dict[str, tuple[str, dict[str, None]]] = {}
+    """Yield each kind of warning once: the text of the first, and the names of the others that have it."""
+    kinds: dict[str, dict[str, str]] = {}
     for name, warnings in warned:
         for warning in warnings:
-            kind = _DIGITS.sub("", warning.partition(":")[0])
-            _, names = kinds.setdefault(kind, (warning, {}))
-            names[clean(name)] = None
-    for text, names in kinds.values():
-        yield f"{listing(list(names), MOST_NAMES)}: {clean(text)}"
+            kinds.setdefault(_DIGITS.sub("", warning.partition(":")[0]), {}).setdefault(clean(name), clean(warning))
+    for texts in kinds.values():
+        first, *others = texts
+        if len(set(texts.values())) == 1:
+            yield f"{listing(texts, MOST_NAMES)}: {texts[first]}"
+        else:  # with other numbers
+            yield f"{first}: {texts[first]}; likewise {listing(others, MOST_NAMES)}"
 
 
 def conditions(session: Session) -> str:

@@ -12,7 +12,7 @@ from regional_explorer.page.report import headline, session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.artifact import ArtifactKernelTimes
-from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Verdict
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
@@ -43,15 +43,24 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     assert whisker(session.timings[2], Scale.of(session.timings)) is None
 
 
-def test_a_warning_of_several_variants_is_told_once_whatever_its_figures() -> None:
+def test_a_warning_of_several_variants_is_told_once_and_its_figures_are_of_the_variant_and_phase_that_it_names() -> (
+    None
+):
     base = sessions.measured()
-    loud = tuple(
-        replace(found, warnings=(f"the machine got quicker meanwhile, by {20 + n}%: look",))
-        for n, found in enumerate(base.timings)
-    )
-    said = timings_table(replace(base, timings=loud)).text()
-    assert "eager, aot_eager, regional, full: the machine got quicker" in said
-    assert said.count("got quicker") == 1
+
+    def said(*figures: int) -> str:
+        timings = (
+            replace(found, warnings=(f"the machine got quicker meanwhile, by {figure}%: look",))
+            for found, figure in zip(base.timings, figures, strict=True)
+        )
+        return " ".join(timings_table(replace(base, timings=tuple(timings))).text().split())
+
+    assert "eager, aot_eager, regional, full: the machine got quicker meanwhile, by 20%: look" in said(20, 20, 20, 20)
+    differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise aot_eager, regional, full"
+    assert differing in said(20, 21, 22, 23)
+    assert said(20, 21, 22, 23).count("got quicker") == 1
+    of_backward = replace(base.timings[0], phase=Phase.BACKWARD, warnings=("slow",))
+    assert "eager backward: slow" in timings_table(replace(base, timings=(*base.timings, of_backward))).text()
 
 
 def test_an_empty_session_says_what_to_do() -> None:
