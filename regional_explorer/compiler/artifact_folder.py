@@ -367,26 +367,18 @@ class ArtifactFolder:
     def save(self, label: Label, pack: Callable[[], Packed]) -> str | None:
         """Write an artifact, unless it is there already, and return the SHA-256 of its file.
 
-        If that fails, add a finding and return None.
+        Others see it after ``finish``. If it cannot be written, add a finding and return None.
         """
         for entry in self._fitting(label):
             if entry.sha256 not in self._unusable and self._is_intact(entry.sha256):
                 return entry.sha256
         try:
-            return self.write(label, pack())
+            content = archive_of(label.key, pack())
+            entry = Entry(label, sha256_of(content))
+            self._put(self.path / _artifact_name(entry.sha256), content)
         except (ShipmentError, OSError) as problem:
             self._note_unsaved(f"An artifact of region {label.region!r} is", label.region, problem)
             return None
-
-    def write(self, label: Label, packed: Packed) -> str:
-        """Write an artifact, which others see after ``finish``; return the SHA-256 of its file.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        content = archive_of(label.key, packed)
-        entry = Entry(label, sha256_of(content))
-        self._put(self.path / _artifact_name(entry.sha256), content)
         self._written.append(entry)
         return entry.sha256
 

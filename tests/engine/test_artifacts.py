@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import json
 import os
 import pickle
@@ -319,7 +320,7 @@ def rewrite(
     shutil.rmtree(folder)
     artifacts = ArtifactFolder(folder)
     for old_label, content in contents:
-        artifacts.write(label(old_label), packed(content))
+        artifacts.save(label(old_label), functools.partial(packed, content))
     artifacts.finish()
 
 
@@ -598,7 +599,7 @@ def test_a_directory_that_cannot_be_written_is_told(net, x, folder, monkeypatch)
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ArtifactFolder, "write", full)
+    monkeypatch.setattr("regional_explorer.compiler.artifact_folder.replacing", full)
     compiled = rx.compile(net, PLAN, artifacts=folder)
     with pytest.warns(UserWarning, match=r"\[artifact-unsaved\] .*No space left on device"):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
