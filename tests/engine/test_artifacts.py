@@ -41,6 +41,7 @@ from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.shipping import Packed
+from tests.shared.checks import threads
 from tests.shared.mutations import mutated
 from tests.shared.processes import python
 
@@ -552,16 +553,6 @@ def test_what_another_machine_made_fits_or_not(there, why):
     found = replace(here, **there).mismatch(here)
     assert why in found
     assert bool(found) is bool(why)
-
-
-@contextlib.contextmanager
-def threads(count):
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled):

@@ -167,13 +167,14 @@ def test_inference_autocast_and_inference_mode(net, x):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_dynamic_shapes(net, dynamic):
-    compiled = rx.compile(net, PLAN, dynamic=dynamic)
+def test_dynamic_shapes(net, saved_plan, dynamic):
+    compiled = rx.compile(net, saved_plan, strict=True, dynamic=dynamic)
     for size in (4, 5, 6, 9):
         assert_trains_as_eager(net, compiled, torch.randn(size, 16))
     assert states(compiled) == {"compiled"}
     graphs = {part.graph for part in rx.status(compiled).partitions}
     assert len(graphs) == (2 if dynamic else 4), "one more trace for all sizes"
+    assert not told(compiled, "plan-differs"), "dynamic sizes are no other dtypes"
 
 
 def test_several_frames(net):
@@ -662,13 +663,6 @@ def test_a_plan_saved_before_modes_were_part_of_it_is_held_to_none(net, x, saved
     saved_plan.write_text(json.dumps(values))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rx.compile(net, saved_plan, strict=True)(x)
-
-
-def test_dynamic_sizes_are_no_other_dtypes(saved_plan, net, x):
-    compiled = rx.compile(net, saved_plan, strict=True, dynamic=True)
-    for size in (4, 6):
-        compiled(torch.randn(size, 16)).backward()
-    assert not told(compiled, "plan-differs")
 
 
 def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):

@@ -22,7 +22,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
-from tests.shared.checks import assert_compiled_is_right, codes, only
+from tests.shared.checks import assert_compiled_is_right, codes, only, states, threads
 
 pytestmark = pytest.mark.compiles
 
@@ -86,17 +86,13 @@ def test_thread_count_makes_artifacts_stale():
     """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
     ex = rx.explore(programs.textbook, programs.pair())
     assert compiles(ex) == 2
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads + 1)
+    with threads(torch.get_num_threads() + 1):
         assert ex.partitions.state.tolist() == ["stale", "stale"]
         assert compiles(ex) == 2
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert_compiled_is_right(ex)
             assert all(switch.artifact is not None for switch in ex.live.program.switches)
-    finally:
-        torch.set_num_threads(threads)
     assert compiles(ex) == 0
     assert_compiled_is_right(ex)
 
@@ -280,10 +276,7 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_the_rest_goes_on():
 
     ex.live.program.store.run_inductor = failing
     ex.compile()
-    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {
-        "first": "failed",
-        "second": "compiled",
-    }
+    assert states(ex) == {"first": "failed", "second": "compiled"}
     (found,) = [d for d in ex.diagnostics if d.severity == "error"]
     assert (found.code, found.region) == ("region-failed", "first")
     assert "planted" in found.message
@@ -356,15 +349,12 @@ def test_plain_torch_compile_is_cold_where_any_of_its_graphs_is():
 
 def test_all_variants_run_with_one_number_of_threads():
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
-    threads = torch.get_num_threads()
-    seats = [ex.live.variants.get(name) for name in ("eager", "aot_eager", "regional")]
-    try:
-        for seat in seats:
-            torch.set_num_threads(threads + 1)  # as code of the user's may
+    explored_with = torch.get_num_threads()
+    for name in ("eager", "aot_eager", "regional"):
+        seat = ex.live.variants.get(name)
+        with threads(explored_with + 1):  # as code of the user's may
             seat.select()
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(threads)
+            assert torch.get_num_threads() == explored_with
 
 
 def test_wrong_gradients_withhold_the_speedup(monkeypatch):

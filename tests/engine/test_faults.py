@@ -15,7 +15,7 @@ from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.torch_api import inductor as torch_compile
-from tests.shared.checks import BEFORE_2_13, codes, told
+from tests.shared.checks import BEFORE_2_13, codes, states, told
 from tests.shared.processes import assert_mended, python
 
 pytestmark = pytest.mark.compiles
@@ -23,10 +23,6 @@ pytestmark = pytest.mark.compiles
 
 def invertible(*, grad=False):
     return (torch.randn(4, 4) + 4 * torch.eye(4)).requires_grad_(grad)
-
-
-def states(ex):
-    return dict(zip(ex.partitions.region, ex.partitions.state, strict=True))
 
 
 def failed(ex):

@@ -22,6 +22,7 @@ from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
+from tests.shared.checks import states, threads
 from tests.shared.processes import is_running
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
@@ -90,10 +91,6 @@ def builds(monkeypatch):
     monkeypatch.setattr(codecache, "_worker_compile_cpp", found)
     yield found
     found.go.set()
-
-
-def states(ex):
-    return dict(zip(ex.partitions.region, ex.partitions.state, strict=True))
 
 
 def assert_as_eager(ex):
@@ -215,17 +212,18 @@ def test_what_may_differ_elsewhere_cannot_be_sent():
 
 def test_settings_are_taken_over():
     before = Settings.now()
-    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
-    with inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}):
+    dtype = torch.get_default_dtype()
+    with (
+        inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}),
+        threads(torch.get_num_threads() + 1),
+    ):
         try:
-            torch.set_num_threads(threads + 1)
             torch.set_default_dtype(torch.float64)
             torch.use_deterministic_algorithms(True, warn_only=True)
             wanted = Settings.now()
         finally:
             torch.use_deterministic_algorithms(False)
             torch.set_default_dtype(dtype)
-            torch.set_num_threads(threads)
     assert Settings.now() == before
     with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
         try:

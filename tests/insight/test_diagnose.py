@@ -30,6 +30,7 @@ from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
+from tests.shared.checks import threads
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -123,10 +124,8 @@ def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
 @pytest.mark.slow

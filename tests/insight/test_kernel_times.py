@@ -31,6 +31,7 @@ from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
+from tests.shared.checks import threads
 from tests.shared.fakes import FakeClock
 
 pytestmark = pytest.mark.compiles
@@ -360,17 +361,15 @@ def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch: p
 
 
 def test_rates_are_kept_by_threads_and_precision() -> None:
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    precision = torch.get_float32_matmul_precision()
     here = rates_of("cpu")
     assert rates_of("cpu") is here
-    try:
-        torch.set_num_threads(threads + 1)
+    with threads(torch.get_num_threads() + 1):
         assert rates_of("cpu") is not here
-        torch.set_num_threads(threads)
+    try:
         torch.set_float32_matmul_precision("medium" if precision != "medium" else "high")
         assert rates_of("cpu") is not here
     finally:
-        torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
 
 

@@ -48,6 +48,7 @@ from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment
+from tests.shared.checks import threads
 from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase
@@ -539,20 +540,15 @@ class Disturbed:
         spread = np.random.default_rng(len(name))
         return TimedCall(name, lambda: self.clock.spend(seconds * self.factor * spread.uniform(1.0, 1.3)))
 
-
-def disturbed_run(clock: FakeClock, times: Iterator[float]) -> RoundsResult:
-    return run_disturbed(clock, Disturbed(clock, times))
-
-
-def run_disturbed(clock: FakeClock, machine: Disturbed) -> RoundsResult:
-    calls = [machine.taking("eager", LONGER), machine.taking("full", LONGER / 2)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: machine.fixed)
-        return run_rounds(calls, 8.0, clock=clock)
+    def run(self) -> RoundsResult:
+        calls = [self.taking("eager", LONGER), self.taking("full", LONGER / 2)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("regional_explorer.measure.rounds.fixed_work", lambda _clock: self.fixed)
+            return run_rounds(calls, 8.0, clock=self.clock)
 
 
 def test_rounds_in_which_fixed_work_took_longer_are_left_out_and_counted(clock: FakeClock) -> None:
-    result = disturbed_run(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0]))
+    result = Disturbed(clock, cycle([1.0, 1.0, 1.0, 1.0, 3.0])).run()
     assert result.noise.rounds == result.rounds
     assert result.noise.disturbed == result.noise.left_out == pytest.approx(0.4 * result.rounds, abs=2), (
         "the round before a disturbance counts, too: it may have begun in it"
@@ -565,7 +561,7 @@ def test_rounds_in_which_fixed_work_took_longer_are_left_out_and_counted(clock: 
 
 
 def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) -> None:
-    result = disturbed_run(clock, cycle([*[1.0] * 3, *[3.0] * 6]))
+    result = Disturbed(clock, cycle([*[1.0] * 3, *[3.0] * 6])).run()
     assert result.noise.left_out == 0
     assert result.noise.is_too_much
     assert result.verdict("full", FORWARD) is Verdict.UNKNOWN
@@ -583,13 +579,13 @@ def test_a_machine_that_was_never_quiet_in_this_run_is_held_against_earlier_ones
 ) -> None:
     """If nine of ten rounds are disturbed, so is the quickest fifth of them."""
     others_using(1.8, monkeypatch)
-    blind = disturbed_run(clock, chain([3.0], cycle([3.0, 3.1, 3.2])))
+    blind = Disturbed(clock, chain([3.0], cycle([3.0, 3.1, 3.2]))).run()
     assert blind.noise.disturbed == 0, "without an earlier run nothing tells"
     for fastest in ([1.0], []):  # in this run, or in one before
         sentinel = Disturbed(clock, chain(fastest, cycle([3.0, 3.1, 3.2])))
         if not fastest:
             sentinel.fixed.fastest_s = 1e-4
-        busy = run_disturbed(clock, sentinel)
+        busy = sentinel.run()
         assert busy.noise.is_too_much
         assert busy.verdict("full", FORWARD) is Verdict.UNKNOWN
         assert busy.time("full", FORWARD).why == "the machine was too busy"
@@ -602,20 +598,16 @@ def test_a_processor_that_became_slower_is_not_taken_for_other_work(
         others_using(cores, monkeypatch)  # type: ignore[arg-type]
         machine = Disturbed(clock, repeat(1.0))
         machine.fixed.fastest_s = 1e-4 / 1.6
-        assert (run_disturbed(clock, machine).noise.disturbed > 0) is disturbed
+        assert (machine.run().noise.disturbed > 0) is disturbed
 
 
 def test_fixed_work_is_remembered_by_device_and_threads() -> None:
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
+    with threads(1):
         one = fixed_work(CpuClock())
         assert one.look(CpuClock()) >= one.fastest_s > 0.0
         assert fixed_work(CpuClock()) is one
-        torch.set_num_threads(2)
+    with threads(2):
         assert fixed_work(CpuClock()) is not one
-    finally:
-        torch.set_num_threads(threads)
 
 
 def test_noise_of_two_runs_counts_by_their_rounds() -> None:
@@ -627,7 +619,7 @@ def test_noise_of_two_runs_counts_by_their_rounds() -> None:
 
 
 def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
-    result = disturbed_run(clock, repeat(1.0))
+    result = Disturbed(clock, repeat(1.0)).run()
     assert (result.noise.disturbed, result.noise.left_out) == (0, 0)
     assert replace(result.noise, others=None).sentence == ""
 
