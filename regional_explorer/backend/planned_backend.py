@@ -26,10 +26,10 @@ from regional_explorer.capture.undo import RandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
-from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
 from regional_explorer.compiler.program import CutProgram, SwitchedGraph, stacklevel_of_caller
+from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics.regions import check_empty, check_failures
 from regional_explorer.errors import (

@@ -41,8 +41,8 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
-from regional_explorer.torch_api.config import TorchFlags
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api.torch_config import TorchFlags
 
 _PATCHING = threading.RLock()
 

@@ -71,7 +71,7 @@ def _config_words(variables: Mapping[str, Any], line_before: str, word: str) -> 
         names_in_plans = [region.name for plan in _plans(variables) for region in plan.regions]
         names = dict.fromkeys([*names_in_line, *names_in_plans])
         return [*(f"{name}:" for name in names), *(f"{name}.{direction}:" for direction in Direction for name in names)]
-    from regional_explorer.compiler.config import catalogue
+    from regional_explorer.compiler.region_config import catalogue
 
     return [f"{name}=" for name, entry in catalogue().items() if entry.refused is None]
 
@@ -91,7 +91,7 @@ def _variables_of(kind: type[T], variables: Mapping[str, Any]) -> dict[str, T]:
 
 def _value_words(key: str) -> Iterator[str]:
     """Yield the values that a config key takes: its choices, or for a bool the value that is not its default first."""
-    from regional_explorer.compiler.config import catalogue
+    from regional_explorer.compiler.region_config import catalogue
 
     entry = catalogue().get(key)
     if entry is None:

@@ -42,7 +42,7 @@ class Command:
             RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
                 or the plan cannot be read.
         """
-        from regional_explorer.compiler.config import parse_value
+        from regional_explorer.compiler.region_config import parse_value
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.benchmark import checked_variants
         from regional_explorer.record.files import writable_path
@@ -69,7 +69,7 @@ class Command:
         Raises:
             RegionalExplorerError: as ``rx.explore``, ``mark`` and ``configure``.
         """
-        from regional_explorer.compiler.config import parse_value
+        from regional_explorer.compiler.region_config import parse_value
         from regional_explorer.exploration.exploration import explore
 
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)

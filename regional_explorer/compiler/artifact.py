@@ -19,11 +19,11 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, R
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
 from regional_explorer.torch_api.shipping import Packed
+from regional_explorer.torch_api.torch_config import Settings
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from regional_explorer.errors import ArtifactError, count, shown_value
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.files import replacing
 from regional_explorer.record.json_file import from_json
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
+from regional_explorer.torch_api.torch_config import Settings
 
 ARTIFACT_FORMAT = 2
 MANIFEST_KIND = "regional-explorer artifacts"

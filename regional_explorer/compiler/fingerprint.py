@@ -18,7 +18,6 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -32,6 +31,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
     user_kernel,
 )
+from regional_explorer.torch_api.torch_config import Settings
 
 
 @dataclass(frozen=True, slots=True)

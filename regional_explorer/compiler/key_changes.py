@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, KeyChange
-from regional_explorer.torch_api.config import Settings, config_entries
 from regional_explorer.torch_api.graphs import bodies, is_operator
+from regional_explorer.torch_api.torch_config import Settings, config_entries
 
 MOST_KNOWN = 200
 MOST_KNOWN_BYTES = 4 * 2**20

@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.config import catalogue, inert_reason
 from regional_explorer.compiler.program import CutProgram
+from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence

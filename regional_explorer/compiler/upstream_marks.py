@@ -15,7 +15,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
-from regional_explorer.torch_api.config import read_config
+from regional_explorer.torch_api.torch_config import read_config
 from regional_explorer.torch_api.upstream_compilers import (
     all_graphs,
     annotation_of,

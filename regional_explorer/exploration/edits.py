@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
-from regional_explorer.compiler.config import checked_direction, configured
+from regional_explorer.compiler.region_config import checked_direction, configured
 from regional_explorer.errors import SelectorError, check_argument, check_flag
 from regional_explorer.record.graph import Graph, GraphBreak
 from regional_explorer.record.plan import Direction, Plan, preset

@@ -17,9 +17,9 @@ from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
-from regional_explorer.compiler.config import check_plan, configured, source_plan
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
+from regional_explorer.compiler.region_config import check_plan, configured, source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import (

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
+from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing

@@ -22,10 +22,10 @@ from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.plan import DEFAULT, Region
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import INSTALL_COMPILER, cxx_compiler, inductor_cache_directory
 from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece
+from regional_explorer.torch_api.torch_config import Settings
 
 NOT_SENT = "it has dynamic sizes, constants, or operators of other libraries, which the other process would not know"
 

@@ -15,7 +15,6 @@ from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canon
 from regional_explorer.errors import ReproError
 from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     fake_mode_with_symbols,
@@ -24,6 +23,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     symbols_of,
 )
+from regional_explorer.torch_api.torch_config import Settings
 
 
 def literal(value: Any, what: str) -> str:

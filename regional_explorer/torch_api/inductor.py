@@ -24,7 +24,7 @@ from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.torch_api.builds import Builds
-from regional_explorer.torch_api.config import changed_config, read_config
+from regional_explorer.torch_api.torch_config import changed_config, read_config
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack

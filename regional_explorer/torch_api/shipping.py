@@ -12,7 +12,7 @@ import torch._inductor.config as inductor_config
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from regional_explorer.torch_api.config import changed_config
+from regional_explorer.torch_api.torch_config import changed_config
 from torch import fx
 from torch._inductor.codecache import CppCodeCache, PyCodeCache
 from torch._inductor.standalone_compile import AOTCompiledArtifact

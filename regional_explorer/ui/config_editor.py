@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from regional_explorer.compiler.config import COMMON, ConfigKey, catalogue, check_key, inert_reason
+from regional_explorer.compiler.region_config import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError, count
 from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.record.plan import PRESETS, Direction, Region, config_of

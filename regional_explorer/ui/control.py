@@ -18,7 +18,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
 from regional_explorer.record.session import Session
 from regional_explorer.ui.jobs import Heartbeat, Jobs, Latest, Loop
-from regional_explorer.ui.marking import name_of_mark, selector_of, suggestions
+from regional_explorer.ui.mark_form import name_of_mark, selector_of, suggestions
 from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.compiler.config import catalogue, check_key, parse_value
+from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
 from regional_explorer.record.benchmark import VariantName
@@ -21,7 +21,7 @@ from regional_explorer.record.session import SHAPES
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
-from regional_explorer.ui.marking import PATTERN_HINTS, name_of_mark, proposed_name, selector_of
+from regional_explorer.ui.mark_form import PATTERN_HINTS, name_of_mark, proposed_name, selector_of
 from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected, run_key
 from regional_explorer.ui.state import (
     CODE,

@@ -17,7 +17,7 @@ from regional_explorer.style.element import Node, node
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.events import Event, handle
-from regional_explorer.ui.marking import mark_form, preview_nodes, previewed_nodes
+from regional_explorer.ui.mark_form import mark_form, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import (
     code_head,
     diagnostics_list,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from regional_explorer.compiler.config import catalogue
+from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.errors import count
 from regional_explorer.record.plan import Plan, Selector, config_texts
 from regional_explorer.record.profile import ProfileKind

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import regional_explorer
 from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, main
-from regional_explorer.compiler.config import catalogue, check_value
+from regional_explorer.compiler.region_config import catalogue, check_value
 from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionStages

@@ -19,9 +19,9 @@ from regional_explorer.compiler import child
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.torch_api.builds import covered
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
+from regional_explorer.torch_api.torch_config import Settings
 from tests.shared.checks import states, threads
 from tests.shared.processes import is_running
 

@@ -19,9 +19,9 @@ from regional_explorer.compiler import key_changes
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
-from regional_explorer.torch_api.config import Settings
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import Times
+from regional_explorer.torch_api.torch_config import Settings
 from tests.shared.checks import BEFORE_2_13
 
 ATEN = torch.ops.aten

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regional_explorer.compiler.config import catalogue
+from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words

@@ -9,7 +9,7 @@ from torch import nn
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import words
 from regional_explorer.ui.control import Control, control_of
-from regional_explorer.ui.marking import suggestions
+from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
 from tests.shared.panel import Blocked, elements, nodes, pick, text, type_in
 

@@ -27,7 +27,7 @@ from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
 from regional_explorer.record.record import LARGEST_INTEGER
 from regional_explorer.regions.select import source_regions
-from regional_explorer.torch_api.config import ConfigEntry, config_comments, config_entries
+from regional_explorer.torch_api.torch_config import ConfigEntry, config_comments, config_entries
 
 _QUOTED_CHOICES = re.compile(r'(?:[Oo]ptions|[Vv]alid values|choices are): ((?:(?:or )?"\w+"(?: \([^)]*\))?,? ?)+)')
 _NUMBERED_CHOICES = re.compile(r"(?<![\w.])(\d+) - [a-z]")
