@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -190,16 +191,15 @@ def _import_dynamo() -> None:
     torch.compiler.list_backends()
 
 
-def _import_inductor() -> None:
-    importlib.import_module("regional_explorer.compiler.compilation")
-
-
-def _import_explorer() -> None:
-    importlib.import_module("regional_explorer.exploration.exploration")
-    importlib.import_module("regional_explorer.ui.display")
-
-
-preload = Preload((_import_dynamo, _import_inductor, _import_explorer), afterwards=toolchain.probe_once_built)
+preload = Preload(
+    (
+        _import_dynamo,
+        partial(importlib.import_module, "regional_explorer.compiler.compilation"),
+        partial(importlib.import_module, "regional_explorer.exploration.exploration"),
+        partial(importlib.import_module, "regional_explorer.ui.display"),
+    ),
+    afterwards=toolchain.probe_once_built,
+)
 """The imports of the first exploration, in stages of a second or two."""
 
 

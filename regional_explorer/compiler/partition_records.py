@@ -94,7 +94,8 @@ def preview_of(program: CutProgram, plan: Plan) -> Preview:
     order = [region.name for region in plan.regions]
     cuts = [cut_graph(live.gm, live.id, recorded.nodes, assignment, order, plan.cut) for live in program.capture.live]
     numbering = PartitionNumbering()
-    groups = [(graph.id, group) for cut in cuts for graph, group in cut.ordered_parts()]
+    cut_graphs = [graph for cut in cuts for graph in cut.graphs()]
+    groups = [(graph.id, group) for graph in cut_graphs for group in graph.parts]
     numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     records = tuple(
         Partition(
@@ -108,7 +109,7 @@ def preview_of(program: CutProgram, plan: Plan) -> Preview:
         )
         for partition_id, graph_id, group in numbered
     )
-    cyclic = [cycle for cut in cuts for cycle in cut.all_cyclic()]
+    cyclic = [(graph.id, regions) for graph in cut_graphs for regions in graph.cyclic]
     evidence = replace(recorded, plan=plan, assignment=assignment, partitions=records, cyclic=cyclic)
     return Preview(records, tuple(check(evidence)))
 

@@ -155,7 +155,7 @@ class CutProgram:
         records = {graph.id: graph.by_name for graph in graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
-        self._cyclic += cut.all_cyclic()
+        self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
         with self.capture.generated.collected():
             pieces = pieces_of(cut, known_pieces)
             switches = [

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from regional_explorer.record.graph import Node
-from regional_explorer.record.grouping import connected
+from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
@@ -45,8 +45,7 @@ ClaimOf = Callable[[fx.Node], Claim | None]
 """Returns the claim on a node, or None for ops that stay eager."""
 
 
-@dataclass
-class Part:
+class Part(NamedTuple):
     """The nodes of one partition, or of one instance in one graph, in the order they run."""
 
     claim: Claim
@@ -55,39 +54,27 @@ class Part:
 
 @dataclass
 class CutGraph:
-    """A graph with its partitions, and those of the bodies of higher-order ops that stay in it.
+    """A graph with its partitions, and the bodies of higher-order ops that stay in it, with theirs.
 
-    ``parts`` are in the order of the plan. ``before`` has the nodes that must run before each node, ``cyclic`` the sets
-    of regions that fed each other in a cycle. ``carved`` are the nodes that run eagerly inside their partition:
-    upstream leaves them there, and Inductor calls the eager kernel (if this torch's Inductor cannot, there are none).
-    ``bodies`` come with the ``get_attr`` nodes that name them.
+    ``units`` are partitions and single ops in an order in which they can run, and so are the partitions, ``parts``.
+    ``cyclic`` are the sets of regions that fed each other in a cycle. ``carved`` are the nodes that run eagerly inside
+    their partition: upstream leaves them there, and Inductor calls the eager kernel (if this torch's Inductor cannot,
+    there are none). ``bodies`` come with the ``get_attr`` nodes that name them.
     """
 
     id: str
     gm: fx.GraphModule
     parts: list[Part]
-    before: Edges[fx.Node]
+    units: list[list[fx.Node]]
     cyclic: list[frozenset[str]]
-    carved: frozenset[fx.Node] = frozenset()
-    bodies: list[tuple[list[fx.Node], CutGraph]] = field(default_factory=list)
+    carved: frozenset[fx.Node]
+    bodies: list[tuple[list[fx.Node], CutGraph]]
 
-    @cached_property
-    def units(self) -> list[list[fx.Node]]:
-        """Partitions and single ops in an order in which they can run."""
-        return schedule(list(self.gm.graph.nodes), self.before, [part.nodes for part in self.parts])
-
-    def ordered_parts(self) -> Iterator[tuple[CutGraph, Part]]:
-        """Yield the partitions in the order they run, each with its graph or body; those of bodies come last."""
-        parts = {id(part.nodes): part for part in self.parts}
-        yield from ((self, parts[id(unit)]) for unit in self.units if id(unit) in parts)
+    def graphs(self) -> Iterator[CutGraph]:
+        """Yield this graph and then its bodies, with theirs."""
+        yield self
         for _, body in self.bodies:
-            yield from body.ordered_parts()
-
-    def all_cyclic(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield the sets of regions that feed each other in a cycle, each with its graph or body."""
-        yield from ((self.id, regions) for regions in self.cyclic)
-        for _, body in self.bodies:
-            yield from body.all_cyclic()
+            yield from body.graphs()
 
 
 def cut_graph(
@@ -110,9 +97,13 @@ def cut_graph(
     def claim_of(node: fx.Node) -> Claim | None:
         return assignment.claim(graph_id, node.name, with_carved=with_carved)
 
-    cut = CutGraph(graph_id, gm, *(_upstream_cut if upstream else _convex_cut)(gm, claim_of, order))
-    inside = {node for part in cut.parts for node in part.nodes}
-    cut.carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
+    parts, before, cyclic = (_upstream_cut if upstream else _convex_cut)(gm, claim_of, order)
+    units = schedule(before, [part.nodes for part in parts])
+    part_of = {id(part.nodes): part for part in parts}
+    ordered_parts = [part_of[id(unit)] for unit in units if id(unit) in part_of]
+    inside = {node for part in parts for node in part.nodes}
+    carved = frozenset(node for node in inside if assignment.is_carved(nodes[node.name]))
+    cut = CutGraph(graph_id, gm, ordered_parts, units, cyclic, carved, [])
     for node, body in bodies(gm):
         holders = [holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body]
         users = {user for holder in holders for user in holder.users}  # several calls may share it
@@ -122,26 +113,24 @@ def cut_graph(
 
 
 Parts = tuple[list[Part], Edges[fx.Node], list[frozenset[str]]]
-"""What the fields ``parts``, ``before`` and ``cyclic`` of a ``CutGraph`` are."""
+"""The partitions of a graph, what must run before each node, and the sets of regions that fed each other in a cycle."""
 
 
 def _convex_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
     """Return one partition per convex piece of an instance."""
     before = dependencies(gm.graph)
     instances = [part for group in _claimed(gm.graph, claim_of, order) for part in _connected_parts(group)]
-    apart = convex_parts((instance.nodes for instance in instances), before)
-    parts = [Part(instance.claim, nodes) for instance, found in zip(instances, apart, strict=True) for nodes in found]
-    nodes = list(gm.graph.nodes)
-    cyclic = cycles(nodes, before, [part.nodes for part in parts])
+    parts = [Part(claim, nodes) for claim, nodes in convex_parts(instances, before)]
+    cyclic = cycles(before, parts)
     if not cyclic:
         return parts, before, []
     settled: list[Part] = []
     for instance in instances:
         finished = [part.nodes for part in settled]
-        order_of_nodes = [node for unit in schedule(nodes, before, finished) for node in unit]
+        order_of_nodes = [node for unit in schedule(before, finished) for node in unit]
         found = by_level(instance.nodes, order_of_nodes, before, finished)
         settled += [Part(instance.claim, part) for part in found]
-    return settled, before, [frozenset(parts[index].claim.region for index in cycle) for cycle in cyclic]
+    return settled, before, [frozenset(claim.region for claim in cycle) for cycle in cyclic]
 
 
 def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -> Parts:
@@ -154,21 +143,20 @@ def _upstream_cut(gm: fx.GraphModule, claim_of: ClaimOf, order: Sequence[str]) -
     groups = _claimed(gm.graph, region_of, order)
     parts = [Part(group.claim, nodes) for group in groups for nodes in propose_partitions(gm, group.nodes)]
     before = {node: list(node.all_input_nodes) for node in gm.graph.nodes}
-    if cycles(list(gm.graph.nodes), before, [part.nodes for part in parts]):
+    if cycles(before, parts):
         return _convex_cut(gm, claim_of, order)
     return parts, before, []
 
 
 def _claimed(graph: fx.Graph, claim_of: ClaimOf, order: Sequence[str]) -> list[Part]:
     """Return the nodes of each claim that can be part of a partition, in the order of the regions."""
-    groups: dict[Claim, Part] = {}
     claims: dict[fx.Node, Claim] = {}
     for node in graph.nodes:
         claim = claims.get(node.args[0]) if _is_getitem(node) else claim_of(node) if _can_move(node) else None
         if claim is not None:
             claims[node] = claim
-            groups.setdefault(claim, Part(claim, [])).nodes.append(node)
-    return sorted(groups.values(), key=lambda group: order.index(group.claim.region))
+    groups = grouped((claim, node) for node, claim in claims.items())
+    return sorted(map(Part._make, groups.items()), key=lambda group: order.index(group.claim.region))
 
 
 def _is_getitem(node: fx.Node) -> bool:
@@ -262,11 +250,12 @@ def pieces_of(cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None =
     ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again.
     """
     pieces = []
-    for graph, part in cut.ordered_parts():
-        content = graph.id, _names_of(part.nodes), _names_of([node for node in part.nodes if node in graph.carved])
-        known = (known_pieces or {}).get(content)
-        pieces.append(_new_piece(graph, part) if known is None else copy.copy(known))
-        pieces[-1].claim = part.claim
+    for graph in cut.graphs():
+        for part in graph.parts:
+            carved = [node for node in part.nodes if node in graph.carved]
+            known = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
+            pieces.append(_new_piece(graph, part, carved) if known is None else copy.copy(known))
+            pieces[-1].claim = part.claim
     return pieces
 
 
@@ -290,7 +279,7 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
                 new_nodes[name] = graph.call_function(_take, (result, index))
     gm = fx.GraphModule(cut.gm, graph)
     for holders, body in cut.bodies:
-        if next(body.ordered_parts(), None):
+        if any(graph.parts for graph in body.graphs()):
             inner = with_calls(body, calls)
             for holder in holders:
                 setattr(gm, str(holder.target), inner)
@@ -307,11 +296,10 @@ def _take(values: Sequence[Any], index: int) -> Any:
     return values[index]
 
 
-def _new_piece(cut: CutGraph, part: Part) -> Piece:
+def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node]) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
-    carved = [node for node in part.nodes if node in cut.carved]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
     return Piece(part.claim, cut.id, gm, *map(_names_of, (part.nodes, inputs, outputs, carved)))
 

@@ -142,24 +142,19 @@ def _joined_units(
     So merging two modules of each layer gives one instance per layer, although one layer feeds the next.
     """
     ordered = list(units)
-    clash = [0] * len(ordered)
-    for later, ancestors in enumerate(unit_ancestors):
-        for earlier in range(len(ordered)):
-            if ancestors >> earlier & 1 and ordered[earlier][0] == ordered[later][0]:
-                clash[later] |= 1 << earlier
-                clash[earlier] |= 1 << later
-    group_of = list(range(len(ordered)))
-    members = [1 << index for index in range(len(ordered))]
+
+    def clash(unit: int, other: int) -> bool:
+        dependent = unit_ancestors[unit] >> other | unit_ancestors[other] >> unit
+        return ordered[unit][0] == ordered[other][0] and bool(dependent & 1)
+
+    group_of = [[index] for index in range(len(ordered))]
     for source, user in feeds:
-        group, other = group_of[source], group_of[user]
-        barred = 0
-        for index, unit_group in enumerate(group_of):
-            if unit_group == group:
-                barred |= clash[index]
-        if group != other and not barred & members[other]:
-            members[group] |= members[other]
-            group_of = [group if unit_group == other else unit_group for unit_group in group_of]
-    return list(grouped(zip(group_of, ordered, strict=True)).values())
+        group, other_group = group_of[source], group_of[user]
+        if group is not other_group and not any(clash(unit, other) for unit in group for other in other_group):
+            group += other_group
+            for other in other_group:
+                group_of[other] = group
+    return list(grouped((id(group_of[index]), unit) for index, unit in enumerate(ordered)).values())
 
 
 Claims = dict[str, Claim]
@@ -185,58 +180,39 @@ def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
     if not loose:
         return {}
     node_claims = {name: claim for name, claim in claims.items() if claim.instance is not None}
-    ancestors = _Ancestors(graph, loose)
     fed = _fed_claims(graph, claims, loose)
-    free = loose & ancestors.free
+    free: set[str] = set()  # what depends on no op of the program: inputs of the graph, and loose ops of nothing else
+    bit = {node.name: 1 << index for index, node in enumerate(graph.nodes)}
+    ancestors: dict[str, int] = {}  # all of each node, as bit sets
+
+    def surrounding_claim(node: Node) -> Claim | None:
+        for claim in dict.fromkeys(node_claims[name] for name in node.inputs if name in node_claims):
+            own_inputs = [name for name in node.inputs if node_claims.get(name) == claim]
+            other_inputs = [name for name in node.inputs if name not in own_inputs and name not in free]
+            above = _union(ancestors[name] for name in own_inputs)
+            if not other_inputs or (claim in fed[node.name] and all(above & bit[name] for name in other_inputs)):
+                return claim
+        return None
+
     for node in graph.nodes:
-        if node.name in loose and node.name not in free:
-            claim = _surrounding_claim(node, node_claims, ancestors, fed[node.name])
-            if claim is not None:
-                node_claims[node.name] = claim
+        ancestors[node.name] = _union(ancestors[name] | bit[name] for name in node.inputs)
+        if node.role is not Role.OP or (node.name in loose and free.issuperset(node.inputs)):
+            free.add(node.name)
+        elif node.name in loose and (claim := surrounding_claim(node)) is not None:
+            node_claims[node.name] = claim
     user_claims: dict[str, set[Claim | None]] = {}
     for node in reversed(graph.nodes):
-        if node.name in free and len(user_claims[node.name]) == 1:
-            (claim,) = user_claims[node.name]
-            if claim is not None:
-                node_claims[node.name] = claim
+        if node.name in loose and node.name in free and len(user_claims[node.name]) == 1:
+            (only_claim,) = user_claims[node.name]
+            if only_claim is not None:
+                node_claims[node.name] = only_claim
         for name in node.inputs:
             user_claims.setdefault(name, set()).add(node_claims.get(node.name))
     return {name: claim for name, claim in node_claims.items() if name in loose}
 
 
-class _Ancestors:
-    """All ancestors of each node, as bit sets.
-
-    ``free`` are the nodes that depend on no op of the program: inputs of the graph, and ``loose`` nodes that take
-    nothing else.
-    """
-
-    def __init__(self, graph: Graph, loose: AbstractSet[str]) -> None:
-        self._bit = {node.name: 1 << index for index, node in enumerate(graph.nodes)}
-        self._above: dict[str, int] = {}
-        self.free: set[str] = set()
-        for node in graph.nodes:
-            self._above[node.name] = self._all_above(node.inputs) | sum(self._bit[name] for name in set(node.inputs))
-            if node.role is not Role.OP or (node.name in loose and self.free.issuperset(node.inputs)):
-                self.free.add(node.name)
-
-    def _all_above(self, names: Iterable[str]) -> int:
-        return functools.reduce(operator.or_, (self._above[name] for name in names), 0)
-
-    def covers(self, names: Iterable[str], implied: Iterable[str]) -> bool:
-        """Return whether every node that depends on ``names`` depends on ``implied`` too."""
-        ancestors = self._all_above(names)
-        return all(ancestors & self._bit[name] for name in implied)
-
-
-def _surrounding_claim(node: Node, node_claims: Claims, ancestors: _Ancestors, fed: AbstractSet[Claim]) -> Claim | None:
-    """Return the claim of the instance around an op without an origin, by its inputs and what it feeds."""
-    for claim in dict.fromkeys(node_claims[name] for name in node.inputs if name in node_claims):
-        own_inputs = [name for name in node.inputs if node_claims.get(name) == claim]
-        other_inputs = [name for name in node.inputs if name not in own_inputs and name not in ancestors.free]
-        if not other_inputs or (claim in fed and ancestors.covers(own_inputs, other_inputs)):
-            return claim
-    return None
+def _union(bit_sets: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, bit_sets, 0)
 
 
 def _has_no_origin(node: Node) -> bool:
@@ -280,7 +256,4 @@ def _without_cycles(graph: Graph, claims: Claims, sums: Claims) -> Claims:
 def _instance_cycles(dependencies: Mapping[str, list[str]], claims: Claims) -> list[frozenset[Claim]]:
     """Return the sets of instances whose partitions would feed each other in a cycle."""
     names_by_claim = grouped((claims[name], name) for name in dependencies if name in claims)
-    apart = convex_parts(names_by_claim.values(), dependencies)
-    parts = [(claim, part) for claim, found in zip(names_by_claim, apart, strict=True) for part in found]
-    found_cycles = cycles(list(dependencies), dependencies, [part for _, part in parts])
-    return [frozenset(parts[index][0] for index in cycle) for cycle in found_cycles]
+    return cycles(dependencies, list(convex_parts(names_by_claim.items(), dependencies)))

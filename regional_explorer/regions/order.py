@@ -7,8 +7,9 @@ general partitioner has to search.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
@@ -21,6 +22,9 @@ from regional_explorer.torch_api.graphs import draws_random, written_arguments
 
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
+
+K = TypeVar("K")
+"""What stands for an instance or a partition."""
 
 Edges = Mapping[T, Sequence[T]]
 """The dependencies of each node."""
@@ -56,41 +60,44 @@ def by_level(
     return [parts[number] for number in sorted(parts)]
 
 
-def convex_parts(instances: Iterable[Sequence[T]], before: Edges[T]) -> Iterator[list[list[T]]]:
-    """Yield the convex parts of each instance by itself; ``before`` has all nodes in their order."""
+def convex_parts(instances: Iterable[tuple[K, Sequence[T]]], before: Edges[T]) -> Iterator[tuple[K, list[T]]]:
+    """Yield the convex parts of each instance by itself, with its key; ``before`` has all nodes in their order."""
     nodes = list(before)
     position = {node: index for index, node in enumerate(nodes)}
-    for instance in instances:
+    for key, instance in instances:
         # Every path between two of its nodes lies within the part of the graph that they span.
-        yield by_level(instance, nodes[position[instance[0]] : position[instance[-1]] + 1], before)
+        for part in by_level(instance, nodes[position[instance[0]] : position[instance[-1]] + 1], before):
+            yield key, part
 
 
-def condense(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
+def condense(before: Edges[T], parts: Iterable[list[T]]) -> tuple[list[list[T]], list[set[int]]]:
     """Return the units of the cut graph (single ops and partitions), and the units that each depends on."""
     part_of = {node: part for part in parts for node in part}
     units: list[list[T]] = []
     unit_index: dict[T, int] = {}
-    for node in nodes:
+    for node in before:
         if node in unit_index:
             continue
         unit = part_of.get(node, [node])
         unit_index.update(dict.fromkeys(unit, len(units)))
         units.append(unit)
     waits: list[set[int]] = [set() for _ in units]
-    for node in nodes:
+    for node, sources in before.items():
         index = unit_index[node]
-        waits[index].update(unit_index[source] for source in before[node] if unit_index[source] != index)
+        waits[index].update(unit_index[source] for source in sources if unit_index[source] != index)
     return units, waits
 
 
-def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[T]]:
+def schedule(before: Edges[T], parts: Iterable[list[T]]) -> list[list[T]]:
     """Return the units in an order that respects every dependency, and is otherwise that of their last nodes.
+
+    ``before`` has all nodes in their order.
 
     Raises:
         CycleError: the units feed each other in a cycle.
     """
-    units, waits = condense(nodes, before, parts)
-    position = {node: index for index, node in enumerate(nodes)}
+    units, waits = condense(before, parts)
+    position = {node: index for index, node in enumerate(before)}
     last_position = [max(position[node] for node in unit) for unit in units]
     sorter = TopologicalSorter(dict(enumerate(waits)))
     sorter.prepare()
@@ -105,21 +112,16 @@ def schedule(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> 
     return scheduled
 
 
-def cycles(nodes: Sequence[T], before: Edges[T], parts: Sequence[list[T]]) -> list[list[int]]:
-    """Return the cycles among partitions as lists of their indices."""
-    units, waits = condense(nodes, before, parts)
-    try:
+def cycles(before: Edges[T], parts: Sequence[tuple[K, list[T]]]) -> list[frozenset[K]]:
+    """Return the cycles among partitions, each as the set of the keys of its partitions."""
+    units, waits = condense(before, [part for _, part in parts])
+    with contextlib.suppress(CycleError):
         TopologicalSorter(dict(enumerate(waits))).prepare()
-    except CycleError:
-        part_index = {id(part): index for index, part in enumerate(parts)}
-        return _unit_cycles([part_index.get(id(unit)) for unit in units], waits)
-    return []
-
-
-def _unit_cycles(numbers: Sequence[int | None], waits: Sequence[Collection[int]]) -> list[list[int]]:
-    """Return the cycles among units as lists of their ``numbers``: those of partitions, None for single ops."""
+        return []
+    part_number = {id(part): number for number, (_, part) in enumerate(parts)}
+    numbers = [part_number.get(id(unit)) for unit in units]
     unit_bits = [0 if number is None else 1 << number for number in numbers]
-    ancestors = [0] * len(unit_bits)  # the partitions that each unit depends on, as bit sets
+    ancestors = [0] * len(units)  # the partitions that each unit depends on, as bit sets
     previous: list[int] = []
     while ancestors != previous:
         previous = list(ancestors)
@@ -127,11 +129,12 @@ def _unit_cycles(numbers: Sequence[int | None], waits: Sequence[Collection[int]]
             for source in sources:
                 ancestors[unit] |= ancestors[source] | unit_bits[source]
     # A partition that depends on itself is in a cycle, and all of a cycle depend on the same ones.
-    by_ancestors: dict[int, list[int]] = {}
-    for number, bit, reached in zip(numbers, unit_bits, ancestors, strict=True):
-        if number is not None and bit & reached:
-            by_ancestors.setdefault(reached, []).append(number)
-    return [sorted(cycle) for cycle in by_ancestors.values()]
+    by_ancestors = grouped(
+        (reached, parts[number][0])
+        for number, reached in zip(numbers, ancestors, strict=True)
+        if number is not None and reached >> number & 1
+    )
+    return [frozenset(keys) for keys in by_ancestors.values()]
 
 
 def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

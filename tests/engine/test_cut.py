@@ -7,10 +7,17 @@ Which partitions come of many programs is in ``tests/golden/test_engine.py``, th
 import pytest
 import torch
 from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
+from regional_explorer.capture.convert import GraphRecorder
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
+from regional_explorer.regions.select import assign
+from regional_explorer.torch_api.graphs import ORIGIN
 from tests.shared.checks import assert_eager_pieces_are_bitwise
 
 
@@ -103,3 +110,18 @@ def test_what_an_op_writes_comes_before_and_after_it(target, arguments, expected
     assert {node.name for node in written_inputs(write)} == expected
     assert {name for name, node in before.items() if node in found[write]} == expected
     assert {name for name, node in after.items() if write in found[node]} == expected
+
+
+def test_what_writes_in_place_stays_outside_of_partitions():
+    """As the body of a HOP may, that AOTAutograd has not made functional."""
+
+    def writes(x):
+        return x.sin().add_(1).cos()
+
+    gm = make_fx(writes, tracing_mode="fake")(torch.ones(3))
+    for number, node in enumerate(gm.graph.nodes):
+        node.meta["custom"] = {ORIGIN: number}
+    graph, *_ = GraphRecorder(GraphKind.INFERENCE, 0).record(gm, "0/inference")
+    plan = Plan((Region("r", (Selector(SelectorKind.OPS, ("*",)),)),))
+    cut = cut_graph(gm, graph.id, {graph.id: graph.by_name}, assign([graph], plan), ["r"])
+    assert [[node.name for node in part.nodes] for part in cut.parts] == [["sin"], ["cos"]]
