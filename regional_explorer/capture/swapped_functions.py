@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import inspect
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain, repeat, zip_longest
@@ -34,7 +35,7 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
         codes.update({_key(code): changed for code, changed in zip(old, new, strict=True) if _differ(code, changed)})
     changes = [
         (found, code)
-        for found in gc.get_objects()
+        for found in _objects()
         if type(found) is FunctionType
         and (code := codes.get(_key(found.__code__)) or _without_mark(found, texts)) is not None
         and code.co_freevars == found.__code__.co_freevars
@@ -54,6 +55,19 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
         return work()
     finally:
         deque(put_back, 0)  # in C as a whole, where no interrupt comes in between: no function stays changed
+
+
+def _objects() -> list[object]:
+    """Return all objects that may hold others; ``gc.get_objects`` leaves out those that ``gc.freeze`` set aside."""
+    objects = gc.get_objects()
+    if gc.get_freeze_count():
+        objects.append(sys.modules)
+        known_ids = set(map(id, objects))
+        for holder in objects:  # which grows
+            held = {id(item): item for item in gc.get_referents(holder) if gc.is_tracked(item)}
+            objects += (item for key, item in held.items() if key not in known_ids)
+            known_ids.update(held)
+    return objects
 
 
 def _key(code: CodeType) -> tuple[str, int, str]:

@@ -1,6 +1,7 @@
 """``ex.to_source``: exploring the changed source gives the same partitions and configs."""
 
 import functools
+import gc
 import importlib.util
 import itertools
 import re
@@ -520,6 +521,15 @@ def test_meanwhile_another_thread_computes_the_same_and_no_function_stays_change
     assert len(seen) > 1  # it ran the changed code, too
     assert all(torch.equal(output, expected) for output in outputs)
     assert type(net).forward.__code__ is code
+
+
+def test_functions_that_gc_freeze_set_aside_are_changed_too(program):
+    one = program(NO_IMPORT, lines("call:2"))
+    gc.freeze()
+    try:
+        assert "+    with torch.fx.traceback.annotate(" in one.ex.to_source()
+    finally:
+        gc.unfreeze()
 
 
 def test_an_interrupt_leaves_no_function_changed(program):
