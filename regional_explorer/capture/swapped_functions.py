@@ -35,9 +35,8 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
         codes.update({_key(code): changed for code, changed in zip(old, new, strict=True) if _differ(code, changed)})
     changes = [
         (found, code)
-        for found in _objects()
-        if type(found) is FunctionType
-        and (code := codes.get(_key(found.__code__)) or _without_mark(found, texts)) is not None
+        for found in _functions(codes)
+        if (code := codes.get(_key(found.__code__)) or _without_mark(found, texts)) is not None
         and code.co_freevars == found.__code__.co_freevars
     ]
     functions = [function for function, _ in changes]
@@ -57,17 +56,22 @@ def under_changed_source(texts: Mapping[str, tuple[str, str]], work: Callable[[]
         deque(put_back, 0)  # in C as a whole, where no interrupt comes in between: no function stays changed
 
 
-def _objects() -> list[object]:
-    """Return all objects that may hold others; ``gc.get_objects`` leaves out those that ``gc.freeze`` set aside."""
+def _functions(wanted: Collection[tuple[str, int, str]]) -> list[FunctionType]:
+    """Return the live functions; those that ``gc.freeze`` set aside are looked for if one of ``wanted`` is missing.
+
+    ``gc.get_objects`` leaves them out, and finding them takes seconds.
+    """
     objects = gc.get_objects()
-    if gc.get_freeze_count():
-        objects.append(sys.modules)
-        known_ids = set(map(id, objects))
-        for holder in objects:  # which grows
-            held = {id(item): item for item in gc.get_referents(holder) if gc.is_tracked(item)}
-            objects += (item for key, item in held.items() if key not in known_ids)
-            known_ids.update(held)
-    return objects
+    functions = [found for found in objects if type(found) is FunctionType]
+    if not gc.get_freeze_count() or {_key(found.__code__) for found in functions}.issuperset(wanted):
+        return functions
+    objects.append(sys.modules)
+    known_ids = set(map(id, objects))
+    for holder in objects:  # which grows
+        held = {id(item): item for item in gc.get_referents(holder) if gc.is_tracked(item)}
+        objects += (item for key, item in held.items() if key not in known_ids)
+        known_ids.update(held)
+    return [found for found in objects if type(found) is FunctionType]
 
 
 def _key(code: CodeType) -> tuple[str, int, str]:
