@@ -219,9 +219,9 @@ class Capture(TracedGraphs):
             graph_breaks() as breaks,
         ):
             self._run_traced()
+            for live in self.live:
+                live.run_as_captured(self.failed_targets)
         self.complete = self.all_late = True
-        for live in self.live:
-            live.run_as_captured(self.failed_targets)
         for frame in self.frames if self.failed_ops else ():
             frame.record(self.names)
         self.breaks = record_breaks(breaks, self.names, self.outdated)
