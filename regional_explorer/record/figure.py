@@ -117,7 +117,7 @@ class Noise(Record, frozen=True):
             facts.append(f"{self.left_out:,} of {count(self.rounds, 'round')} left out")
         if disturbed and kept:
             of = "more were" if facts else f"of {count(self.rounds, 'round')}"
-            facts.append(f"{kept:,} {of} disturbed, too many to leave out")
+            facts.append(f"{kept:,} {of} disturbed and kept, as too few would be left without them")
         if (disturbed or others) and self.others is not None:
             facts.append(f"other processes used {self.others:.1f} of {count(self.cores, 'core')}")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""

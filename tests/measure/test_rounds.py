@@ -566,7 +566,7 @@ def test_a_machine_that_is_hardly_ever_quiet_gives_no_verdict(clock: FakeClock) 
     assert result.noise.is_too_much
     assert result.verdict("full", FORWARD) is Verdict.UNKNOWN
     assert not result.is_precise()
-    assert "disturbed, too many to leave out" in result.noise.sentence
+    assert "disturbed and kept, as too few would be left without them" in result.noise.sentence
 
 
 def others_using(cores: float, monkeypatch: pytest.MonkeyPatch) -> None:
