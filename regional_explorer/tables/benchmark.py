@@ -372,8 +372,8 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         (
             Column("variant", lambda peak: peak.variant),
             Number("peak_bytes", lambda peak: int(peak.peak_bytes.value), "peak of one call", text=_peak_text),
-            Number("low_bytes", lambda peak: peak.peak_bytes.low, dtype="Int64"),
-            Number("high_bytes", lambda peak: peak.peak_bytes.high, dtype="Int64"),
+            Number("low_bytes", lambda peak: peak.peak_bytes.map(int).low, dtype="Int64"),
+            Number("high_bytes", lambda peak: peak.peak_bytes.map(int).high, dtype="Int64"),
             Number("", _peak_interval, "CI", tone="quiet"),
             Number("least_bytes", lambda peak: peak.least_bytes),
             Column("how", lambda peak: peak.how, "read from", tone="quiet"),

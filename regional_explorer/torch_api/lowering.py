@@ -325,7 +325,7 @@ TRITON_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)
 
 @dataclass(frozen=True)
 class AfterPasses:
-    """The graph after Inductor's passes; see ``record.kernels.LoweredGraph``."""
+    """The graph after Inductor's passes; see ``record.artifact.LoweredGraph``."""
 
     gm: fx.GraphModule
     sources: Mapping[str, tuple[int, ...]]
@@ -431,7 +431,7 @@ BUILDERS_OF_KERNELS = (cpp, triton, debug)
 
 @dataclass(frozen=True)
 class Lowered:
-    """The code that Inductor generated for a partition, with its kernels; see ``record.kernels.ArtifactCode``."""
+    """The code that Inductor generated for a partition, with its kernels; see ``record.artifact.ArtifactCode``."""
 
     code: str
     kernels: tuple[Kernel, ...]

@@ -39,9 +39,9 @@ from regional_explorer.compiler.artifact_folder import (
 )
 from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.shipping import Packed
-from tests.shared.checks import threads
 from tests.shared.mutations import mutated
 from tests.shared.processes import python
 
@@ -568,7 +568,7 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled)
     ]
     for plan, value, count, why in cases:
         compiled = rx.compile(net, plan, artifacts=filled)
-        with threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
+        with torch_threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
             torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
     torch._dynamo.reset()
     strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=filled, strict=True)
@@ -582,7 +582,7 @@ def test_of_several_artifacts_the_nearest_says_why(net, x, filled, tmp_path):
     shutil.copytree(other, filled, dirs_exist_ok=True)
     here = torch.get_num_threads()
     why = f"'act'.*compiled under threads={here}, here {here + 1}"
-    with threads(here + 1), pytest.warns(UserWarning, match=why):
+    with torch_threads(here + 1), pytest.warns(UserWarning, match=why):
         trained(rx.compile(net, PLAN, artifacts=filled), net, x)
 
 

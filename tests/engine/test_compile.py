@@ -20,9 +20,10 @@ from regional_explorer.errors import (
     NoCompilerError,
     UnknownConfigKeyError,
 )
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
-from tests.shared.checks import assert_compiled_is_right, codes, only, states, threads
+from tests.shared.checks import assert_compiled_is_right, codes, only, states
 
 pytestmark = pytest.mark.compiles
 
@@ -86,7 +87,7 @@ def test_thread_count_makes_artifacts_stale():
     """Dynamo guards on it too: what has to be compiled then is what the next call will run."""
     ex = rx.explore(programs.textbook, programs.pair())
     assert compiles(ex) == 2
-    with threads(torch.get_num_threads() + 1):
+    with torch_threads(torch.get_num_threads() + 1):
         assert ex.partitions.state.tolist() == ["stale", "stale"]
         assert compiles(ex) == 2
         with warnings.catch_warnings():
@@ -352,7 +353,7 @@ def test_all_variants_run_with_one_number_of_threads():
     explored_with = torch.get_num_threads()
     for name in ("eager", "aot_eager", "regional"):
         seat = ex.live.variants.get(name)
-        with threads(explored_with + 1):  # as code of the user's may
+        with torch_threads(explored_with + 1):  # as code of the user's may
             seat.select()
             assert torch.get_num_threads() == explored_with
 

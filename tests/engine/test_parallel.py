@@ -18,11 +18,12 @@ import regional_explorer as rx
 from regional_explorer.compiler import child
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import never_cancelled
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
 from regional_explorer.torch_api.torch_config import Settings
-from tests.shared.checks import states, threads
+from tests.shared.checks import states
 from tests.shared.processes import is_running
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
@@ -215,7 +216,7 @@ def test_settings_are_taken_over():
     dtype = torch.get_default_dtype()
     with (
         inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}),
-        threads(torch.get_num_threads() + 1),
+        torch_threads(torch.get_num_threads() + 1),
     ):
         try:
             torch.set_default_dtype(torch.float64)

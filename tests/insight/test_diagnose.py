@@ -21,6 +21,7 @@ from regional_explorer.insight import diagnose
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
 from regional_explorer.measure import timings
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
@@ -30,7 +31,6 @@ from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
-from tests.shared.checks import threads
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -124,7 +124,7 @@ def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
-    with threads(1):
+    with torch_threads(1):
         yield
 
 

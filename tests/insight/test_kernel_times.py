@@ -25,13 +25,13 @@ from regional_explorer.insight.kernel_times import (
     timed_code,
 )
 from regional_explorer.measure import rates
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.rates import STEPS, Rates, product, rates_of, traffic
 from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
-from tests.shared.checks import threads
 from tests.shared.fakes import FakeClock
 
 pytestmark = pytest.mark.compiles
@@ -364,7 +364,7 @@ def test_rates_are_kept_by_threads_and_precision() -> None:
     precision = torch.get_float32_matmul_precision()
     here = rates_of("cpu")
     assert rates_of("cpu") is here
-    with threads(torch.get_num_threads() + 1):
+    with torch_threads(torch.get_num_threads() + 1):
         assert rates_of("cpu") is not here
     try:
         torch.set_float32_matmul_precision("medium" if precision != "medium" else "high")

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure import memory, timings
+from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
@@ -48,7 +49,6 @@ from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment
-from tests.shared.checks import threads
 from tests.shared.fakes import FakeClock, Make
 
 FORWARD, BACKWARD, STEP = Phase
@@ -602,11 +602,11 @@ def test_a_processor_that_became_slower_is_not_taken_for_other_work(
 
 
 def test_fixed_work_is_remembered_by_device_and_threads() -> None:
-    with threads(1):
+    with torch_threads(1):
         one = fixed_work(CpuClock())
         assert one.look(CpuClock()) >= one.fastest_s > 0.0
         assert fixed_work(CpuClock()) is one
-    with threads(2):
+    with torch_threads(2):
         assert fixed_work(CpuClock()) is not one
 
 

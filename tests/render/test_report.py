@@ -160,7 +160,7 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
     assert busy.conditions
     hopeless = replace(busy, conditions=replace(busy.conditions, noise=Noise(100, 90)))
-    assert "80 of 400 rounds left out; 90 more were disturbed, too many" in hopeless.noise.sentence
+    assert "80 of 400 rounds left out; 90 more were disturbed and kept, as too few would be left" in hopeless.noise.sentence
     (times,) = (made.kernel_times for made in busy.artifacts.values() if made.kernel_times)
     kernels = {"a": replace(next(iter(busy.artifacts.values())), kernel_times=replace(times, noise=Noise(10, 5, 5)))}
     assert replace(busy, artifacts=kernels).noise.rounds == 410
@@ -256,6 +256,12 @@ def test_peaks_that_cannot_be_told_from_none_say_so() -> None:
         ["eager", "24.0 MiB", "23.8 MiB to 24.8 MiB", "resident set"],
         ["full", "below 1.00 MiB", "–", "resident set"],
     ]
+
+
+def test_the_ends_of_a_peak_in_an_edited_file_need_not_be_whole_bytes() -> None:
+    peak = MemoryPeak("eager", Figure(2e6, 1_500_000.5, 2_500_000.5), "resident set")
+    frame = memory_table(replace(measured_alone(), memory=(peak,))).frame()
+    assert frame[["low_bytes", "high_bytes"]].to_numpy().tolist() == [[1_500_000, 2_500_000]]
 
 
 def test_tables_without_figures_are_left_out_everywhere() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -44,17 +42,6 @@ def only(ex: rx.Exploration, code: str) -> Diagnostic:
 def states(ex: rx.Exploration) -> dict[str, str]:
     """Return the state of the partitions of each region."""
     return dict(zip(ex.partitions.region, ex.partitions.state, strict=True))
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Context manager: torch runs with this many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def version_of(tensor: torch.Tensor) -> int:
