@@ -160,7 +160,10 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
     assert busy.conditions
     hopeless = replace(busy, conditions=replace(busy.conditions, noise=Noise(100, 90)))
-    assert "80 of 400 rounds left out; 90 more were disturbed and kept, as too few would be left" in hopeless.noise.sentence
+    assert (
+        "80 of 400 rounds left out; 90 more were disturbed and kept, as too few would be left"
+        in hopeless.noise.sentence
+    )
     (times,) = (made.kernel_times for made in busy.artifacts.values() if made.kernel_times)
     kernels = {"a": replace(next(iter(busy.artifacts.values())), kernel_times=replace(times, noise=Noise(10, 5, 5)))}
     assert replace(busy, artifacts=kernels).noise.rounds == 410
