@@ -19,7 +19,6 @@ from regional_explorer.errors import listing
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
-from regional_explorer.record.figure import value_and_bounds
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
@@ -52,7 +51,8 @@ def json_fields(found: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
     fields: dict[str, Any] = asdict(found)
     for name in fields.keys() & {"speedup", "slowdown"}:
-        fields |= zip((name, "low", "high"), value_and_bounds(fields[name]), strict=True)
+        figure = fields[name]
+        fields |= {name: figure and figure.value, "low": figure and figure.low, "high": figure and figure.high}
     return fields
 
 

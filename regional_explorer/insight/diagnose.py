@@ -18,7 +18,7 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.timings import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -294,12 +294,12 @@ def remedy_timing(
             check = run.executor.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
             if check.verdict is NumericsVerdict.FAILED:
                 return None
-            numerics = {"remedy": check.verdict}
-            rounds = measure_rounds(calls, budget_s, context, baseline="now", numerics=numerics)
+            rounds = measure_rounds(calls, budget_s, context, baseline="now")
     except (CancelledError, RegionCompileError, MeasureError):
         return None
-    rounds.result.stopped.raise_interrupt()
-    return next((timing for timing in rounds.timings if timing.variant == "remedy"), None)
+    rounds.stopped.raise_interrupt()
+    timings = timings_of(rounds, {"remedy": check.verdict})
+    return next((timing for timing in timings if timing.variant == "remedy"), None)
 
 
 def _remedy_calls(program: Program, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:

@@ -24,7 +24,7 @@ from regional_explorer.measure.numerics import (
 )
 from regional_explorer.measure.reference import find_reference, rows_drawing_as_eager, unless_repeating
 from regional_explorer.measure.rounds import RoundsResult, Stop
-from regional_explorer.measure.timings import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.measure.variants import Variants, failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,
@@ -93,20 +93,21 @@ def benchmark(
     timed_calls = [variants.get(name) for name in ready]
     try:
         with variants.call.restoring():
-            rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER, numerics=verdicts)
+            rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER)
     finally:
         variants.program.select_regional(on=True)
-    results.timings += _without_verdict(rounds.timings, variants.traced_since(traces), variants.given_up())
-    results.conditions = rounds.conditions
-    results.diagnostics += rounds.diagnostics
-    rounds.result.stopped.raise_interrupt()
-    if rounds.result.stopped not in (Stop.PRECISE, Stop.BUDGET):
+    timings = timings_of(rounds, verdicts)
+    results.timings += _without_verdict(timings, variants.traced_since(traces), variants.given_up())
+    results.conditions = conditions_of(rounds, context.environment)
+    results.diagnostics += rounds.failures
+    rounds.stopped.raise_interrupt()
+    if rounds.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
     gauge = gauge_for(context.environment.device)
     for timed_call in timed_calls:
         if gauge is None or run.cancelled():
             break
-        if timed_call.name not in rounds.result.dropped:
+        if timed_call.name not in rounds.dropped:
             run.progress(f"reading the memory of {timed_call.name}", 1.0)
             results.memory.append(untimed(partial(_memory_peak, variants, timed_call, gauge)))
     return True

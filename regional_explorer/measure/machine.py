@@ -171,6 +171,21 @@ class DeviceState:
     used_bytes: int
     total_bytes: int
 
+    def described_since(self, before: DeviceState) -> str:
+        """Return a text on memory, clock and temperature over a run."""
+        facts = [f"{self.used_bytes / 2**30:.1f} of {self.total_bytes / 2**30:.1f} GiB in use"]
+        if before.clock_mhz is not None and self.clock_mhz is not None:
+            facts.append(f"SM clock {before.clock_mhz} MHz before, {self.clock_mhz} MHz after")
+        if self.temperature_c is not None:
+            facts.append(f"{self.temperature_c} °C")
+        return ", ".join(facts)
+
+    def throttled_since(self, before: DeviceState) -> str:
+        """Return a sentence if the clock fell during a run, else an empty text."""
+        then_mhz, now_mhz = before.clock_mhz or 0, self.clock_mhz or math.inf
+        fell = now_mhz < CLOCK_RATIO_LIMIT * then_mhz
+        return f"Throttling: the SM clock fell from {then_mhz} to {now_mhz} MHz while measuring." if fell else ""
+
 
 def device_state(device: str) -> DeviceState | None:
     """Return the state of ``device``, or None for a CPU."""
@@ -188,24 +203,3 @@ def _reading(reader: Any, gpu: Any) -> int | None:
         return int(reader(gpu))
     except Exception:  # noqa: BLE001 - errors differ: no pynvml, no driver, or no permission to read
         return None
-
-
-def describe(before: DeviceState | None, after: DeviceState | None) -> str:
-    """Return a text on a GPU's memory, clock and temperature over a run."""
-    if before is None or after is None:
-        return ""
-    facts = [f"{after.used_bytes / 2**30:.1f} of {after.total_bytes / 2**30:.1f} GiB in use"]
-    if before.clock_mhz is not None and after.clock_mhz is not None:
-        facts.append(f"SM clock {before.clock_mhz} MHz before, {after.clock_mhz} MHz after")
-    if after.temperature_c is not None:
-        facts.append(f"{after.temperature_c} °C")
-    return ", ".join(facts)
-
-
-def throttled(before: DeviceState | None, after: DeviceState | None) -> str:
-    """Return a sentence if a GPU's clock fell during a run, else an empty text."""
-    if before is None or after is None or before.clock_mhz is None or after.clock_mhz is None:
-        return ""
-    if after.clock_mhz >= CLOCK_RATIO_LIMIT * before.clock_mhz:
-        return ""
-    return f"Throttling: the SM clock fell from {before.clock_mhz} to {after.clock_mhz} MHz while measuring."

@@ -20,7 +20,7 @@ from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
-from regional_explorer.measure.timings import MeasureContext, measure_rounds
+from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import (
     PartitionTiming,
@@ -128,9 +128,9 @@ def _measure_kind(
         results.cures[name] = check.cure
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
-        rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER, numerics=numerics)
-    results.add_noise(rounds.result.noise)
-    timings = {timing.variant: replace(timing, phase=_phase(switch)) for timing in rounds.timings}
+        rounds = measure_rounds(calls, budget_s, context, baseline=VariantName.EAGER)
+    results.add_noise(rounds.noise)
+    timings = {timing.variant: replace(timing, phase=_phase(switch)) for timing in timings_of(rounds, numerics)}
     worst = None if check is None else check.worst
     if VariantName.EAGER in timings:
         results.partition_timings += [
@@ -145,7 +145,7 @@ def _measure_kind(
             )
             for other in switches
         ]
-    return rounds.result
+    return rounds
 
 
 def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:

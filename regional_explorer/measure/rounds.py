@@ -19,6 +19,7 @@ from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Watch, fixed_work
 from regional_explorer.record.benchmark import Phase, Verdict
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.statistics import (
     CONFIDENCE,
@@ -115,7 +116,8 @@ class RoundsResult:
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
-    says by variant what was raised, and when. ``rounds`` counts all, ``noise`` says how many were left out.
+    says by variant what was raised, and when. ``rounds`` counts all, ``noise`` says how many were left out. Of a GPU,
+    ``warnings`` say by variant that it is launch-bound, and ``gpu`` is its state before and after.
     """
 
     baseline: str
@@ -129,6 +131,14 @@ class RoundsResult:
     stopped: Stop
     noise: Noise = QUIET
     parts: Mapping[str, Parts] = field(default_factory=dict)
+    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    gpu: str = ""
+
+    @property
+    def failures(self) -> list[Diagnostic]:
+        """A diagnostic for each variant that raised."""
+        remedy = "The other variants were measured; call this one by hand to see the full traceback."
+        return [DiagnosticCode.VARIANT_FAILED.found(f"Variant {text}", remedy=remedy) for text in self.dropped.values()]
 
     def time(self, variant: str, phase: Phase) -> Figure:
         """Return the median time of a variant."""

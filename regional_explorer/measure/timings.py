@@ -13,14 +13,9 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
-from regional_explorer.measure.machine import describe, device_state, launch_warnings, throttled
-from regional_explorer.measure.rounds import (
-    RoundsResult,
-    Stop,
-    run_rounds,
-)
+from regional_explorer.measure.machine import device_state, launch_warnings
+from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
@@ -38,14 +33,51 @@ _MAX_DRIFT = 0.02
 _MIN_CALL_S = 1e-6
 
 
+def timings_of(
+    result: RoundsResult, numerics: Mapping[str, NumericsVerdict] = MappingProxyType({})
+) -> tuple[Timing, ...]:
+    """Return the timing of each variant and phase, with verdict and warnings.
+
+    ``numerics`` has the verdict of the numerics check by variant: others are "not checked", and where it failed no
+    speedup is given.
+    """
+    return tuple(
+        _timing(result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED))
+        for variant, phases in result.samples.items()
+        for phase in phases
+    )
+
+
+def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:
+    samples = result.samples[variant][phase]
+    enough_samples = len(samples) >= LEAST_SAMPLES
+    if variant == result.baseline:
+        speedup, verdict = exactly(1.0), Verdict.BASELINE
+    elif not enough_samples or numerics.withholds_speedup:
+        speedup, verdict = None, Verdict.UNKNOWN
+    else:
+        speedup, verdict = result.ratio(variant, phase), result.verdict(variant, phase)
+    return Timing(
+        variant,
+        phase,
+        samples,
+        result.time(variant, phase),
+        median_and_iqr(samples)[1] if enough_samples else None,
+        speedup,
+        verdict,
+        result.calls_per_sample,
+        numerics,
+        tuple(_warnings(result, variant, phase, speedup)),
+    )
+
+
 def _warnings(result: RoundsResult, variant: str, phase: Phase, speedup: Figure | None) -> Iterator[str]:
-    """Yield warnings about a variant; ``speedup`` is None of the baseline."""
-    control = result.control_ratios(phase)
-    if variant == result.baseline and control is not None and (bounds := interval(control, VERDICT_CONFIDENCE)):
-        low, high = bounds
+    if variant == result.baseline:
+        control = result.control_ratios(phase)
+        low, high = (None if control is None else interval(control, VERDICT_CONFIDENCE)) or (1.0, 1.0)
         if not low - MIN_FLOOR <= 1.0 <= high + MIN_FLOOR:
             yield f"the baseline differs from itself ({low:.3f} to {high:.3f}): small differences mean nothing here"
-    if speedup is not None and (ratios := result.ratios(variant, phase)) is not None:
+    elif speedup is not None and (ratios := result.ratios(variant, phase)) is not None:
         if interval(ratios, VERDICT_CONFIDENCE) is None:
             yield f"too few samples for a verdict ({len(ratios)}): a larger budget_s helps"
         eager_s, own_s = (np.median(result.samples[name][phase]) for name in (result.baseline, variant))
@@ -56,42 +88,14 @@ def _warnings(result: RoundsResult, variant: str, phase: Phase, speedup: Figure 
             yield f"the speedup drifted while measuring, by {drift:+.0%}: the variant may not have been warm"
     if np.median(result.samples[variant][phase]) < _MIN_CALL_S:
         yield "under a microsecond per call: the clock's own overhead matters in this figure"
+    yield from result.warnings.get(variant, ())
+    if variant in result.dropped:
+        yield f"stopped early: {result.dropped[variant]}"
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The rounds of some calls, and their timings with verdicts and warnings."""
-
-    result: RoundsResult
-    timings: tuple[Timing, ...]
-    conditions: Conditions
-    diagnostics: tuple[Diagnostic, ...]
-
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-def summarize(
-    result: RoundsResult,
-    environment: Environment,
-    *,
-    numerics: Mapping[str, NumericsVerdict] = NOTHING,
-    warnings: Mapping[str, Sequence[str]] = NOTHING,
-    gpu: str = "",
-) -> Measured:
-    """Return the timings of a run in ``environment`` with verdicts, warnings and diagnostics.
-
-    ``numerics`` has the verdict of the numerics check by variant: others are "not checked", and where it failed no
-    speedup is given. ``warnings`` are more of them, by variant; ``gpu`` is its state before and after.
-    """
-    timings = tuple(
-        _phase_timing(
-            result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED), warnings.get(variant, ())
-        )
-        for variant, phases in result.samples.items()
-        for phase in phases
-    )
-    conditions = Conditions(
+def conditions_of(result: RoundsResult, environment: Environment) -> Conditions:
+    """Return the conditions of a run in ``environment``."""
+    return Conditions(
         device=environment.device,
         torch=environment.torch,
         threads=environment.threads,
@@ -100,44 +104,9 @@ def summarize(
         stopped=str(result.stopped),
         budget_s=result.budget_s,
         smallest_difference=_smallest_difference(result),
-        gpu=gpu,
+        gpu=result.gpu,
         noise=result.noise,
     )
-    failures = (
-        DiagnosticCode.VARIANT_FAILED.found(
-            f"Variant {text}",
-            remedy="The other variants were measured; call this one by hand to see the full traceback.",
-        )
-        for text in result.dropped.values()
-    )
-    return Measured(result, timings, conditions, tuple(failures))
-
-
-def _phase_timing(
-    result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict, more_warnings: Sequence[str]
-) -> Timing:
-    samples = result.samples[variant][phase]
-    enough_samples = len(samples) >= LEAST_SAMPLES
-    has_ratio = enough_samples and not numerics.withholds_speedup and variant != result.baseline
-    speedup = result.ratio(variant, phase) if has_ratio else None
-    warnings = [*_warnings(result, variant, phase, speedup), *more_warnings]
-    if variant in result.dropped:
-        warnings.append(f"stopped early: {result.dropped[variant]}")
-    timing = Timing(
-        variant,
-        phase,
-        samples,
-        result.time(variant, phase),
-        median_and_iqr(samples)[1] if enough_samples else None,
-        calls_per_sample=result.calls_per_sample,
-        numerics=numerics,
-        warnings=tuple(warnings),
-    )
-    if variant == result.baseline:
-        return replace(timing, speedup=exactly(1.0), verdict=Verdict.BASELINE)
-    if speedup is None:
-        return timing
-    return replace(timing, speedup=speedup, verdict=result.verdict(variant, phase))
 
 
 def _smallest_difference(result: RoundsResult) -> float | None:
@@ -173,31 +142,22 @@ class MeasureContext:
 
 
 def measure_rounds(
-    timed_calls: Sequence[TimedCall],
-    budget_s: float,
-    context: MeasureContext,
-    *,
-    baseline: str,
-    numerics: Mapping[str, NumericsVerdict],
-) -> Measured:
-    """Measure the calls against ``baseline``; ``numerics`` has the verdict of the numerics check by variant name.
+    timed_calls: Sequence[TimedCall], budget_s: float, context: MeasureContext, *, baseline: str
+) -> RoundsResult:
+    """Measure the calls against ``baseline``; of a GPU also its state, and which calls are launch-bound.
 
     Raises:
         MeasureError: nothing could be measured.
     """
-    run = context.run
-    state_before = device_state(context.environment.device)
+    run, device = context.run, context.environment.device
+    before = device_state(device)
     result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run)
-    state_after = device_state(context.environment.device)
-    launches: Mapping[str, Sequence[str]] = {}
-    if state_before is not None and result.stopped is not Stop.INTERRUPTED and not run.cancelled():
+    after = device_state(device)
+    if before is None or after is None:
+        return result
+    warnings: Mapping[str, Sequence[str]] = {}
+    if result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
-        launches = launch_warnings(measured_calls, context.clock, run.executor)
-    throttling = throttled(state_before, state_after)
-    return summarize(
-        dataclasses.replace(result, noise=replace(result.noise, throttled=throttling)),
-        context.environment,
-        numerics=numerics,
-        warnings=launches,
-        gpu=describe(state_before, state_after),
-    )
+        warnings = launch_warnings(measured_calls, context.clock, run.executor)
+    noise = replace(result.noise, throttled=after.throttled_since(before))
+    return dataclasses.replace(result, noise=noise, warnings=warnings, gpu=after.described_since(before))

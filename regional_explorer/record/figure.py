@@ -75,11 +75,6 @@ def once(value: float | None) -> Figure | None:
     return None if value is None else Figure(value, why=MEASURED_ONCE)
 
 
-def value_and_bounds(figure: Figure | None) -> tuple[float | None, float | None, float | None]:
-    """Return the number of a figure and the ends of its CI, None where there are none."""
-    return (None, None, None) if figure is None else (figure.value, figure.low, figure.high)
-
-
 OFTEN = 0.1
 """A machine was busy if this part of the rounds was disturbed, or if other processes used this part of its cores."""
 

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from regional_explorer.errors import count
 from regional_explorer.record.benchmark import VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import value_and_bounds
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
@@ -68,12 +67,12 @@ class Explored(Record, frozen=True):
         )
         if timed is None:
             return explored
-        speedup, low, high = value_and_bounds(timed.speedup)
+        speedup = timed.speedup
         return replace(
             explored,
-            speedup=speedup,
-            speedup_low=low,
-            speedup_high=high,
+            speedup=speedup and speedup.value,
+            speedup_low=speedup and speedup.low,
+            speedup_high=speedup and speedup.high,
             verdict=timed.verdict,
             numerics=timed.numerics,
         )

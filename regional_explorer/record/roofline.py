@@ -11,6 +11,7 @@ from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, Node, Role, TensorSpec
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 
@@ -193,10 +194,11 @@ def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = 
     graph = session.graph(full_graph.graph)
     nodes = graph.by_name
     views = {full_graph.names[position] for position in full_graph.code.views}
-    numbers: dict[str, set[int]] = {}
-    for number, kernel in enumerate(full_graph.code.kernels):
-        for position in (*kernel.nodes, *kernel.inferred):
-            numbers.setdefault(full_graph.names[position], set()).add(number)
+    numbers = grouped(
+        (full_graph.names[position], number)
+        for number, kernel in enumerate(full_graph.code.kernels)
+        for position in (*kernel.nodes, *kernel.inferred)
+    )
     kernels = {name: frozenset(computing) for name, computing in numbers.items()}
     sides: dict[str, Side] = {
         name: (part.region, part.id)
@@ -207,11 +209,8 @@ def _graph_results(session: Session, full_graph: FullGraph, *, crossing: bool = 
     readers, escaping = _readers(graph, views)
     for name, result_readers in readers.items():
         source = sides.get(name, (EAGER_OPS, name))
-        read_by: dict[Side, list[str]] = {}
-        for reader in result_readers:
-            side = sides.get(reader, (EAGER_OPS, reader))
-            if side != source:
-                read_by.setdefault(side, []).append(reader)
+        read_by = grouped((sides.get(reader, (EAGER_OPS, reader)), reader) for reader in result_readers)
+        read_by.pop(source, None)
         if read_by or not crossing:
             yield _Result(
                 nodes[name],

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from regional_explorer.errors import InvalidArgumentError, count, did_you_mean, listing, shown_value
 from regional_explorer.record.artifact import LoweredGraph
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.record import Record
 from regional_explorer.record.region_code import PartitionCode, by_artifact
@@ -77,12 +78,9 @@ def change(
     """Return how a stage changed the ops ``before``; ``sources`` says what each node of ``after`` comes from."""
     by_name = {node.name: node for node in before}
     parents = {node.name: [by_name[name] for name in sources.get(node.name, ()) if name in by_name] for node in after}
-    became: dict[str, list[Node]] = {node.name: [] for node in before}
-    for node in after:
-        for source in parents[node.name]:
-            became[source.name].append(node)
+    became = grouped((source.name, node) for node in after for source in parents[node.name])
     ops = [node for node in before if computes(node)]
-    new_ops = {name: [new for new in nodes if computes(new)] for name, nodes in became.items()}
+    new_ops = {node.name: [new for new in became.get(node.name, ()) if computes(new)] for node in ops}
     joint = {node.name for node in after if computes(node) and len([s for s in parents[node.name] if computes(s)]) > 1}
     decomposed = [node for node in ops if len(new_ops[node.name]) > 1]
     fused = [node for node in ops if any(new.name in joint for new in new_ops[node.name])]
@@ -99,7 +97,7 @@ def change(
         replaced=len(replaced),
         removed=sum(not new_ops[node.name] for node in ops),
         inserted=sum(computes(node) and not parents[node.name] for node in after),
-        elided=sum(not computes(node) and not became[node.name] for node in before),
+        elided=sum(not computes(node) and node.name not in became for node in before),
         kernels=kernels,
         examples=tuple(
             dict.fromkeys(

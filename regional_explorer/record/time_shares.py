@@ -101,22 +101,13 @@ class TimeShares:
 
     @cached_property
     def _seconds_with_backward(self) -> Mapping[str, float]:
-        by_origin: dict[int, float] = {}
-        for name, seconds in self._seconds_by_node.items():
-            if name in self._nodes_by_key and (origin := self._nodes_by_key[name].origin) is not None:
-                by_origin[origin] = by_origin.get(origin, 0.0) + seconds
-        by_node: dict[str, float] = {}
-        for graph in self.session.graphs:
-            same_origin: dict[int, list[str]] = {}
-            for node in graph.ops:
-                name = f"{graph.id}:{node.name}"
-                by_node[name] = self.own_seconds(name)
-                if node.origin is not None:
-                    same_origin.setdefault(node.origin, []).append(name)
-            for origin, names in same_origin.items():
-                longest = max(names, key=self.own_seconds)
-                by_node[longest] += by_origin.get(origin, 0.0) - sum(map(self.own_seconds, names))
-        return by_node
+        origins = [(node.origin, key) for key, node in self._nodes_by_key.items() if node.origin is not None]
+        by_origin = grouped((origin, self.own_seconds(key)) for origin, key in origins)
+        in_graph = grouped(((key.rpartition(":")[0], origin), key) for origin, key in origins)
+        seconds = {key: self.own_seconds(key) for key in self._nodes_by_key}
+        for (_, origin), keys in in_graph.items():
+            seconds[max(keys, key=self.own_seconds)] += sum(by_origin[origin]) - sum(map(self.own_seconds, keys))
+        return seconds
 
 
 def _common_glob(paths: Sequence[str]) -> str:

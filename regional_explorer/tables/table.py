@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from regional_explorer.record.figure import MEASURED_ONCE, Figure, value_and_bounds
+from regional_explorer.record.figure import MEASURED_ONCE, Figure
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
@@ -136,8 +136,8 @@ def bound_columns(
 ) -> tuple[Column[R], ...]:
     """Return two columns of the DataFrame, with the ends of a figure's CI, and that with both for texts and pages."""
     return (
-        Number(low, lambda row: value_and_bounds(figure(row))[1]),
-        Number(high, lambda row: value_and_bounds(figure(row))[2]),
+        Number(low, lambda row: (found := figure(row)) and found.low),
+        Number(high, lambda row: (found := figure(row)) and found.high),
         Number("", figure, "CI", text=text, tone="quiet"),
     )
 

@@ -15,7 +15,7 @@ from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
-from regional_explorer.record.figure import Figure, Noise, exactly, value_and_bounds
+from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
@@ -25,6 +25,12 @@ from tests.shared import sessions
 from tests.shared.sessions import alone, measured_alone, timing
 
 
+def ends(figure: Figure | None) -> tuple[float | None, ...]:
+    """Return a figure's value and the ends of its interval."""
+    assert figure is not None
+    return figure.value, figure.low, figure.high
+
+
 def step(session: Session) -> RegionTiming:
     return whole_region_timings(session)["mlp"]
 
@@ -32,12 +38,12 @@ def step(session: Session) -> RegionTiming:
 def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
     forward, backward, whole = region_timings(measured_alone())
     assert [forward.phase, backward.phase, whole.phase] == list(Phase)
-    assert value_and_bounds(forward.eager_s) == pytest.approx((2e-4, 1.98e-4, 2.02e-4))
-    assert value_and_bounds(backward.eager_s) == pytest.approx((4e-4, 3.96e-4, 4.04e-4))
-    assert value_and_bounds(whole.eager_s) == pytest.approx((6e-4, 5.94e-4, 6.06e-4))
-    assert value_and_bounds(whole.compiled_s) == pytest.approx((3e-4, 2.97e-4, 3.03e-4))
-    assert value_and_bounds(whole.speedup) == pytest.approx((2.0, 1.8, 2.2))
-    assert value_and_bounds(whole.gain_s) == pytest.approx((3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2))
+    assert ends(forward.eager_s) == pytest.approx((2e-4, 1.98e-4, 2.02e-4))
+    assert ends(backward.eager_s) == pytest.approx((4e-4, 3.96e-4, 4.04e-4))
+    assert ends(whole.eager_s) == pytest.approx((6e-4, 5.94e-4, 6.06e-4))
+    assert ends(whole.compiled_s) == pytest.approx((3e-4, 2.97e-4, 3.03e-4))
+    assert ends(whole.speedup) == pytest.approx((2.0, 1.8, 2.2))
+    assert ends(whole.gain_s) == pytest.approx((3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2))
     assert (whole.partitions, whole.measured) == (4, 2)
     assert step(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
 
@@ -74,8 +80,8 @@ def test_what_is_not_compiled_counts_as_eager() -> None:
     eager = replace(base.partition_timings[0], compiled=None)
     parts = (replace(base.partitions[0], artifact=None), *base.partitions[1:])
     whole = step(replace(base, partitions=parts, partition_timings=(eager, *base.partition_timings[1:])))
-    assert value_and_bounds(whole.compiled_s)[0] == pytest.approx(3.5e-4)
-    assert value_and_bounds(whole.speedup)[0] == pytest.approx(6 / 3.5)
+    assert ends(whole.compiled_s)[0] == pytest.approx(3.5e-4)
+    assert ends(whole.speedup)[0] == pytest.approx(6 / 3.5)
 
 
 def test_verdicts_that_differ_need_the_bounds_of_the_sum() -> None:
@@ -153,7 +159,7 @@ def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
 
 def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     found = rows(region_timings(measured_alone()), None)
-    value, low, high = (end or 0.0 for end in value_and_bounds(found["mlp"].seconds))
+    value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
     assert low < value < high < 0.0
     assert found[REST].seconds.bounds is None
     assert found[REST].seconds.why == "what is left of several runs"

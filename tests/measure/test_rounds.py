@@ -28,13 +28,11 @@ from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, cloc
 from regional_explorer.measure.machine import (
     DeviceState,
     Sentinel,
-    describe,
     device_state,
     fixed_work,
     launch_share,
     launch_warnings,
     others_s,
-    throttled,
 )
 from regional_explorer.measure.memory import LEAST_RESIDENT, AllocatorGauge, ResidentGauge, gauge_for, peak
 from regional_explorer.measure.rounds import (
@@ -45,8 +43,8 @@ from regional_explorer.measure.rounds import (
     check_budget,
     run_rounds,
 )
-from regional_explorer.measure.timings import MeasureContext, measure_rounds
-from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Verdict
+from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
+from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.session import Environment
 from tests.shared.fakes import FakeClock, Make
@@ -625,13 +623,13 @@ def test_a_quiet_machine_is_not_spoken_of(clock: FakeClock) -> None:
 
 
 def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
-    assert describe(COOL, HOT) == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
+    assert HOT.described_since(COOL) == "12.0 of 80.0 GiB in use, SM clock 1980 MHz before, 1400 MHz after, 83 °C"
     unread = DeviceState(None, None, GIB, 2 * GIB)
-    assert describe(unread, unread) == "1.0 of 2.0 GiB in use"
-    assert "from 1980 to 1400 MHz" in throttled(COOL, HOT)
-    assert throttled(HOT, COOL) == throttled(COOL, COOL) == throttled(None, None) == ""
+    assert unread.described_since(unread) == "1.0 of 2.0 GiB in use"
+    assert "from 1980 to 1400 MHz" in HOT.throttled_since(COOL)
+    assert COOL.throttled_since(HOT) == COOL.throttled_since(COOL) == unread.throttled_since(COOL) == ""
+    assert COOL.throttled_since(unread) == ""
     assert device_state("cpu") is None
-    assert describe(None, None) == ""
 
 
 @pytest.mark.parametrize("states", [(COOL, HOT), (None, None)], ids=["gpu", "cpu"])
@@ -645,15 +643,15 @@ def test_a_clock_that_fell_is_said_of_the_run(
     monkeypatch.setattr(timings, "device_state", Mock(side_effect=states))
     context = MeasureContext(Run(), environment, clock)
     calls = [taking("eager", LONGER), taking("regional", LONG)]
-    verdicts = {"regional": NumericsVerdict.OK}
-    found = measure_rounds(calls, 4.0, context, baseline="eager", numerics=verdicts)
-    fell = "Throttling: the SM clock fell from 1980 to 1400 MHz" in found.conditions.noise.sentence
+    rounds = measure_rounds(calls, 4.0, context, baseline="eager")
+    found, conditions = timings_of(rounds), conditions_of(rounds, environment)
+    fell = "Throttling: the SM clock fell from 1980 to 1400 MHz" in conditions.noise.sentence
     # The fake device is never slower than the host.
-    launch_bound = [any("launch-bound" in text for text in timing.warnings) for timing in found.timings]
+    launch_bound = [any("launch-bound" in text for text in timing.warnings) for timing in found]
     gpu = states == (COOL, HOT)
-    assert (fell, set(launch_bound), "SM clock 1980 MHz before" in found.conditions.gpu) == (gpu, {gpu}, gpu)
-    assert gpu or not (found.conditions.gpu or any(timing.warnings for timing in found.timings))
-    assert found.timings[1].speedup == exactly(2.0)
+    assert (fell, set(launch_bound), "SM clock 1980 MHz before" in conditions.gpu) == (gpu, {gpu}, gpu)
+    assert gpu or not (conditions.gpu or any(timing.warnings for timing in found))
+    assert found[1].speedup == exactly(2.0)
 
 
 # ----------------------------------------------------------------------------------------------------- peaks of memory

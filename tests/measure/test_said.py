@@ -30,7 +30,7 @@ from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
 from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
 from regional_explorer.measure.rates import STEPS, Rates
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop
-from regional_explorer.measure.timings import summarize
+from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.artifact import (
     ArtifactCode,
@@ -156,10 +156,8 @@ class Drawn:
         """Return the times of each partition: equal ones share them."""
         timings = {}
         for phase in (Phase.FORWARD, Phase.BACKWARD):
-            found = summarize(
-                self.rounds("eager", "compiled", share=0.1), ENVIRONMENT, numerics={"compiled": self.one_of(*NUMERICS)}
-            )
-            eager, compiled = (replace(one, phase=phase) for one in found.timings[:: len(Phase)])
+            found = timings_of(self.rounds("eager", "compiled", share=0.1), {"compiled": self.one_of(*NUMERICS)})
+            eager, compiled = (replace(one, phase=phase) for one in found[:: len(Phase)])
             timings[phase] = eager, self.one_of(compiled, compiled, compiled, None)
         return tuple(
             PartitionTiming(part.id, *timings[Phase(part.graph.removeprefix("0/"))], runs=2)
@@ -171,7 +169,6 @@ class Drawn:
         base = trained(2)
         whole = self.rounds(*VariantName)
         verdicts = {str(name): self.one_of(*NUMERICS) for name in (VariantName.REGIONAL, VariantName.FULL)}
-        found = summarize(whole, ENVIRONMENT, numerics=verdicts)
         gauge: Any = SimpleNamespace(
             how="resident set", least_bytes=LEAST_RESIDENT, peak_of=lambda _: int(self.magnitude(1.0, 1e11))
         )
@@ -179,8 +176,8 @@ class Drawn:
         kernels = self.kernel_times()
         session = replace(
             base,
-            timings=found.timings,
-            conditions=found.conditions,
+            timings=timings_of(whole, verdicts),
+            conditions=conditions_of(whole, ENVIRONMENT),
             memory=tuple(peak(variant, int, gauge) for variant in VariantName),
             variant_costs=(CompileCost("full", self.magnitude(1e-3, 1e3), "cold"),),
             partition_timings=self.partition_timings(base),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel, Watch
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, run_rounds
-from regional_explorer.measure.timings import Measured, summarize
+from regional_explorer.measure.timings import conditions_of, timings_of
 from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
@@ -35,9 +34,6 @@ from regional_explorer.record.statistics import (
 )
 from regional_explorer.record.statistics import VERDICT_CONFIDENCE as CONFIDENCE
 from tests.shared.fakes import FakeClock, Make
-
-Summary = Callable[..., Measured]
-TimingOf = Callable[..., Timing]
 
 
 def counted(n: int) -> Floats:
@@ -346,31 +342,20 @@ def seen(samples: Mapping[str, Sequence[float]], control: Sequence[float] = ()) 
     )
 
 
-@pytest.fixture
-def summary(environment: Environment) -> Summary:
-    """Return a function that summarizes a run, or samples of one phase."""
-
-    def summarized(run: RoundsResult | Mapping[str, Sequence[float]], **more: Any) -> Measured:
-        return summarize(run if isinstance(run, RoundsResult) else seen(run), environment, **more)
-
-    return summarized
-
-
-@pytest.fixture
-def timing_of(summary: Summary) -> TimingOf:
-    """Return a function that gives the timing of a variant, ``full`` by default."""
-
-    def timing(run: RoundsResult | Mapping[str, Sequence[float]], variant: str = "full") -> Timing:
-        return next(timing for timing in summary(run).timings if timing.variant == variant)
-
-    return timing
+def timing_of(
+    run: RoundsResult | Mapping[str, Sequence[float]],
+    variant: str = "full",
+    numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED,
+) -> Timing:
+    """Return the timing of a variant in a run, or in samples of one phase."""
+    result = run if isinstance(run, RoundsResult) else seen(run)
+    return next(timing for timing in timings_of(result, {variant: numerics}) if timing.variant == variant)
 
 
-def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary) -> None:
+def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Environment) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
     result = run_rounds(timed_calls, 4.0, clock=clock)
-    measured = summary(result, numerics={"regional": NumericsVerdict.OK})
-    timings, conditions = measured.timings, measured.conditions
+    timings, conditions = timings_of(result, {"regional": NumericsVerdict.OK}), conditions_of(result, environment)
     assert [(timing.variant, timing.phase) for timing in timings] == [
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
     ]
@@ -392,10 +377,10 @@ def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, summary: Summary
     assert (conditions.confidence, conditions.rounds, conditions.budget_s) == (0.99, result.rounds, 4.0)
     assert conditions.stopped == "every speedup is precise enough"
     assert conditions.smallest_difference == 0.005
-    assert measured.diagnostics == ()
+    assert result.failures == []
 
 
-def test_too_few_samples_give_no_ratio_and_no_spread(timing_of: TimingOf) -> None:
+def test_too_few_samples_give_no_ratio_and_no_spread() -> None:
     few = timing_of({"eager": [2.0] * 7, "full": [1.0] * 7})
     assert (few.median_s, few.iqr_s, few.speedup) == (Figure(1.0, why="too few rounds (7)"), None, None)
     assert few.verdict is Verdict.UNKNOWN
@@ -404,7 +389,7 @@ def test_too_few_samples_give_no_ratio_and_no_spread(timing_of: TimingOf) -> Non
 
 
 @pytest.mark.parametrize("rounds", [LEAST_SAMPLES, 13, 40])
-def test_intervals_cover_the_median_as_often_as_they_say(timing_of: TimingOf, rounds: int) -> None:
+def test_intervals_cover_the_median_as_often_as_they_say(rounds: int) -> None:
     random = np.random.default_rng(0)
     covered = []
     for _ in range(1000):
@@ -418,22 +403,21 @@ def test_intervals_cover_the_median_as_often_as_they_say(timing_of: TimingOf, ro
     assert np.mean(covered) >= 0.985, "99 %, and twice the standard error of a thousand runs"
 
 
-def test_a_wrong_result_has_no_speedup(summary: Summary) -> None:
-    full = summary({"eager": [2.0] * 20, "full": [1.0] * 20}, numerics={"full": NumericsVerdict.FAILED}).timings[1]
+def test_a_wrong_result_has_no_speedup() -> None:
+    full = timing_of({"eager": [2.0] * 20, "full": [1.0] * 20}, numerics=NumericsVerdict.FAILED)
     assert (full.speedup, full.verdict) == (None, Verdict.UNKNOWN)
     assert (full.median_s, full.numerics) == (exactly(1.0), NumericsVerdict.FAILED)
 
 
-def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict(summary: Summary) -> None:
-    alone = summary({"full": [1.0] * 20})
-    assert [(one.speedup, one.verdict) for one in alone.timings] == [(None, Verdict.UNKNOWN)]
-    few = summary({"eager": [2.0] * 9, "full": [1.0] * 9})
-    assert (few.timings[1].speedup, few.timings[1].verdict) == (exactly(2.0), Verdict.UNKNOWN)
-    assert few.timings[1].warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
-    assert alone.conditions.smallest_difference is few.conditions.smallest_difference is None
+def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict(environment: Environment) -> None:
+    alone, few = seen({"full": [1.0] * 20}), seen({"eager": [2.0] * 9, "full": [1.0] * 9})
+    assert [(one.speedup, one.verdict) for one in timings_of(alone)] == [(None, Verdict.UNKNOWN)]
+    assert (timing_of(few).speedup, timing_of(few).verdict) == (exactly(2.0), Verdict.UNKNOWN)
+    assert timing_of(few).warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
+    assert [conditions_of(run, environment).smallest_difference for run in (alone, few)] == [None, None]
 
 
-def test_a_control_that_differs_raises_the_bar_and_is_told(timing_of: TimingOf, summary: Summary) -> None:
+def test_a_control_that_differs_raises_the_bar_and_is_told(environment: Environment) -> None:
     samples = {"eager": [1.02] * 20, "full": [1.0] * 20}
     assert timing_of(samples).verdict is Verdict.FASTER
     unsteady = seen(samples, control=[0.98] * 20)
@@ -441,10 +425,10 @@ def test_a_control_that_differs_raises_the_bar_and_is_told(timing_of: TimingOf, 
     assert timing_of(unsteady, "eager").warnings == (
         "the baseline differs from itself (1.041 to 1.041): small differences mean nothing here",
     )
-    assert summary(unsteady).conditions.smallest_difference == pytest.approx(0.0408, abs=1e-4)
+    assert conditions_of(unsteady, environment).smallest_difference == pytest.approx(0.0408, abs=1e-4)
 
 
-def test_what_a_variant_does_is_told_on_the_variant(timing_of: TimingOf) -> None:
+def test_what_a_variant_does_is_told_on_the_variant() -> None:
     eager, warming = [1.0] * 60, np.linspace(1.2, 1.0, 60).tolist()
     assert timing_of({"eager": eager, "full": warming}).warnings == (
         "the speedup drifted while measuring, by +13%: the variant may not have been warm",
@@ -453,7 +437,7 @@ def test_what_a_variant_does_is_told_on_the_variant(timing_of: TimingOf) -> None
     assert tiny.warnings == ("under a microsecond per call: the clock's own overhead matters in this figure",)
 
 
-def test_medians_that_say_another_ratio_than_the_rounds_are_told(timing_of: TimingOf) -> None:
+def test_medians_that_say_another_ratio_than_the_rounds_are_told() -> None:
     slow_rounds = {"eager": [1.0] * 29 + [2.0] * 31, "full": [1.0] * 31 + [2.0] * 29}
     full = timing_of(slow_rounds)
     assert full.speedup is not None
@@ -462,7 +446,7 @@ def test_medians_that_say_another_ratio_than_the_rounds_are_told(timing_of: Timi
     assert timing_of({"eager": [2.0] * 60, "full": [1.0] * 60}).warnings == ()
 
 
-def test_of_a_run_that_was_too_busy_nothing_has_an_interval(timing_of: TimingOf) -> None:
+def test_of_a_run_that_was_too_busy_nothing_has_an_interval() -> None:
     quiet = seen({"eager": [2.0] * 40, "full": [1.0] * 40}, control=[2.0] * 40)
     assert (timing_of(quiet).speedup, timing_of(quiet).verdict) == (exactly(2.0), Verdict.FASTER)
     busy, why = timing_of(replace(quiet, noise=Noise(rounds=100, disturbed=80))), "the machine was too busy"
@@ -470,13 +454,12 @@ def test_of_a_run_that_was_too_busy_nothing_has_an_interval(timing_of: TimingOf)
     assert (busy.verdict, busy.warnings) == (Verdict.UNKNOWN, ())
 
 
-def test_a_variant_that_raised_is_told_and_keeps_its_rounds(summary: Summary) -> None:
+def test_a_variant_that_raised_is_told_and_keeps_its_rounds() -> None:
     text = "'full' raised RuntimeError in round 21: out of luck"
     result = replace(seen({"eager": [2.0] * 40, "full": [1.0] * 20}), dropped={"full": text})
-    found = summary(result)
-    full = found.timings[1]
+    full = timing_of(result)
     assert (full.speedup, full.verdict, len(full.samples_s)) == (exactly(2.0), Verdict.FASTER, 20)
     assert full.warnings == (f"stopped early: {text}",)
-    (diagnostic,) = found.diagnostics
+    (diagnostic,) = result.failures
     assert (diagnostic.code, diagnostic.severity) == ("variant-failed", Severity.ERROR)
     assert text in diagnostic.message
