@@ -65,17 +65,15 @@ def _code_or_problem(piece: bytes, positions: Mapping[str, int], target: GpuTarg
 def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget) -> ArtifactCode:
     import torch
 
-    from regional_explorer.insight.lowering import code_record
+    from regional_explorer.insight.lowering import lowered_code
     from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-    from regional_explorer.torch_api.lowering import lower_piece
     from regional_explorer.torch_api.shipping import load_piece
     from regional_explorer.torch_api.virtual_gpu import kernel_resources, to_gpu
 
     dumped, config = pickle.loads(piece)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
     gm, inputs = load_piece(dumped, mode)
-    lowered = lower_piece(gm, to_gpu(gm, inputs, mode), mode, config, positions)
-    code = code_record(lowered, target=target.name)
+    code = lowered_code(gm, to_gpu(gm, inputs, mode), mode, config, positions)
     resources = kernel_resources(code.text, target)
     rounds_to_tf32 = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(
@@ -86,4 +84,4 @@ def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget
         )
         for kernel in code.kernels
     )
-    return replace(code, kernels=kernels)
+    return replace(code, kernels=kernels, target=target.name)

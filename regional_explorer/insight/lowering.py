@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -14,49 +15,29 @@ from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.compiler.artifact import Artifact, Wanted
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, normalized
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.lowering import Lowered, lower_piece
+from regional_explorer.torch_api.lowering import lower_piece
 from regional_explorer.torch_api.release import GeneratedCode
 
 if TYPE_CHECKING:
     from torch import fx
 
 
-def code_record(
-    lowered: Lowered, inputs: Sequence[str] = (), *, seconds: float = 0.0, target: str = ""
+def lowered_code(
+    gm: fx.GraphModule,
+    fakes: Sequence[Any],
+    mode: Any,
+    config: Mapping[str, Any],
+    positions: Mapping[str, int],
+    inputs: Sequence[str] = (),
 ) -> ArtifactCode:
-    """Return the record of a lowered partition; ``inputs`` are the names of its inputs."""
-    passed = lowered.after_passes
-    return ArtifactCode(
-        lowered.code,
-        kernels=tuple(with_lines(lowered.kernels, lowered.code)),
-        views=lowered.views,
-        refused=lowered.refused,
-        seconds=seconds,
-        target=target,
-        after_passes=None
-        if passed is None
-        else LoweredGraph(_node_records(passed.gm, inputs), passed.sources, passed.inferred),
-        output=_output(lowered, inputs),
-        output_problem=lowered.output.problem if lowered.output is not None else "",
-    )
-
-
-def _output(lowered: Lowered, inputs: Sequence[str]) -> LoweredGraph | None:
-    """Return the record of Inductor's output as a graph; the target of a node that calls a kernel is its name."""
-    graph = lowered.output
-    if graph is None or graph.gm is None:
-        return None
-    names = {node: lowered.kernels[kernel].name for node, kernel in graph.kernels.items()}
-    nodes = _node_records(graph.gm, inputs)
-    return LoweredGraph(
-        tuple(replace(node, target=names.get(node.name, node.target)) for node in nodes),
-        {node: (kernel,) for node, kernel in graph.kernels.items()},
-    )
+    """Return the code of a piece, as ``lower_piece`` does, with its lines; ``inputs`` are the names of its inputs."""
+    code = lower_piece(gm, fakes, mode, config, positions, partial(_node_records, inputs=inputs))
+    return replace(code, kernels=tuple(with_lines(code.kernels, code.text)))
 
 
 def _node_records(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]:
@@ -122,16 +103,13 @@ def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
     started = time.perf_counter()
     try:
         with compile_lock(), generated.collected():
-            lowered = _lower_partition(wanted)
+            mode = fake_mode_with_symbols()
+            gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
+            positions = node_positions(gm, wanted.piece)
+            code = lowered_code(gm, fakes, mode, wanted.config, positions, wanted.piece.inputs)
     except RegionCompileError as error:
-        return ArtifactCode("", problem=str(error), seconds=time.perf_counter() - started)
-    return code_record(lowered, wanted.piece.inputs, seconds=time.perf_counter() - started)
-
-
-def _lower_partition(wanted: Wanted) -> Lowered:
-    mode = fake_mode_with_symbols()
-    gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
-    return lower_piece(gm, fakes, mode, wanted.config, node_positions(gm, wanted.piece))
+        code = ArtifactCode("", problem=str(error))
+    return replace(code, seconds=time.perf_counter() - started)
 
 
 def node_positions(gm: fx.GraphModule, piece: Piece) -> dict[str, int]:

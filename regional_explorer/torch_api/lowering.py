@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from msgspec.structs import replace
-from regional_explorer.record.artifact import Kernel, KernelKind, RefusedFusion
+from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
+from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import draws_random
@@ -323,43 +324,26 @@ TRITON_KERNEL = re.compile(r"^(\w+) = async_compile\.triton\('(\w+)', '''\n(.*?)
 """Matches the definition of a kernel in generated code: its name, the function's name, and its source."""
 
 
-@dataclass(frozen=True)
-class AfterPasses:
-    """The graph after Inductor's passes; see ``record.artifact.LoweredGraph``."""
-
-    gm: fx.GraphModule
-    sources: Mapping[str, tuple[int, ...]]
-    inferred: Mapping[str, tuple[int, ...]]
+NodesOf = Callable[[fx.GraphModule], tuple[Node, ...]]
+"""Returns the records of the nodes of a graph."""
 
 
-@dataclass(frozen=True)
-class Output:
-    """Inductor's output as a graph: allocations, kernel calls and extern calls.
-
-    ``kernels`` has the position of the kernel that a node calls, by its name. Without ``gm``, ``problem`` says why.
-    """
-
-    gm: fx.GraphModule | None
-    kernels: Mapping[str, int]
-    problem: str = ""
-
-
-def after_passes(lowering: Any, structure: Structure) -> AfterPasses:
+def _after_passes(lowering: Any, structure: Structure, nodes_of: NodesOf) -> LoweredGraph:
     """Return the graph that ``lowering`` reads, with the positions of the nodes that each of its nodes comes from."""
-    gm: fx.GraphModule = lowering.module
-    ops = [node for node in gm.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
+    ops = [node for node in lowering.module.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     named = [positions_of([node]) for node in ops]
-    return AfterPasses(
-        gm,
+    return LoweredGraph(
+        nodes_of(lowering.module),
         {node.name: tuple(sorted(positions)) for node, positions in zip(ops, named, strict=True) if positions},
         {node.name: tuple(sorted(more)) for node, more in zip(ops, structure.inferred(named), strict=True) if more},
     )
 
 
-def output_graph(lowering: Any, launches: Sequence[Launch]) -> Output:
+def _output(lowering: Any, launches: Sequence[Launch], nodes_of: NodesOf) -> tuple[LoweredGraph | None, str]:
     """Return the graph that ``fx_wrapper`` would make of Triton code, from the lines of Inductor's wrapper code.
 
-    Nothing is compiled or tuned: each kernel has the first of its launch configs.
+    A node that calls a kernel has its name as target. Nothing is compiled or tuned: each kernel has the first of its
+    launch configs. If there is no such graph, the text says why.
     """
     wrapper = lowering.wrapper_code
     converter = _Converter(
@@ -375,9 +359,12 @@ def output_graph(lowering: Any, launches: Sequence[Launch]) -> Output:
     try:
         # The converter's own tuning would run the kernels.
         with inductor_config.patch({"triton.autotune_at_compile_time": False}):
-            return Output(converter.generate(), converter.called)
+            gm = converter.generate()
     except Exception as error:  # noqa: BLE001 - it supports only some kinds of lines; the code does not need it
-        return Output(None, {}, f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}")
+        return None, f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    names = {node: launches[kernel].name for node, kernel in converter.called.items()}
+    nodes = tuple(replace(node, target=names.get(node.name, node.target)) for node in nodes_of(gm))
+    return LoweredGraph(nodes, {node: (kernel,) for node, kernel in converter.called.items()}), ""
 
 
 class _Converter(wrapper_fxir.FxConverter):
@@ -429,18 +416,6 @@ BUILDERS_OF_KERNELS = (cpp, triton, debug)
 """The modules that import Inductor's function which reports the nodes of a kernel; others import it when used."""
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """The code that Inductor generated for a partition, with its kernels; see ``record.artifact.ArtifactCode``."""
-
-    code: str
-    kernels: tuple[Kernel, ...]
-    views: tuple[int, ...]
-    refused: tuple[RefusedFusion, ...]
-    after_passes: AfterPasses | None = None
-    output: Output | None = None
-
-
 class _CodeIsWritten(BaseException):
     """Ends a lowering once the code is written. Not an Exception, because Inductor handles those."""
 
@@ -451,10 +426,11 @@ def lower_piece(
     mode: FakeTensorMode,
     config: Mapping[str, Any],
     positions: Mapping[str, int],
-) -> Lowered:
-    """Run Inductor over ``gm`` up to the code it writes; ``positions`` has the position of each node by name.
+    nodes_of: NodesOf,
+) -> ArtifactCode:
+    """Return the code that Inductor writes for ``gm``; ``positions`` has the position of each node by name.
 
-    Nothing is compiled, and no cache of Inductor's is read or written.
+    Its kernels do not know their lines in it. Nothing is compiled, and no cache of Inductor's is read or written.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
@@ -463,10 +439,10 @@ def lower_piece(
     structure = Structure.of(gm, positions)
     launches: list[Launch] = []
     refusals: dict[tuple[str, str], str] = {}
-    results: list[Lowered] = []
+    results: list[ArtifactCode] = []
 
     def at_code(code: str) -> NoReturn:
-        results.append(_lowered_piece(code, launches, refusals, structure))
+        results.append(_artifact_code(code, launches, refusals, structure, nodes_of))
         raise _CodeIsWritten
 
     with (
@@ -478,7 +454,7 @@ def lower_piece(
         contextlib.suppress(_CodeIsWritten),
     ):
         run_inductor(gm, inputs, mode, config, at_code)
-    return results[0] if results else Lowered("", (), (), ())
+    return results[0] if results else ArtifactCode("")
 
 
 @contextlib.contextmanager
@@ -514,9 +490,13 @@ def _recording_launches(launches: list[Launch], refusals: dict[tuple[str, str], 
         yield
 
 
-def _lowered_piece(
-    code: str, launches: Sequence[Launch], refusals: Mapping[tuple[str, str], str], structure: Structure
-) -> Lowered:
+def _artifact_code(
+    code: str,
+    launches: Sequence[Launch],
+    refusals: Mapping[tuple[str, str], str],
+    structure: Structure,
+    nodes_of: NodesOf,
+) -> ArtifactCode:
     named = [positions_of(origins_of(launch)) for launch in launches]
     inferred = [
         inferred_nodes if nodes or inferred_nodes else positions_downstream(origins_of(launch))
@@ -527,13 +507,15 @@ def _lowered_piece(
         replace(kernel_of_launch(launch, sorted(nodes), sorted(inferred_nodes)), reads_from=read)
         for launch, nodes, inferred_nodes, read in zip(launches, named, inferred, sources, strict=True)
     )
-    return Lowered(
+    output, problem = _output(V.graph, launches, nodes_of) if "async_compile.triton(" in code else (None, "")
+    return ArtifactCode(
         code,
         kernels,
         structure.views,
         tuple(_refused_fusions(launches, refusals)),
-        after_passes(V.graph, structure),
-        output_graph(V.graph, launches) if "async_compile.triton(" in code else None,
+        after_passes=_after_passes(V.graph, structure, nodes_of),
+        output=output,
+        output_problem=problem,
     )
 
 

@@ -278,7 +278,7 @@ def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch: pytest
         raise RegionCompileError("no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lowering, "_lower_partition", no_room)
+        patched.setattr(lowering, "lower_piece", no_room)
         (part,) = ex.code("r")
         assert part.code.problem == "no room"
     (part,) = ex.code("r")
