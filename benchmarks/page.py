@@ -8,7 +8,6 @@ medians of 20: clicks and folds within 30 ms, at 30 regions a new config within 
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import json
 import shutil
@@ -41,23 +40,15 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 NewPage = Callable[[], Page]
 
 # Models of the same shape as a notebook's, so that nothing but the widgets is measured; the first widget is rendered.
-# Bytes come as text and are given as a `DataView`; what a click or an answer changes is waited for until it is drawn.
+# What a click or an answer changes is waited for until it is drawn.
 PAGE = """<!doctype html><meta charset="utf-8"><style>body { margin: 8px } %(style)s</style><div id="host"></div>
 <script type="application/json" id="given">%(given)s</script>
 <script type="module">
-const read = (value) => {
-  if (typeof value?.binary === "string") {
-    return new DataView(Uint8Array.from(atob(value.binary), (one) => one.charCodeAt(0)).buffer);
-  }
-  if (Array.isArray(value)) return value.map(read);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, read(one)]));
-};
 class Model {
   heard = {};
   sent = [];
   widget_manager = { get_model: async () => ({ comm_live: true }) };
-  constructor(state) { this.state = read(state); }
+  constructor(state) { this.state = state; }
   get(name) { return this.state[name]; }
   set(name, value) { if (this.state[name] !== value) this.answer({ [name]: value }); }
   save_changes() {}
@@ -111,8 +102,8 @@ window.click = async (box) => {
   return drawn(begin);
 };
 // Takes what the kernel changed.
-window.answer = async (changes) => {
-  const news = read(changes), begin = performance.now();
+window.answer = async (news) => {
+  const begin = performance.now();
   model.answer(news);
   return drawn(begin);
 };
@@ -135,16 +126,8 @@ def in_page(widget: SessionView, new_page: NewPage) -> Iterator[Page]:
 
 
 def state_of(widget: Any) -> dict[str, Any]:
-    """Return what a page is sent of a widget, as JSON holds it."""
-    return {name: _packed(value) for name, value in widget.get_state().items() if name[0] != "_"}
-
-
-def _packed(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"binary": base64.b64encode(value).decode()}
-    if isinstance(value, dict):
-        return {key: _packed(item) for key, item in value.items()}
-    return [_packed(item) for item in value] if isinstance(value, (list, tuple)) else value
+    """Return what a page is sent of a widget."""
+    return {name: value for name, value in widget.get_state().items() if name[0] != "_"}
 
 
 @contextmanager
@@ -339,7 +322,7 @@ def _answered(panel: Panel, page: Page, act: Callable[[int], object], number: in
     begin = time.perf_counter()
     act(number)
     kernel_s = time.perf_counter() - begin
-    news = {key: _packed(value) for key, value in panel.get_state().items() if value != before.get(key)}
+    news = {key: value for key, value in panel.get_state().items() if value != before.get(key)}
     return kernel_s + page.evaluate("(news) => window.answer(news)", news) / 1000
 
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import count
 from regional_explorer.picture.folds import outline, pieces
-from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S
 from regional_explorer.picture.layout import place
 from regional_explorer.picture.open_folds import SectionBuilder, scene_of, shown
 from regional_explorer.picture.scene import Entry
@@ -25,16 +24,11 @@ from regional_explorer.tables.stages import stages_table
 FOLLOWED_REGION = "followed"
 MOST_OPEN_OPS = 400
 """A stage with more ops is drawn with modules and functions closed."""
+PICTURE_LIMIT_S = 2.0
+"""Seconds that the layout of one picture may take before a simpler layout is used."""
 
 
-def stage_svg(
-    session: Session,
-    stage: Stage,
-    followed: Collection[str] = (),
-    title: str = "",
-    *,
-    time_limit_s: float = LAYOUT_LIMIT_S,
-) -> str:
+def stage_svg(session: Session, stage: Stage, followed: Collection[str], title: str) -> str:
     """Return a picture of ``stage``; the nodes ``followed`` are coloured, and the legend calls them ``title``."""
     graph = Graph("stage", GraphKind.INFERENCE, 0, stage.nodes)
     region = Region(FOLLOWED_REGION, (Selector(SelectorKind.NODES, (FOLLOWED_REGION,)),))
@@ -54,13 +48,9 @@ def stage_svg(
     scene = dataclasses.replace(
         scene_of(stage_session, [section]),
         title=clean(stage.title, SHORT),
-        entries=(Entry(0, clean(title or FOLLOWED_REGION, SHORT), "", None),) if followed else (),
+        entries=(Entry(0, clean(title, SHORT), "", None),) if followed else (),
     )
-    return draw(scene, place(scene, time_limit_s=time_limit_s))
-
-
-PICTURE_LIMIT_S = 2.0
-"""Seconds that the layout of one picture may take before a simpler layout is used."""
+    return draw(scene, place(scene, time_limit_s=PICTURE_LIMIT_S))
 
 
 def stages_text(region: str, partitions: Sequence[PartitionStages], followed: Sequence[str], note: str = "") -> str:
@@ -84,6 +74,6 @@ def _stage_fragments(session: Session, partitions: Sequence[PartitionStages], fo
         yield to_html(*stages_table([partition], followed).nodes())
         followed_ops = partition.followed(followed)
         for stage in partition.stages:
-            svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed), time_limit_s=PICTURE_LIMIT_S)
+            svg = stage_svg(session, stage, followed_ops[stage.kind], ", ".join(followed))
             change = f"<span class='rx-quiet'> · {markup(str(stage.change), LONG_TEXT)}</span>" if stage.change else ""
             yield f"<details open><summary>{markup(stage.title)}{change}</summary>{picture_html(svg)}</details>"

@@ -33,25 +33,28 @@ MOST_LEVELS = 100
 """Modules or functions nested deeper are left out: nobody opens as many folds, and folds are built recursively."""
 
 
-class ScopeKind(StrEnum):
-    """The kind of a scope: one call of a module, one call of a function, a line, or a piece of a region."""
+class FoldKind(StrEnum):
+    """What a fold is; a ``RUN`` is consecutive ops with nothing else in common."""
 
+    OP = "op"
     MODULE = "module"
     FUNCTION = "function"
     LINE = "line"
     PIECE = "piece"
+    REPEAT = "repeat"
+    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A module, function, line or piece that contains ops.
+    """One call of a module or of a function, a line, or a piece of a region, that contains ops.
 
     ``name`` is the path of the module, the name of the function, the text of the line, or the id of the piece;
     ``about`` the module's class, the line that calls the function, or where the line is. ``run`` numbers the times that
     the program returns to a function or line, as in a loop.
     """
 
-    kind: ScopeKind
+    kind: FoldKind
     name: str
     about: str = ""
     run: int = 0
@@ -87,11 +90,11 @@ def _node_chain(node: Node, wrapper_depth: int) -> Iterator[Scope]:
     modules = [call for call in node.modules if call.path][:MOST_LEVELS]
     for call in modules:
         call_number = f" (call {call.call + 1})" if call.call else ""
-        yield Scope(ScopeKind.MODULE, call.path + call_number, call.class_name)
+        yield Scope(FoldKind.MODULE, call.path + call_number, call.class_name)
     if not modules:
         yield from islice(_function_scopes(node.stack[wrapper_depth:]), MOST_LEVELS)
     if (line := node.source) is not None:
-        yield Scope(ScopeKind.LINE, line.text.strip() or line.numbered, line.numbered)
+        yield Scope(FoldKind.LINE, line.text.strip() or line.numbered, line.numbered)
 
 
 def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
@@ -99,7 +102,7 @@ def _function_scopes(stack: Sequence[SourceLine]) -> Iterator[Scope]:
     for caller, line in pairwise(stack):
         # A comprehension has a frame of its own, on the line that contains it.
         if (caller.file, caller.line) != (line.file, line.line):
-            yield Scope(ScopeKind.FUNCTION, line.scope or line.function, str(caller))
+            yield Scope(FoldKind.FUNCTION, line.scope or line.function, str(caller))
 
 
 def _common_scopes(chains: Iterable[Chain]) -> Chain:
@@ -122,7 +125,7 @@ def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
         depth = shared(last_chain, chain)
         current = list(last_numbered[:depth])
         for scope in chain[depth:]:
-            if scope.kind is ScopeKind.MODULE:
+            if scope.kind is FoldKind.MODULE:
                 current.append(scope)
             else:
                 runs[scope] = runs.get(scope, 0) + 1
@@ -234,18 +237,6 @@ MOST_PARTS = 200
 MOST_SPANS = 3
 
 
-class FoldKind(StrEnum):
-    """What a fold is; a ``RUN`` is consecutive ops with nothing else in common."""
-
-    OP = "op"
-    MODULE = "module"
-    FUNCTION = "function"
-    LINE = "line"
-    PIECE = "piece"
-    REPEAT = "repeat"
-    RUN = "run"
-
-
 @dataclass(frozen=True, slots=True)
 class Fold:
     """Ops that are shown as one box while the fold is closed, and as its ``parts`` while it is open.
@@ -283,7 +274,7 @@ def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Cha
     chains = dict(known or scopes(graph))
     piece_nodes = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
     for piece in pieces:
-        _insert_piece(Scope(ScopeKind.PIECE, piece.id), piece_nodes[piece.id], chains)
+        _insert_piece(Scope(FoldKind.PIECE, piece.id), piece_nodes[piece.id], chains)
     builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces if piece_nodes[piece.id]})
     return builder.stacked(builder.nest(list(chains), 0, None))
 
@@ -316,7 +307,7 @@ class _FoldBuilder:
         for scope, members in groups.items():
             if isinstance(scope, str):
                 folds.append(self._op_fold(scope, piece))
-            elif scope.kind is ScopeKind.PIECE:
+            elif scope.kind is FoldKind.PIECE:
                 folds.append(self._piece_fold(self.pieces[scope.name], members, depth))
             else:
                 folds.append(self._scope_fold(scope, members, depth, piece))
@@ -326,9 +317,9 @@ class _FoldBuilder:
         parts = self.nest(members, depth + 1, piece)
         if len(parts) == 1 and parts[0].kind in {FoldKind.MODULE, FoldKind.PIECE, FoldKind.FUNCTION}:
             # A fold with a single part is replaced by that part; a piece without a name takes that of the fold.
-            has_title = parts[0].title or scope.kind is ScopeKind.LINE
+            has_title = parts[0].title or scope.kind is FoldKind.LINE
             return parts[0] if has_title else replace(parts[0], title=scope.name, about=scope.about)
-        if len(members) == 1 and scope.kind is not ScopeKind.MODULE:
+        if len(members) == 1 and scope.kind is not FoldKind.MODULE:
             return parts[0]
         if len(parts) == 1 and parts[0].kind is FoldKind.LINE:
             parts = list(parts[0].parts)
@@ -336,7 +327,7 @@ class _FoldBuilder:
         return Fold(
             key=_fold_key(scope.name, members[0]),
             nodes=tuple(members),
-            kind=FoldKind(scope.kind),
+            kind=scope.kind,
             parts=tuple(parts),
             title=scope.name,
             about=scope.about,

@@ -50,27 +50,17 @@ def graphviz(
     drawing = _drawings.get((command, dot))
     if drawing is None:
         try:
-            drawing = _run_layout(command, dot, time_limit_s)
+            # Our own interpreter or `dot`; the DOT text goes through stdin.
+            done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
         except (OSError, subprocess.SubprocessError):
+            return None
+        drawing = done.stdout
+        if not drawing:
             return None
         while len(_drawings) >= MOST_DRAWINGS:
             _drawings.pop(next(iter(_drawings)), None)
         _drawings[command, dot] = drawing
     return drawing
-
-
-def _run_layout(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
-    """Return the output of ``command`` for ``dot``.
-
-    Raises:
-        OSError: the command cannot be run.
-        subprocess.SubprocessError: it failed or took too long.
-    """
-    # Our own interpreter or `dot`; the DOT text goes through stdin.
-    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
-    if not done.stdout:
-        raise subprocess.SubprocessError("nothing was drawn")
-    return done.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:

@@ -11,7 +11,6 @@ from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_n
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming, Verdict
 from regional_explorer.record.graph import Graph, Node, Role
-from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
@@ -311,51 +310,34 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
     timings = whole_region_timings(session)
     alone = {timing.partition: timing for timing in session.partition_timings}
     partitions = {partition.id: partition for partition in session.partitions}
-    rows = []
+    rows: list[Payload] = []
     for piece in graph_pieces:
-        partition = partitions.get(piece.id)
-        region = session.plan.regions[piece.region]
+        partition, region, name = partitions.get(piece.id), session.plan.regions[piece.region], names[piece.id]
+        ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
         planned = config_of(region, Direction.of_graph(graph.id))
-        timing = timings.get(region.name) if partition else None
+        requested = config_text(partition.config_requested if partition else planned)
         artifact = session.artifact_of(partition) if partition else None
-        applied = artifact.config if artifact else None
-        rows.append(_piece_row(piece, names[piece.id], partition, planned, applied, timing, alone.get(piece.id)))
+        applied = requested if artifact is None or artifact.config is None else config_text(artifact.config)
+        timing = timings.get(region.name) if partition else None
+        glyph = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
+        facts = {
+            "region": " · ".join(filter(None, (name, ops, state, piece.note))),
+            "requested": requested,
+            "applied": "" if applied == requested else applied,
+            "error": clean(piece.error),
+            "time": _partition_times(alone[piece.id]) if piece.id in alone else "",
+        }
+        rows.append(
+            {
+                "id": sendable(piece.id),
+                "region": piece.region,
+                "state": state,
+                "words": [" · ".join(filter(None, (glyph + name, state or ops, piece.note))), glyph + name, name],
+                "speedup": _region_speedup(timing) if timing and timing.speedup and timing.speedup.bounds else "",
+                "facts": [[word, text] for word, text in facts.items() if text],
+            }
+        )
     return rows
-
-
-def _piece_row(
-    piece: RegionPiece,
-    name: str,
-    partition: Partition | None,
-    planned: Mapping[str, Any],
-    applied: Mapping[str, Any] | None,
-    timing: RegionTiming | None,
-    alone: PartitionTiming | None,
-) -> Payload:
-    """Return the row of a piece.
-
-    ``planned`` is its config in the plan, ``applied`` that of its artifact; ``timing`` is its region's, ``alone`` its
-    own.
-    """
-    ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
-    requested = config_text(partition.config_requested if partition else planned)
-    applied_text = requested if applied is None else config_text(applied)
-    glyph = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
-    facts = {
-        "region": " · ".join(filter(None, (name, ops, state, piece.note))),
-        "requested": requested,
-        "applied": "" if applied_text == requested else applied_text,
-        "error": clean(piece.error),
-        "time": _partition_times(alone) if alone else "",
-    }
-    return {
-        "id": sendable(piece.id),
-        "region": piece.region,
-        "state": state,
-        "words": [" · ".join(filter(None, (glyph + name, state or ops, piece.note))), glyph + name, name],
-        "speedup": _region_speedup(timing) if timing and timing.speedup and timing.speedup.bounds else "",
-        "facts": [[word, text] for word, text in facts.items() if text],
-    }
 
 
 def _region_speedup(timing: RegionTiming) -> str:

@@ -137,7 +137,8 @@ export class Graph extends ElementTree {
     Object.assign(this, { outlined, opened: opening, drawn: [...dressed, ...records] });
     this.show();
     this.bars.showOverlay(overlay?.title, this.get("overlays").length);
-    this.restyle();
+    this.look = ""; // the next frame is drawn from the beginning
+    this.draw();
     if (this.awaited.length) this.reveal(this.awaited);
   }
 
@@ -194,11 +195,6 @@ export class Graph extends ElementTree {
     return [...entries.map(([, entry]) => entry), this.overlay?.scale].filter(Boolean);
   }
 
-  // Move the window along with a box that moved.
-  moveAlong(oldRect, newRect) {
-    this.camera.shift(newRect.x + newRect.w / 2 - oldRect.x - oldRect.w / 2, newRect.y - oldRect.y);
-  }
-
   // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
   aimCamera() {
     if (this.camera.width) this.camera[this.aim]();
@@ -206,10 +202,11 @@ export class Graph extends ElementTree {
 
   // Keep the box in the middle of the window in place in a new picture.
   morph(before, id) {
-    const boxIn = (picture) => picture.nodeBoxes[picture.byId.get(id)];
-    const oldBox = boxIn(before),
-      newBox = boxIn(this.picture);
-    if (oldBox !== undefined && newBox !== undefined) this.moveAlong(before.rect(oldBox), this.picture.rect(newBox));
+    const [from, to] = [before, this.picture].map((picture) => {
+      const box = picture.nodeBoxes[picture.byId.get(id)];
+      return box === undefined ? null : picture.rect(box);
+    });
+    if (from && to) this.camera.shift(to.x + to.w / 2 - from.x - from.w / 2, to.y - from.y);
     else this.camera.shift(0, 0);
   }
 
@@ -222,7 +219,9 @@ export class Graph extends ElementTree {
     const ids = this.get("selection");
     this.selection = new Set(picture.numbers(ids));
     this.elsewhere = ids.filter((id) => !picture.byId.has(id));
-    this.showSelection();
+    this.counts = picture.counts(this.selection);
+    this.bars.showStatus(picture, this.selection.size, this.elsewhere.length);
+    this.draw();
   }
 
   // Highlight boxes whose nodes are pointed at elsewhere.
@@ -257,12 +256,6 @@ export class Graph extends ElementTree {
     if (!this.finding || !rect || this.camera.shows(rect)) return;
     this.aim = null;
     this.camera.reveal(rect);
-  }
-
-  // The next frame is drawn from the beginning.
-  restyle() {
-    this.look = "";
-    this.draw();
   }
 
   prepare(style) {
@@ -336,12 +329,6 @@ export class Graph extends ElementTree {
 
   say(text) {
     this.bars.live.textContent = text;
-  }
-
-  showSelection() {
-    this.counts = this.picture.counts(this.selection);
-    this.bars.showStatus(this.picture, this.selection.size, this.elsewhere.length);
-    this.draw();
   }
 
   hover(box, x, y) {
