@@ -22,7 +22,7 @@ from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, 
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.session import Session
 from tests.conftest import ReplaceBenchmark
@@ -221,7 +221,7 @@ def test_compare_says_how_much_and_fails_beyond_the_limit(tmp_path: Path, capsys
     before, after = (save(one, tmp_path / f"{name}.json") for name, one in zip("ab", sessions, strict=True))
     assert main(["compare", before, after]) == EXIT_DONE
     out = capsys.readouterr().out
-    speedups = [one.timings[1].speedup.value for one in sessions]
+    speedups = [(one.timings[1].speedup or exactly(0.0)).value for one in sessions]
     assert speedups == pytest.approx([1.5, 1.25], rel=0.03)
     assert "A {:.3f}, B {:.3f}".format(*speedups) in out
     assert "% slower (99% interval of the change in time: +" in out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,12 +22,13 @@ from regional_explorer.exploration.measurements import Measurements, reconciled
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.variants import Variants
+from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, SelectorKind
 from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
 from regional_explorer.record.profile import Profile
-from regional_explorer.record.regions import with_measured_states
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.regions.select import members
 
@@ -55,6 +56,15 @@ def initial_program(
         *mode_differences(plan.explored, capture.modes_of_calls()),
     )
     return program, (*diagnostics, *unknown_configs, *differences)
+
+
+def with_measured_states(partitions: Iterable[Partition], timings: Iterable[PartitionTiming]) -> tuple[Partition, ...]:
+    """Return compiled partitions that have figures in the state ``measured``, and others as they are."""
+    measured = {timing.partition for timing in timings}
+    return tuple(
+        replace(part, state=State.MEASURED) if part.state is State.COMPILED and part.id in measured else part
+        for part in partitions
+    )
 
 
 MAX_DROPPED = 8
@@ -153,7 +163,7 @@ class Live:
             breaks=capture.breaks,
             plan=program.plan,
             members=members(graphs, program.assignment),
-            partitions=plan_partitions,
+            partitions=with_measured_states(plan_partitions, figures.timings),
             timings=tuple(results.timings),
             conditions=results.conditions and replace(results.conditions, outdated=measured is None),
             numerics=tuple(results.numerics),
@@ -166,7 +176,6 @@ class Live:
             memory=tuple(results.memory),
             profile=self.profile,
         )
-        session = with_measured_states(session)
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and (renamed or not results.reconciliation):
             session = replace(session, reconciliation=reconciled(session, results))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -32,18 +32,40 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.partition import Partition
-from regional_explorer.record.regions import (
-    PartitionContent,
-    PlanContent,
-    partition_content,
-    plan_content,
-    region_timings,
-)
+from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 
 MAX_PLANS = 50
 """The number of measured plans that are kept."""
+
+
+class PartitionContent(NamedTuple):
+    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
+
+    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
+    artifact, which depends on structure, layouts and config.
+    """
+
+    graph: str
+    nodes: tuple[str, ...]
+    code: str | None
+    state: State
+
+
+PlanContent = tuple[PartitionContent, ...]
+"""The partitions in the order they are cut; all other nodes run eagerly."""
+
+
+def partition_content(partition: Partition) -> PartitionContent:
+    """Return the content of a partition: equal ones may belong to different regions."""
+    state = State.COMPILED if partition.state is State.MEASURED else partition.state
+    return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
+
+
+def plan_content(partitions: Iterable[Partition]) -> PlanContent:
+    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
+    return tuple(map(partition_content, partitions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.numerics import repeats
+from regional_explorer.measure.numerics import Reference, compare, verdict
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
@@ -25,7 +25,7 @@ from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
-from regional_explorer.record.benchmark import Phase
+from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
@@ -209,7 +209,8 @@ def _same_results(
     put_back()
     if len(results) != len(switch.piece.outputs):
         return False
-    return repeats(expected, named_outputs(switch, results), arithmetic_of([switch.piece.gm]))
+    reference = Reference(expected, arithmetic=arithmetic_of([switch.piece.gm]))
+    return verdict(compare("with clocks", named_outputs(switch, results), reference)) is not NumericsVerdict.FAILED
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:

@@ -8,15 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
 
 from regional_explorer.record.benchmark import Phase
-
-if TYPE_CHECKING:
-    import torch
-
 
 Moment = TypeVar("Moment")
 
@@ -58,7 +55,7 @@ class CpuClock(Clock[float]):
         return end - begin
 
 
-class CudaClock(Clock["torch.cuda.Event"]):
+class CudaClock(Clock[torch.cuda.Event]):
     """Events on the current stream; overwrites the L2 cache between calls.
 
     Nothing waits for the device within a sample: if the host is faster than the device, the figures are the device's
@@ -67,9 +64,6 @@ class CudaClock(Clock["torch.cuda.Event"]):
 
     def __init__(self, device: str = "cuda") -> None:
         """Make a clock for ``device``, such as ``cuda:0``."""
-        import torch
-
-        self._cuda = torch.cuda
         self.device = torch.device(device)
         # Twice the size of the cache, so that no cache line of the last call remains.
         scratch_bytes = 2 * torch.cuda.get_device_properties(self.device).L2_cache_size
@@ -81,13 +75,13 @@ class CudaClock(Clock["torch.cuda.Event"]):
 
     def mark(self) -> torch.cuda.Event:
         """Record an event on the stream that is current now."""
-        event = self._cuda.Event(enable_timing=True)
-        event.record(self._cuda.current_stream(self.device))
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
     def synchronize(self) -> None:
         """Wait for the device."""
-        self._cuda.synchronize(self.device)
+        torch.cuda.synchronize(self.device)
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
         """Return the seconds between two events."""
@@ -105,7 +99,7 @@ def do_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """One variant as a set of callables, so that measuring does not depend on torch.
+    """One variant as a set of callables.
 
     ``forward`` makes the call and returns its outputs; ``backward`` takes those and returns gradients, and is None if
     no gradient is taken. ``before`` restores what a call changes (random state, buffers) and runs before every call;

@@ -12,19 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from msgspec.structs import replace
 
 from regional_explorer.compiler.run import Executor
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
 from regional_explorer.record.benchmark import Phase
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.statistics import quiet_rounds
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from regional_explorer.record.statistics import Flags, quiet_rounds
 
 LAUNCH_BOUND = 0.8
 """A call is launch-bound if launching it takes the host at least this part of its time on the device."""
@@ -67,15 +65,11 @@ class Sentinel:
 
 def fixed_work(clock: Clock[Any]) -> Sentinel:
     """Return a call that takes as long each time on the device of ``clock``, with all threads, if nothing disturbs."""
-    import torch
-
     return _fixed_work(str(clock.device) if isinstance(clock, CudaClock) else "cpu", torch.get_num_threads())
 
 
 @cache
 def _fixed_work(device: str, _threads: int) -> Sentinel:
-    import torch
-
     numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
     out = torch.empty_like(numbers)
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
@@ -109,7 +103,7 @@ class Watch:
         del self.sentinel_s[rounds:]  # of a round that was not completed
         self.sentinel_s.append(self.sentinel.look(self.clock))
 
-    def quiet(self, rounds: int) -> tuple[NDArray[np.bool_], Noise]:
+    def quiet(self, rounds: int) -> tuple[Flags, Noise]:
         """Return which of the rounds are used: those that were not disturbed, or all if too few would be left."""
         others = self._others()
         fastest_s = self.sentinel.fastest_s if others is not None and others >= LEAST_OTHERS else math.inf
@@ -191,8 +185,6 @@ def device_state(device: str) -> DeviceState | None:
     """Return the state of ``device``, or None for a CPU."""
     if not device.startswith("cuda"):
         return None
-    import torch
-
     gpu = torch.device(device.partition(" ")[0])
     free, total = torch.cuda.mem_get_info(gpu)
     return DeviceState(_reading(torch.cuda.clock_rate, gpu), _reading(torch.cuda.temperature, gpu), total - free, total)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.statistics import median_figure
 
@@ -27,19 +29,16 @@ class AllocatorGauge:
 
     def __init__(self, device: str) -> None:
         """Read ``device``, such as ``cuda:0``."""
-        import torch
-
-        self._cuda = torch.cuda
         self._device = torch.device(device)
 
     def peak_of(self, work: Callable[[], object]) -> int:
         """Run ``work`` and return the peak of what was allocated."""
-        self._cuda.synchronize(self._device)
-        self._cuda.reset_peak_memory_stats(self._device)
-        before_bytes = self._cuda.memory_allocated(self._device)
+        torch.cuda.synchronize(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before_bytes = torch.cuda.memory_allocated(self._device)
         work()
-        self._cuda.synchronize(self._device)
-        return max(0, self._cuda.max_memory_allocated(self._device) - before_bytes)
+        torch.cuda.synchronize(self._device)
+        return max(0, torch.cuda.max_memory_allocated(self._device) - before_bytes)
 
 
 class ResidentGauge:

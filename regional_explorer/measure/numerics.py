@@ -148,11 +148,6 @@ def failing_twice(rows_of_a_call: Callable[[], tuple[Numerics, ...]]) -> tuple[N
     return tuple(not_comparable([row], RIGHT_ONCE)[0] if row.tensor not in again else row for row in rows)
 
 
-def repeats(first: Values, second: Values, arithmetic: Arithmetic) -> bool:
-    """Return whether two eager runs agree up to rounding: GPU kernels may sum in any order."""
-    return verdict(compare("eager", second, Reference(first, arithmetic=arithmetic))) != NumericsVerdict.FAILED
-
-
 @dataclass(frozen=True)
 class _Judge:
     """Judges one tensor. ``scale`` is the RMS of the largest output or gradient, ``truth`` the tensor in float64."""

@@ -24,7 +24,7 @@ from regional_explorer.record.statistics import (
     VERDICT_CONFIDENCE,
     disagreement,
     interval,
-    median_and_iqr,
+    iqr,
     smallest_difference,
     trend,
 )
@@ -62,7 +62,7 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
         phase,
         samples,
         result.time(variant, phase),
-        median_and_iqr(samples)[1] if enough_samples else None,
+        iqr(samples) if enough_samples else None,
         speedup,
         verdict,
         result.calls_per_sample,

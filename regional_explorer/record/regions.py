@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -246,43 +245,3 @@ def _state_note(region: Region, state: State, counts: Mapping[State, int]) -> st
     if len(counts) > 1:
         return ", ".join(f"{counts[part_state]} {part_state}" for part_state in State if part_state in counts)
     return "none of its ops could be cut out" if state is State.EAGER and not counts else ""
-
-
-class PartitionContent(NamedTuple):
-    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
-
-    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
-    artifact, which depends on structure, layouts and config.
-    """
-
-    graph: str
-    nodes: tuple[str, ...]
-    code: str | None
-    state: State
-
-
-PlanContent = tuple[PartitionContent, ...]
-"""The partitions in the order they are cut; all other nodes run eagerly."""
-
-
-def partition_content(partition: Partition) -> PartitionContent:
-    """Return the content of a partition: equal ones may belong to different regions."""
-    state = State.COMPILED if partition.state is State.MEASURED else partition.state
-    return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
-
-
-def plan_content(partitions: Iterable[Partition]) -> PlanContent:
-    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
-    return tuple(map(partition_content, partitions))
-
-
-def with_measured_states(session: Session) -> Session:
-    """Return the session with each compiled partition in state ``measured`` if it has figures, else ``compiled``."""
-    measured = {timing.partition for timing in session.partition_timings}
-
-    def state(part: Partition) -> State:
-        if part.state not in (State.COMPILED, State.MEASURED):
-            return part.state
-        return State.MEASURED if part.id in measured else State.COMPILED
-
-    return replace(session, partitions=tuple(replace(part, state=state(part)) for part in session.partitions))

@@ -233,7 +233,9 @@ def _partition_stages(session: Session, partition_code: PartitionCode) -> Iterat
     region_nodes = _region_nodes_around(session, part, graph)
     region_origins = {node.origin for node in graph.nodes if node.name in region_nodes} - {None}
     dynamo, by_origin = _dynamo_excerpt(session, graph.frame, region_origins)
-    aot_sources = {node.name: by_origin.get(node.origin, ()) for node in graph.nodes if node.name in region_nodes}
+    aot_sources = {
+        node.name: tuple(by_origin.get(node.origin, ())) for node in graph.nodes if node.name in region_nodes
+    }
     yield Stage(StageKind.DYNAMO, "Dynamo's graph", dynamo, {})
     yield Stage(StageKind.AOT, f"AOTAutograd's {graph.kind} graph", _excerpt(graph, region_nodes), aot_sources)
     yield Stage(
@@ -293,22 +295,16 @@ def _region_nodes_around(session: Session, part: Partition, graph: Graph) -> set
 
 def _dynamo_excerpt(
     session: Session, frame: int, origins: Collection[int | None]
-) -> tuple[tuple[Node, ...], dict[int | None, tuple[str, ...]]]:
+) -> tuple[tuple[Node, ...], Mapping[int | None, Sequence[str]]]:
     """Return the nodes of Dynamo's graph and its bodies that have these origins, and their names by origin."""
-    nodes: list[Node] = []
-    by_origin: dict[int | None, tuple[str, ...]] = {}
-    taken_names: set[str] = set()
+    nodes: dict[str, Node] = {}
     for graph in session.graphs:
-        if graph.kind is not GraphKind.DYNAMO or graph.frame != frame:
-            continue
-        inside = {node.name for node in graph.nodes if node.origin in origins and node.role is Role.OP}
-        for node in _excerpt(graph, inside, prefix=f"{graph.id}:" if taken_names else ""):
-            if node.name not in taken_names:
-                taken_names.add(node.name)
-                nodes.append(node)
-                if node.origin in origins and node.role is Role.OP:
-                    by_origin[node.origin] = (*by_origin.get(node.origin, ()), node.name)
-    return tuple(nodes), by_origin
+        if graph.kind is GraphKind.DYNAMO and graph.frame == frame:
+            inside = {node.name for node in graph.nodes if node.origin in origins and node.role is Role.OP}
+            for node in _excerpt(graph, inside, prefix=f"{graph.id}:" if nodes else ""):
+                nodes.setdefault(node.name, node)
+    inside_nodes = [node for node in nodes.values() if node.origin in origins and node.role is Role.OP]
+    return tuple(nodes.values()), grouped((node.origin, node.name) for node in inside_nodes)
 
 
 def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[Node, ...]:

@@ -12,6 +12,7 @@ from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 MIN_FLOOR = 0.005
 """Smaller relative differences are never reported: the memory layout of data and code alone causes them, and it is
@@ -42,10 +43,10 @@ with 2, where it disturbs a half, 99 % intervals of a time cover in 96 %, and wi
 _POWER = 0.9
 
 
-def median_and_iqr(samples: ArrayLike) -> tuple[float, float]:
-    """Return the median and the distance between the quartiles, in the unit of the samples."""
-    low, median, high = np.quantile(np.asarray(samples, dtype=np.float64), (0.25, 0.5, 0.75))
-    return float(median), float(high - low)
+def iqr(samples: ArrayLike) -> float:
+    """Return the distance between the quartiles, in the unit of the samples."""
+    low, high = np.quantile(np.asarray(samples, dtype=np.float64), (0.25, 0.75))
+    return float(high - low)
 
 
 def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
@@ -58,7 +59,7 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     return ratios
 
 
-def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> NDArray[np.bool_]:
+def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Flags:
     """Return which rounds were not disturbed, by the seconds that a fixed piece of work took around each.
 
     Undisturbed it takes as long as in the quickest fifth of the rounds, or ``undisturbed_s`` if that is less.

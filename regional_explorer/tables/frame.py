@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regional_explorer.errors import MissingPackageError
 from regional_explorer.style.element import LONG_TEXT, clean, markup
 from regional_explorer.style.formats import NONE, Unit, config_text, significant, unit_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 try:
     import pandas as pd

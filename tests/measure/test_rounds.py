@@ -204,7 +204,7 @@ class Device:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
-    monkeypatch.setitem(sys.modules, "torch", made.as_torch())
+    monkeypatch.setattr("regional_explorer.measure.clock.torch", made.as_torch())
     return made
 
 

@@ -14,16 +14,16 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.page.report import session_html, session_text
-from regional_explorer.record.partition import State
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.regions import (
+from regional_explorer.exploration.measurements import (
     PartitionContent,
     PlanContent,
     partition_content,
     plan_content,
-    region_summaries,
 )
+from regional_explorer.page.report import session_html, session_text
+from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import words
 from regional_explorer.style.formats import NONE, duration
 from regional_explorer.ui.state import PanelState

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from regional_explorer.exploration.live import with_measured_states
 from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.page_records import Records
@@ -20,7 +21,7 @@ from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, C
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
-from regional_explorer.record.regions import region_summaries, with_measured_states
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup
@@ -69,7 +70,8 @@ def session_of(states: list[State], *, matched: bool = True, measured: bool = Fa
         artifacts=dict.fromkeys(base.artifacts, made),
         partition_timings=tuple(timings) if measured else (),
     )
-    return with_measured_states(found) if measured else found
+    states_shown = with_measured_states(found.partitions, found.partition_timings)
+    return replace(found, partitions=states_shown) if measured else found
 
 
 def in_frame(session: Session) -> Shown:
