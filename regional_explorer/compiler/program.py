@@ -261,15 +261,6 @@ _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
 _OBSERVED_VALUES = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
 
 
-def warn_of_trace(frame: Frame, partitions: str) -> None:
-    """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
-    why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
-    warnings.warn(
-        f"The call was traced again ({frame_inputs(frame)}){why}. Eager until the next ex.compile(): {partitions}.",
-        stacklevel=stacklevel_of_caller(),
-    )
-
-
 def frame_inputs(frame: Frame) -> str:
     """Return the dtypes and shapes of the first few inputs of a frame, as text."""
     nodes = [node for node in frame.dynamo[0].nodes if node.role is Role.INPUT]
@@ -364,11 +355,17 @@ class Program(CutProgram):
         self.apply_artifacts()
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Record the partitions of a graph that a later call traced, run them eagerly from then on, and warn of it."""
+        """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
-            warn_of_trace(frame, count(len(cut.switches), f"new {cut.live.kind} partition"))
+            why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
+            partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
+            warnings.warn(
+                f"The call was traced again ({frame_inputs(frame)}){why}. "
+                f"Eager until the next ex.compile(): {partitions}.",
+                stacklevel=stacklevel_of_caller(),
+            )
         self.select_regional(on=self._selected)
 
     def record_layouts(self) -> None:
@@ -470,11 +467,11 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     runs = dict.fromkeys(switches, 0)
     first_run: list[tuple[Switch, tuple[Any, ...]]] = []
 
-    def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
-        def record_args(args: Sequence[Any]) -> None:
+    def watcher(switch: Switch) -> Callable[[tuple[Any, ...]], None]:
+        def record_args(args: tuple[Any, ...]) -> None:
             runs[switch] += 1
             if not first_run:
-                first_run.append((switch, copied(args) if several_graphs else tuple(args)))
+                first_run.append((switch, copied(args) if several_graphs else args))
 
         return record_args
 
@@ -484,7 +481,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
             stack.enter_context(switch.watched(watcher(switch)))
         stack.enter_context(call.restoring())
         call.run(capture.run)
-    return Recorded(first_run[0][0], first_run[0][1], runs) if first_run else Recorded(None, None, runs)
+    return Recorded(*first_run[0], runs) if first_run else Recorded(None, None, runs)
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:
