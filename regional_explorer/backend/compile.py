@@ -138,11 +138,6 @@ def status(compiled: Any) -> Status:
             f"{shown_value(compiled)} was not compiled under a plan: give what rx.compile(fn, plan=…) returned, or "
             'torch.compile(fn, backend="regional_explorer") after its first call.'
         )
-    return status_of(backend)
-
-
-def status_of(backend: PlannedBackend) -> Status:
-    """Return the status of one backend."""
     program = backend.program
     records, environment = partitions(program), environment_of(backend.traced.graphs)
     current = diagnostics(program, records, environment.device_type)

@@ -405,12 +405,11 @@ class PlannedBackend:
         yield from (*self.unknown_configs, *program.source_diagnostics, *unmatched)
         if explored is not None:
             empty_regions = {found.region for found in unmatched if found.severity is not Severity.INFO}
-            for found in partition_differences(explored, partitions(program), self.traced.late_graphs):
-                if found.region not in empty_regions:
-                    yield found
+            differences = partition_differences(explored, partitions(program), self.traced.late_graphs)
+            yield from (found for found in differences if found.region not in empty_regions)
             if self.options.strict == "environment":
-                for found in environment_difference(explored, environment_of(self.traced.graphs)):
-                    yield replace(found, severity=Severity.WARNING)
+                others = environment_difference(explored, environment_of(self.traced.graphs))
+                yield from (replace(found, severity=Severity.WARNING) for found in others)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned; without a region, once per text.

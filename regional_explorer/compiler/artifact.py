@@ -33,7 +33,7 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one.
+    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
     """
 
     key: str
@@ -202,7 +202,7 @@ class ArtifactStore:
         self.artifacts[wanted.key] = artifact
         if self.folder is not None:
             with compile_lock(), self.generated.collected():
-                save_artifact(self.folder, wanted.label(), artifact)
+                self.folder.save(wanted.label(), pack)
         return artifact
 
     @contextlib.contextmanager
@@ -233,11 +233,6 @@ def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
             yield str(value.device if isinstance(value, torch.Tensor) else value)
     for _, body in bodies(gm):
         yield from _devices_in(body)
-
-
-def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> str | None:
-    """Save an artifact that was compiled in this process; return the SHA-256 of its file, None if that failed."""
-    return None if artifact.pack is None else folder.save(label, artifact.pack)
 
 
 def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -84,7 +84,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, records, device_type)]
+    return [*check(evidence), *_inert_configs(program, records, device_type)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
@@ -122,10 +122,9 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
     return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
 
 
-def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
-    """Return one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
+def _inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
+    """Yield one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
     ineffective = _keys_without_effect(program)
-    findings = []
     for region in program.plan.regions:
         for direction, _ in region.configs if region.enabled else ():
             region_records = [
@@ -141,15 +140,12 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
                 if reason is None and (region.name, direction, key) in ineffective:
                     reason = "the generated code is the same with it and without"
                 if reason is not None:
-                    findings.append(
-                        DiagnosticCode.CONFIG_INERT.found(
-                            f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
-                            region=region.name,
-                            graph=region_records[0].graph,
-                            remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
-                        )
+                    yield DiagnosticCode.CONFIG_INERT.found(
+                        f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
+                        region=region.name,
+                        graph=region_records[0].graph,
+                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
                     )
-    return findings
 
 
 def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None, str]]:

@@ -306,17 +306,18 @@ def _fits_type(value: Any, hint: Any, default: Any) -> bool:
     if hint is type(None):
         # Declared as plain None, such as ``cpp.simdlen`` in some versions: the type says nothing about other values.
         return value is None or isinstance(value, (bool, int, float, str))
-    for part in _members(hint):
-        origin = typing.get_origin(part) or part
-        if origin is typing.Literal:
-            if _is_choice(value, typing.get_args(part)):
-                return True
-        elif origin in (int, float):
-            if isinstance(value, (int, origin)) and not isinstance(value, bool):
-                return True
-        elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
-            return True
-    return default is not None and type(value) is type(default) and not _literal_choices(hint)
+    is_like_default = default is not None and type(value) is type(default) and not _literal_choices(hint)
+    return is_like_default or any(_fits_member(value, member) for member in _members(hint))
+
+
+def _fits_member(value: Any, hint: Any) -> bool:
+    """Return whether a value fits a type that is not a union."""
+    origin = typing.get_origin(hint) or hint
+    if origin is typing.Literal:
+        return _is_choice(value, typing.get_args(hint))
+    if origin in (int, float):
+        return isinstance(value, (int, origin)) and not isinstance(value, bool)
+    return origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin))
 
 
 def _is_choice(value: Any, choices: tuple[Any, ...]) -> bool:

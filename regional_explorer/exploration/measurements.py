@@ -18,7 +18,7 @@ from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import Results, benchmark
-from regional_explorer.measure.partitions import benchmark_partitions, reconcile
+from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
@@ -26,14 +26,12 @@ from regional_explorer.record.benchmark import (
     BY_TORCH,
     Numerics,
     PartitionTiming,
-    Reconciled,
     VariantName,
     checked_variants,
 )
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 
 MAX_PLANS = 50
@@ -218,10 +216,3 @@ def _history_key(run: Session) -> tuple[object, ...]:
     """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
     partition_keys = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
     return run.shapes, partition_keys
-
-
-def reconciled(session: Session, results: Results) -> tuple[Reconciled, ...]:
-    """Return how the regions of ``session`` add up to the variants that were measured."""
-    if not results.partition_timings:
-        return ()
-    return reconcile(results.timings, region_timings(session), results.cut)
