@@ -65,13 +65,12 @@ class Machine:
 
     def mismatch(self, here: Machine) -> str:
         """Return why code compiled on this machine cannot run on ``here``; an empty text if it can."""
-        pairs: Sequence[tuple[str, str, str]] = (
+        for what, then, now in (
             ("torch", self.torch, here.torch),
             ("Python", self.python, here.python),
             ("", self.system, here.system),
             ("GPU", self.gpu, here.gpu),
-        )
-        for what, then, now in pairs:
+        ):
             if then != now:
                 return f"they were made with {what} {then or 'none'}, here is {now or 'none'}".replace("  ", " ")
         if lacking := [flag for flag in self.cpu if flag not in here.cpu]:

@@ -341,9 +341,9 @@ class Program(CutProgram):
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
-        facts = {switch.piece.content: switch.facts for cut in self._made or () for switch in cut.switches}
+        switches = (switch for cut in self._made or () for switch in cut.switches)
+        self._facts |= {switch.piece.content: switch.facts for switch in switches if switch.facts is not None}
         super().cut(plan)
-        self._facts |= {content: piece_facts for content, piece_facts in facts.items() if piece_facts is not None}
 
     def adopt_facts(self) -> None:
         """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 from regional_explorer.compiler.child import Child, can_have_children, end_with_parent
+from regional_explorer.errors import RegionCompileError
 
 WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
 """Environment variable; with ``0`` nothing is built ahead of the first compile."""
@@ -76,9 +77,8 @@ def main() -> None:
     os.nice(NICENESS)
     end_with_parent()
     from regional_explorer.compiler.compilation import warm_toolchain
-    from regional_explorer.errors import NoCompilerError, RegionCompileError
 
-    with contextlib.suppress(NoCompilerError, RegionCompileError):
+    with contextlib.suppress(RegionCompileError):
         warm_toolchain("cpu")
 
 

@@ -22,13 +22,7 @@ from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.benchmark import (
-    BY_TORCH,
-    Numerics,
-    PartitionTiming,
-    VariantName,
-    checked_variants,
-)
+from regional_explorer.record.benchmark import BY_TORCH, Numerics, PartitionTiming, VariantName, checked_variants
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
