@@ -298,8 +298,6 @@ class BackendOptions:
             check_partitioner(self.partitioner)
         check_flag("trust_artifacts", self.trust_artifacts)
         check_flag("ranges", self.ranges)
-        if self.artifacts is not None:
-            folder_at(self.artifacts, is_trusted=self.trust_artifacts)
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
@@ -339,6 +337,7 @@ class PlannedBackend:
 
     Raises:
         PlanError: the file cannot be read.
+        ArtifactError: ``artifacts`` is not a directory, or one that others may write.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
 

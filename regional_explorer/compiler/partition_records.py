@@ -154,21 +154,19 @@ def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None
     A config was tried if code was compiled, or only generated, under it. Each key comes with its region and direction,
     which is None if one config is for both directions.
     """
-    artifact_keys = program.keys()
     same_code: set[tuple[str, Direction | None, str]] = set()
     other_code: set[tuple[str, Direction | None, str]] = set()
-    for switch in program.switches:
-        artifact = program.store.artifacts.get(artifact_keys.get(switch, ""))
-        if artifact is None:
+    for switch, own_key in program.keys().items():
+        if own_key not in program.store.artifacts:
             continue
         tried_configs = program.tried.get(switch.fingerprint(), {})
-        current = tried_configs.get(artifact.key, {})
+        current = tried_configs.get(own_key, {})
         region = program.plan[switch.piece.claim.region]
         direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
         for other_key, config in tried_configs.items():
             differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
             code = program.store.code_hash(other_key)
             if len(differing) == 1 and code is not None:
-                is_equal = code == program.store.code_hash(artifact.key)
+                is_equal = code == program.store.code_hash(own_key)
                 (same_code if is_equal else other_code).update((region.name, direction, key) for key in differing)
     return same_code - other_code

@@ -240,12 +240,10 @@ class CutProgram:
 
         With ``everything`` artifacts that exist are included.
         """
-        keys = self.keys()
         to_compile: dict[str, Switch] = {}
-        for switch in self.switches:
-            key = keys.get(switch)
+        for switch, key in self.keys().items():
             failed = key in self.store.failures and key not in self.store.retried
-            if key is not None and (everything or key not in self.store.artifacts) and not failed:
+            if (everything or key not in self.store.artifacts) and not failed:
                 to_compile.setdefault(key, switch)
         return to_compile
 
