@@ -148,14 +148,12 @@ def status(compiled: Any) -> Status:
         current += mode_differences(explored, backend.traced.modes_of_calls())
     current += _later_traces(program)
     reported = set(map(subject_of, backend.findings))
-    empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
+    empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY} - {None}
     unreported = [
         in_production(diagnostic)
         for diagnostic in current
         if subject_of(diagnostic) not in reported
-        and not (
-            diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty - {None}
-        )  # REGION_EMPTY says it
+        and not (diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty)  # REGION_EMPTY says it
     ]
     graphs = tuple(live.id for live in program.capture.live)
     compiles = tuple(program.compiles[graph] for graph in graphs if graph in program.compiles)

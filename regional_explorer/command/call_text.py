@@ -76,11 +76,11 @@ def read_call(text: str) -> CallText:
         raise CommandError(f"{shown_value(text)} is not Python: {error.msg}. Give one call: {EXAMPLE}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null character, or brackets without end
         raise CommandError(f"{shown_value(text)} cannot be read as Python. Give one call: {EXAMPLE}") from error
-    if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
-        _check_no_options_after(text)
-        raise CommandError(f"{shown_value(text)} is not one call. Give a function with its arguments: {EXAMPLE}")
-    call = body[0].value
-    return CallText(ast.get_source_segment(text, call) or text, call, _ends_in_semicolon(text))
+    match body:
+        case [ast.Expr(value=ast.Call() as call)]:
+            return CallText(ast.get_source_segment(text, call) or text, call, _ends_in_semicolon(text))
+    _check_no_options_after(text)
+    raise CommandError(f"{shown_value(text)} is not one call. Give a function with its arguments: {EXAMPLE}")
 
 
 def split_cell(cell: str) -> tuple[str, str]:

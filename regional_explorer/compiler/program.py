@@ -114,7 +114,7 @@ class CutProgram:
                 if self._made is None:  # another thread may have cut them while this one waited
                     graphs = self.capture.graphs
                     self._cyclic, self._numbering = [], PartitionNumbering()
-                    self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
+                    self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
                     self._pieces = {}
                     self.adopt_facts()
                     self.select_regional(on=self._selected)
@@ -149,18 +149,15 @@ class CutProgram:
         """Set how a graph that a later call traced runs, first and from then on."""
         raise NotImplementedError
 
-    def _cut_live_graph(
-        self, live: LiveGraph, graphs: Sequence[Graph], known_pieces: Mapping[PieceContent, Piece] | None = None
-    ) -> SwitchedGraph:
+    def _cut_live_graph(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
         records = {graph.id: graph.by_name for graph in graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
         with self.capture.generated.collected():
-            pieces = pieces_of(cut, known_pieces)
             switches = [
                 Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
-                for piece in pieces
+                for piece in pieces_of(cut, self._pieces)
             ]
 
         def build() -> BoxedCall:

@@ -98,7 +98,6 @@ def _may_be_negative(key: str) -> bool:
     return bool(mentioned) or (isinstance(default, (int, float)) and default < 0)
 
 
-_CACHE_REASON = "it steers Inductor's caches, which all regions share"
 _WORKERS_REASON = "it steers the compile workers, which all regions share"
 _INSTALL_REASON = "it depends on what is installed, not on the region"
 
@@ -284,7 +283,7 @@ def _refusal_reason(entry: ConfigEntry) -> str | None:
     if entry.key.startswith("_"):
         return "it is private to torch"
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
-        return _CACHE_REASON
+        return "it steers Inductor's caches, which all regions share"
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
         return "it holds a Python function, which a plan cannot carry"
     return None

@@ -143,7 +143,7 @@ class Live:
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
         results = shown_plan.results if shown_plan else Results()
-        figures = self.measurements.figures(plan_partitions)
+        partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
         artifacts = {
             key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
@@ -158,15 +158,15 @@ class Live:
             breaks=capture.breaks,
             plan=program.plan,
             members=members(graphs, program.assignment),
-            partitions=with_measured_states(plan_partitions, figures.timings),
+            partitions=with_measured_states(plan_partitions, partition_timings),
             timings=tuple(results.timings),
             conditions=results.conditions and replace(results.conditions, outdated=measured is None),
             numerics=tuple(results.numerics),
             artifacts=artifacts,
             toolchain=program.toolchain,
             variant_costs=tuple(results.costs),
-            partition_timings=figures.timings,
-            partition_numerics=figures.numerics,
+            partition_timings=partition_timings,
+            partition_numerics=partition_numerics,
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
             profile=self.profile,
@@ -185,7 +185,7 @@ class Live:
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
             *results.diagnostics,
-            *numerics_diagnostics(session, figures.cures),
+            *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,

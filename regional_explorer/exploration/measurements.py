@@ -79,15 +79,6 @@ class MeasuredPlan:
     alone: Mapping[PartitionContent, MeasuredPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFigures:
-    """The figures of the partitions of one plan, by their current names; ``cures`` is by partition id."""
-
-    timings: tuple[PartitionTiming, ...]
-    numerics: tuple[Numerics, ...]
-    cures: Mapping[str, Mapping[str, Any] | None]
-
-
 REGION_SHARE = 0.5
 """Measuring regions alone takes this much of the budget in addition."""
 
@@ -172,8 +163,13 @@ class Measurements:
         """Return the last benchmark of the plan of these partitions."""
         return self._plans.get(plan_content(partitions))
 
-    def figures(self, partitions: Sequence[Partition]) -> PartitionFigures:
-        """Return the figures of every partition with measured content, from this plan or else from any other."""
+    def figures(
+        self, partitions: Sequence[Partition]
+    ) -> tuple[tuple[PartitionTiming, ...], tuple[Numerics, ...], Mapping[str, Mapping[str, Any] | None]]:
+        """Return the timings, numerics and cures of every partition with measured content, from this plan or any other.
+
+        Those of this plan are preferred; partitions have their current names, and cures are by partition id.
+        """
         measured_plan = self.of(partitions)
         measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
         pairs = [(part, measured[content]) for part in partitions if (content := partition_content(part)) in measured]
@@ -188,7 +184,7 @@ class Measurements:
             if name == part.id:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure
-        return PartitionFigures(tuple(timings), tuple(numerics), cures)
+        return tuple(timings), tuple(numerics), cures
 
 
 def _measured_by_content(
