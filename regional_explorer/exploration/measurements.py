@@ -131,8 +131,7 @@ class Measurements:
             compile_plan(program, run)
         except NoCompilerError as error:
             results.diagnostics.append(DiagnosticCode.NO_COMPILER.found(str(error)))
-            runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
-            return [name for name in names if name in runnable]
+            return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 
     def add(self, results: Results) -> None:
