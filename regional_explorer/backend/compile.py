@@ -138,11 +138,6 @@ def status(compiled: Any) -> Status:
             f"{shown_value(compiled)} was not compiled under a plan: give what rx.compile(fn, plan=…) returned, or "
             'torch.compile(fn, backend="regional_explorer") after its first call.'
         )
-    return status_of(backend)
-
-
-def status_of(backend: PlannedBackend) -> Status:
-    """Return the status of one backend."""
     program = backend.program
     records, environment = partitions(program), environment_of(backend.traced.graphs)
     current = diagnostics(program, records, environment.device_type)
@@ -153,14 +148,12 @@ def status_of(backend: PlannedBackend) -> Status:
         current += mode_differences(explored, backend.traced.modes_of_calls())
     current += _later_traces(program)
     reported = set(map(subject_of, backend.findings))
-    empty = {diagnostic.region for diagnostic in backend.findings if diagnostic.code is DiagnosticCode.REGION_EMPTY}
+    empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY} - {None}
     unreported = [
         in_production(diagnostic)
         for diagnostic in current
         if subject_of(diagnostic) not in reported
-        and not (
-            diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty - {None}
-        )  # REGION_EMPTY says it
+        and not (diagnostic.code is DiagnosticCode.PLAN_DIFFERS and diagnostic.region in empty)  # REGION_EMPTY says it
     ]
     graphs = tuple(live.id for live in program.capture.live)
     compiles = tuple(program.compiles[graph] for graph in graphs if graph in program.compiles)

@@ -298,8 +298,6 @@ class BackendOptions:
             check_partitioner(self.partitioner)
         check_flag("trust_artifacts", self.trust_artifacts)
         check_flag("ranges", self.ranges)
-        if self.artifacts is not None:
-            folder_at(self.artifacts, is_trusted=self.trust_artifacts)
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
@@ -339,6 +337,7 @@ class PlannedBackend:
 
     Raises:
         PlanError: the file cannot be read.
+        ArtifactError: ``artifacts`` is not a directory, or one that others may write.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
 
@@ -405,12 +404,11 @@ class PlannedBackend:
         yield from (*self.unknown_configs, *program.source_diagnostics, *unmatched)
         if explored is not None:
             empty_regions = {found.region for found in unmatched if found.severity is not Severity.INFO}
-            for found in partition_differences(explored, partitions(program), self.traced.late_graphs):
-                if found.region not in empty_regions:
-                    yield found
+            differences = partition_differences(explored, partitions(program), self.traced.late_graphs)
+            yield from (found for found in differences if found.region not in empty_regions)
             if self.options.strict == "environment":
-                for found in environment_difference(explored, environment_of(self.traced.graphs)):
-                    yield replace(found, severity=Severity.WARNING)
+                others = environment_difference(explored, environment_of(self.traced.graphs))
+                yield from (replace(found, severity=Severity.WARNING) for found in others)
 
     def report(self, diagnostic: Diagnostic) -> None:
         """Warn, once per region and code, that something does not run as planned; without a region, once per text.

@@ -66,25 +66,21 @@ def read_call(text: str) -> CallText:
     Raises:
         CommandError: it is not one call expression, or options follow it.
     """
-    if not text.strip():
+    text = text.strip()
+    if not text:
         raise CommandError(f"The call is missing. Example: {EXAMPLE}")
     try:
-        body = ast.parse(text.strip()).body
+        body = ast.parse(text).body
     except SyntaxError as error:
         _check_no_options_after(text)
-        raise CommandError(
-            f"{shown_value(text.strip())} is not Python: {error.msg}. Give one call: {EXAMPLE}"
-        ) from error
+        raise CommandError(f"{shown_value(text)} is not Python: {error.msg}. Give one call: {EXAMPLE}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # a null character, or brackets without end
-        raise CommandError(f"{shown_value(text.strip())} cannot be read as Python. Give one call: {EXAMPLE}") from error
-    if len(body) != 1 or not isinstance(body[0], ast.Expr) or not isinstance(body[0].value, ast.Call):
-        _check_no_options_after(text)
-        raise CommandError(
-            f"{shown_value(text.strip())} is not one call. Give a function with its arguments: {EXAMPLE}"
-        )
-    call = body[0].value
-    source = ast.get_source_segment(text.strip(), call) or text.strip()
-    return CallText(source, call, _ends_in_semicolon(text))
+        raise CommandError(f"{shown_value(text)} cannot be read as Python. Give one call: {EXAMPLE}") from error
+    match body:
+        case [ast.Expr(value=ast.Call() as call)]:
+            return CallText(ast.get_source_segment(text, call) or text, call, _ends_in_semicolon(text))
+    _check_no_options_after(text)
+    raise CommandError(f"{shown_value(text)} is not one call. Give a function with its arguments: {EXAMPLE}")
 
 
 def split_cell(cell: str) -> tuple[str, str]:
@@ -109,7 +105,7 @@ def split_cell(cell: str) -> tuple[str, str]:
 
 def _check_no_options_after(text: str) -> None:
     if (name := option_after(text)) is not None:
-        call = text.strip().split(f" {name}")[0].strip()
+        call = text.partition(f" {name}")[0].strip()
         raise CommandError(f"Options go before the call: {name} … {call}")
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
-from regional_explorer.compiler.toolchain import Finding, torch_findings
 from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
-from regional_explorer.errors import listing
+from regional_explorer.errors import RegionalExplorerError, listing
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
@@ -199,13 +198,32 @@ def read_limit(text: str) -> float:
     return limit
 
 
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
+
+    ``needed`` means that nothing can be explored or compiled without it.
+    """
+
+    name: str
+    works: bool
+    found: str
+    remedy: str = ""
+    needed: bool = False
+
+    def __str__(self) -> str:
+        """Return one line."""
+        sign = "ok " if self.works else "no " if self.needed else "-  "
+        return f"{sign} {self.name}: {self.found}{f'. {self.remedy}' if self.remedy else ''}"
+
+
 def examine() -> Iterator[Finding]:
     """Yield a finding for torch, the C++ compiler, GPUs, and each package for drawing and notebooks."""
     yield Finding("Python", works=True, found=platform.python_version(), needed=True)
     if importlib.util.find_spec("torch") is None:
         yield Finding("torch", works=False, found="not installed", remedy="pip install torch", needed=True)
     else:
-        yield from torch_findings()
+        yield from _torch_findings()
     yield _package_finding("rx.explore and its tables", "pandas", needed=True)
     for name, package in (
         ("layout of graphs", "pygraphviz"),
@@ -215,6 +233,25 @@ def examine() -> Iterator[Finding]:
         ("graph of the panel", "anywidget"),
     ):
         yield _package_finding(name, package)
+
+
+def _torch_findings() -> Iterator[Finding]:
+    """Yield a finding each for torch, which must be installed, the C++ compiler and GPUs."""
+    import torch
+
+    try:
+        from regional_explorer.torch_api.inductor import NO_COMPILER, compiler_version
+    except (RegionalExplorerError, ImportError) as error:
+        yield Finding("torch", works=False, found=str(error), needed=True)
+        return
+    yield Finding("torch", works=True, found=torch.__version__, needed=True)
+    version = compiler_version()
+    if version is None:
+        yield Finding("C++ compiler", works=False, found="none that works", remedy=NO_COMPILER, needed=True)
+    else:
+        yield Finding("C++ compiler", works=True, found=version, needed=True)
+    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")
 
 
 def _package_finding(name: str, package: str, *, needed: bool = False) -> Finding:

@@ -16,7 +16,7 @@ from typing import Any
 
 from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
-from regional_explorer.command.options import NOTEBOOK_ONLY, CommandError, add_options
+from regional_explorer.command.options import CommandError, add_options
 from regional_explorer.command.parsed_command import Command
 from regional_explorer.compiler.run import PLAIN_RUN, Run, StreamProgress, Throttle
 from regional_explorer.errors import (
@@ -115,19 +115,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_unwritable_streams()
 
 
-def _run(command: Callable[..., Any], *, verbose: bool = False, **given: Any) -> int:
+def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) -> int:
     try:
-        code: int = command(**given)
+        return command(**given)
     except RegionalExplorerError as error:
-        if verbose:
-            _print_error(traceback.format_exc())
-        else:
-            _print_error(f"regional-explorer: {error}")
+        _print_error(traceback.format_exc() if verbose else f"regional-explorer: {error}")
         return EXIT_MISUSED if isinstance(error, INVALID_COMMAND_ERRORS) else EXIT_FAILED
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return EXIT_FAILED
-    return code
 
 
 def _argument_parser() -> argparse.ArgumentParser:
@@ -160,7 +156,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         'Example: regional-explorer run model.py "step(x)" -r mlp=modules:layers.*.mlp --save out.html',
     )
     _add_call_arguments(run_parser)
-    add_options(run_parser, leave_out=NOTEBOOK_ONLY)
+    add_options(run_parser, leave_out={"output", "widget"})  # which only a notebook has
     _add_quiet(run_parser)
     _add_json(run_parser, "print the session as JSON instead of tables")
 
@@ -200,7 +196,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         help="what the plan must not be slower than: eager, or torch.compile too",
     )
     check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan is slower")
-    add_options(check_parser, only=frozenset({"budget"}))
+    add_options(check_parser, only={"budget"})
     _add_quiet(check_parser)
     _add_json(check_parser, "print what was found as JSON")
 

@@ -51,8 +51,6 @@ Example
 EARLIER_PLAN = "earlier_plan"
 """The variable that gets the plan of an earlier exploration of the same call, if that had more regions."""
 
-INTERRUPTED_TEXT = "Interrupted. The results so far are shown."
-
 
 @magics_class
 class RegionalMagics(Magics):
@@ -131,7 +129,7 @@ class RegionalMagics(Magics):
             with display.working("Compile & measure") as run:
                 complete = command.measure(exploration, run)
             if not complete:
-                display.show_note(INTERRUPTED_TEXT)
+                display.show_note("Interrupted. The results so far are shown.")
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
             display.show_note(f"Saved to {saved_path}.")

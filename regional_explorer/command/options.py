@@ -7,14 +7,12 @@ import keyword
 import math
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from regional_explorer.errors import RegionalExplorerError, did_you_mean
-
-NOTEBOOK_ONLY = frozenset({"output", "widget"})
 
 
 class CommandError(RegionalExplorerError):
@@ -188,7 +186,7 @@ OPTIONS = (
 
 
 def add_options(
-    parser: argparse.ArgumentParser, *, only: frozenset[str] | None = None, leave_out: frozenset[str] = frozenset()
+    parser: argparse.ArgumentParser, *, only: Collection[str] = (), leave_out: Collection[str] = ()
 ) -> None:
     """Add the options to ``parser``, or ``only`` those of these destinations; never those in ``leave_out``."""
     for option in OPTIONS:
@@ -196,7 +194,7 @@ def add_options(
         # argparse derives the second name of a switch itself.
         names = option.names[:1] if arguments.get("action") is _BOOLEAN_ACTION else option.names
         destination = arguments.get("dest", option.names[-1].lstrip("-"))
-        if destination not in leave_out and (only is None or destination in only):
+        if destination not in leave_out and (not only or destination in only):
             parser.add_argument(*names, help=f"{option.help}, e.g. {option.example}".replace("%", "%%"), **arguments)
 
 

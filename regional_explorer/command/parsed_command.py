@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import MeasureError
+from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
 from regional_explorer.record.plan import Direction, Plan
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ class Command:
         """
         from regional_explorer.compiler.region_config import parse_value
         from regional_explorer.export.save import ENDINGS
-        from regional_explorer.record.benchmark import checked_variants
         from regional_explorer.record.files import writable_path
         from regional_explorer.record.json_file import load_plan
 
@@ -92,11 +92,10 @@ class Command:
         """
         if not self.bench:
             return True
-        variants: dict[str, Any] = {"variants": self.variants} if self.variants else {}
         try:
             if self.cold:
                 exploration.compile(cold=True, run=run)
-            exploration.benchmark(budget_s=self.budget, run=run, **variants)
+            exploration.benchmark(self.variants or BY_DEFAULT, self.budget, run=run)
         except KeyboardInterrupt:
             return False
         return True

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, library_path
+from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Machine, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
@@ -33,7 +33,7 @@ class Artifact:
     ``call`` takes one argument list, which it empties. ``dynamic`` says whether sizes may differ from call to call.
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
-    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one.
+    its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
     """
 
     key: str
@@ -73,6 +73,11 @@ class Sizes:
             raise DamagedError("its sizes are those of another partition")
         return sizes
 
+    def fit(self, args: Sequence[Any]) -> bool:
+        """Return whether the guard allows the sizes that these arguments of a call have."""
+        sizes = [args[index] if dim < 0 else args[index].shape[dim] for index, dim in self.places]
+        return self.guard is None or self.guard(sizes)
+
 
 class Wanted(NamedTuple):
     """What an artifact is made of: a piece whose ``inputs`` have these layouts, under ``config``.
@@ -87,10 +92,17 @@ class Wanted(NamedTuple):
     fingerprint: str
 
     def label(self) -> Label:
-        """Return the label by which the artifact is found in a folder."""
+        """Return the label by which the artifact is found in a folder, as compiled here under the current settings."""
         devices = {layout.device for layout in self.inputs if layout.device} | set(_devices_in(self.piece.gm))
-        piece = self.piece
-        return Label.here(self.key, piece.claim.region, piece.graph_id, self.fingerprint, self.config, devices)
+        return Label(
+            key=self.key,
+            region=self.piece.claim.region,
+            graph=self.piece.graph_id,
+            fingerprint=self.fingerprint,
+            config={name: repr(value) for name, value in sorted(self.config.items())},
+            settings=Settings.now().facts(),
+            machine=Machine.here(devices),
+        )
 
 
 class Started(NamedTuple):
@@ -183,16 +195,14 @@ class ArtifactStore:
             def pack() -> Packed:
                 return dataclasses.replace(compiled.pack(), sizes=sizes.packed())
 
-            artifact = _assembled_artifact(wanted, compiled, sizes)
-            artifact = dataclasses.replace(
-                artifact, made=KNOWN_COMPILES.compared(wanted.key, artifact.made, started.facts), pack=pack
-            )
+            made = KNOWN_COMPILES.compared(wanted.key, compiled.made, started.facts)
+            artifact = dataclasses.replace(_assembled_artifact(wanted, compiled, sizes), made=made, pack=pack)
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
         self.artifacts[wanted.key] = artifact
         if self.folder is not None:
             with compile_lock(), self.generated.collected():
-                save_artifact(self.folder, wanted.label(), artifact)
+                self.folder.save(wanted.label(), pack)
         return artifact
 
     @contextlib.contextmanager
@@ -225,11 +235,6 @@ def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
         yield from _devices_in(body)
 
 
-def save_artifact(folder: ArtifactFolder, label: Label, artifact: Artifact) -> str | None:
-    """Save an artifact that was compiled in this process; return the SHA-256 of its file, None if that failed."""
-    return None if artifact.pack is None else folder.save(label, artifact.pack)
-
-
 def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:
     places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
@@ -240,7 +245,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         code=compiled.code,
         config=compiled.config,
         made=compiled.made,
-        guard=None if sizes.guard is None else _guard_on_args(sizes.guard, sizes.places),
+        guard=None if sizes.guard is None else sizes.fit,
         dynamic=bool(sizes.places),
     )
 
@@ -267,12 +272,3 @@ def _with_tokens(call: BoxedCall, tokens: Sequence[int]) -> BoxedCall:
         return call(args)
 
     return call_with_tokens
-
-
-def _guard_on_args(
-    check: Callable[[Sequence[int]], bool], places: Sequence[tuple[int, int]]
-) -> Callable[[Sequence[Any]], bool]:
-    def allowed(args: Sequence[Any]) -> bool:
-        return check([args[index] if dim < 0 else args[index].shape[dim] for index, dim in places])
-
-    return allowed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -15,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -25,7 +26,6 @@ from regional_explorer.record.files import replacing
 from regional_explorer.record.json_file import from_json
 from regional_explorer.torch_api.inductor import inductor_cache_directory
 from regional_explorer.torch_api.shipping import Packed, ShipmentError
-from regional_explorer.torch_api.torch_config import Settings
 
 ARTIFACT_FORMAT = 2
 MANIFEST_KIND = "regional-explorer artifacts"
@@ -65,13 +65,12 @@ class Machine:
 
     def mismatch(self, here: Machine) -> str:
         """Return why code compiled on this machine cannot run on ``here``; an empty text if it can."""
-        pairs: Sequence[tuple[str, str, str]] = (
+        for what, then, now in (
             ("torch", self.torch, here.torch),
             ("Python", self.python, here.python),
             ("", self.system, here.system),
             ("GPU", self.gpu, here.gpu),
-        )
-        for what, then, now in pairs:
+        ):
             if then != now:
                 return f"they were made with {what} {then or 'none'}, here is {now or 'none'}".replace("  ", " ")
         if lacking := [flag for flag in self.cpu if flag not in here.cpu]:
@@ -114,14 +113,6 @@ class Label:
     config: Mapping[str, str]
     settings: Mapping[str, str]
     machine: Machine
-
-    @classmethod
-    def here(
-        cls, key: str, region: str, graph: str, fingerprint: str, config: Mapping[str, Any], devices: set[str]
-    ) -> Label:
-        """Return the label that an artifact has when it is compiled in this process, under its current settings."""
-        config_texts = {name: repr(value) for name, value in sorted(config.items())}
-        return cls(key, region, graph, fingerprint, config_texts, Settings.now().facts(), Machine.here(devices))
 
     def mismatch(self, needed: Label) -> str:
         """Return why an artifact with this label cannot be used where the ``needed`` one is."""
@@ -370,8 +361,10 @@ class ArtifactFolder:
         Others see it after ``finish``. If it cannot be written, add a finding and return None.
         """
         for entry in self._fitting(label):
-            if entry.sha256 not in self._unusable and self._is_intact(entry.sha256):
-                return entry.sha256
+            if entry.sha256 not in self._unusable:
+                with contextlib.suppress(DamagedError):
+                    self._read(self.path / _artifact_name(entry.sha256))
+                    return entry.sha256
         try:
             content = archive_of(label.key, pack())
             entry = Entry(label, sha256_of(content))
@@ -411,13 +404,6 @@ class ArtifactFolder:
             for entry in self._entries()
             if entry.label.key == wanted.key and not entry.label.machine.mismatch(wanted.machine)
         ]
-
-    def _is_intact(self, sha256: str) -> bool:
-        try:
-            self._read(self.path / _artifact_name(sha256))
-        except DamagedError:
-            return False
-        return True
 
     def _read(self, path: Path) -> bytes:
         """Return the content of a file that is named by its content.

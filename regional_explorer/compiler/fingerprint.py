@@ -219,9 +219,8 @@ def _dynamic_sizes(value: Any) -> list[Any]:
 
 
 def _hash_graph(gm: fx.GraphModule, digest: Any, names: SymbolNames) -> None:
-    indices: dict[fx.Node, int] = {}
+    indices = {node: index for index, node in enumerate(gm.graph.nodes)}
     for node in gm.graph.nodes:
-        indices[node] = len(indices)
         keywords = {**node.kwargs, **user_kernel(node)}
         arguments = fx.node.map_arg((node.args, keywords), lambda source: f"%{indices[source]}")
         target = "" if node.op in ("placeholder", "get_attr") else target_key(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -84,7 +84,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *inert_configs(program, records, device_type)]
+    return [*check(evidence), *_inert_configs(program, records, device_type)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
@@ -95,19 +95,19 @@ def preview_of(program: CutProgram, plan: Plan) -> Preview:
     cuts = [cut_graph(live.gm, live.id, recorded.nodes, assignment, order, plan.cut) for live in program.capture.live]
     numbering = PartitionNumbering()
     cut_graphs = [graph for cut in cuts for graph in cut.graphs()]
-    groups = [(graph.id, group) for graph in cut_graphs for group in graph.parts]
-    numbered = [(numbering.number(group.claim, graph_id), graph_id, group) for graph_id, group in groups]
     records = tuple(
         Partition(
             id=partition_id.name,
             region=group.claim.region,
             instance=partition_id.instance,
-            graph=graph_id,
+            graph=graph.id,
             nodes=tuple(node.name for node in group.nodes),
             state=State.STALE if plan[group.claim.region].enabled else State.EAGER,
-            config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph_id)),
+            config_requested=config_of(plan[group.claim.region], Direction.of_graph(graph.id)),
         )
-        for partition_id, graph_id, group in numbered
+        for graph in cut_graphs
+        for group in graph.parts
+        for partition_id in [numbering.number(group.claim, graph.id)]
     )
     cyclic = [(graph.id, regions) for graph in cut_graphs for regions in graph.cyclic]
     evidence = replace(recorded, plan=plan, assignment=assignment, partitions=records, cyclic=cyclic)
@@ -122,10 +122,9 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
     return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
 
 
-def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
-    """Return one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
+def _inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
+    """Yield one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
     ineffective = _keys_without_effect(program)
-    findings = []
     for region in program.plan.regions:
         for direction, _ in region.configs if region.enabled else ():
             region_records = [
@@ -138,41 +137,36 @@ def inert_configs(program: CutProgram, records: Sequence[Partition], device_type
             where, argument = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
             for key, value in config_of(region, direction or Direction.FORWARD).items():
                 reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
-                if reason is None and key in ineffective.get((region.name, direction), ()):
+                if reason is None and (region.name, direction, key) in ineffective:
                     reason = "the generated code is the same with it and without"
                 if reason is not None:
-                    findings.append(
-                        DiagnosticCode.CONFIG_INERT.found(
-                            f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
-                            region=region.name,
-                            graph=region_records[0].graph,
-                            remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
-                        )
+                    yield DiagnosticCode.CONFIG_INERT.found(
+                        f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
+                        region=region.name,
+                        graph=region_records[0].graph,
+                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
                     )
-    return findings
 
 
-def _keys_without_effect(program: CutProgram) -> dict[tuple[str, Direction | None], set[str]]:
+def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None, str]]:
     """Return the config keys that made no difference to the code of any partition they were tried on.
 
-    A config was tried if code was compiled, or only generated, under it. Keyed by region and direction, which is None
-    if one config is for both directions.
+    A config was tried if code was compiled, or only generated, under it. Each key comes with its region and direction,
+    which is None if one config is for both directions.
     """
-    artifact_keys = program.keys()
-    same_code: dict[tuple[str, Direction | None], set[str]] = {}
-    other_code: dict[tuple[str, Direction | None], set[str]] = {}
-    for switch in program.switches:
-        artifact = program.store.artifacts.get(artifact_keys.get(switch, ""))
-        if artifact is None:
+    same_code: set[tuple[str, Direction | None, str]] = set()
+    other_code: set[tuple[str, Direction | None, str]] = set()
+    for switch, own_key in program.keys().items():
+        if own_key not in program.store.artifacts:
             continue
         tried_configs = program.tried.get(switch.fingerprint(), {})
+        current = tried_configs.get(own_key, {})
         region = program.plan[switch.piece.claim.region]
         direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
         for other_key, config in tried_configs.items():
-            current = tried_configs.get(artifact.key, {})
             differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
             code = program.store.code_hash(other_key)
             if len(differing) == 1 and code is not None:
-                is_equal = code == program.store.code_hash(artifact.key)
-                (same_code if is_equal else other_code).setdefault((region.name, direction), set()).update(differing)
-    return {owner: keys - other_code.get(owner, set()) for owner, keys in same_code.items()}
+                is_equal = code == program.store.code_hash(own_key)
+                (same_code if is_equal else other_code).update((region.name, direction, key) for key in differing)
+    return same_code - other_code

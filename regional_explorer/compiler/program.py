@@ -114,7 +114,7 @@ class CutProgram:
                 if self._made is None:  # another thread may have cut them while this one waited
                     graphs = self.capture.graphs
                     self._cyclic, self._numbering = [], PartitionNumbering()
-                    self._made = [self._cut_live_graph(live, graphs, self._pieces) for live in self.capture.live]
+                    self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
                     self._pieces = {}
                     self.adopt_facts()
                     self.select_regional(on=self._selected)
@@ -149,18 +149,15 @@ class CutProgram:
         """Set how a graph that a later call traced runs, first and from then on."""
         raise NotImplementedError
 
-    def _cut_live_graph(
-        self, live: LiveGraph, graphs: Sequence[Graph], known_pieces: Mapping[PieceContent, Piece] | None = None
-    ) -> SwitchedGraph:
+    def _cut_live_graph(self, live: LiveGraph, graphs: Sequence[Graph]) -> SwitchedGraph:
         records = {graph.id: graph.by_name for graph in graphs}
         order = [region.name for region in self.plan.regions]
         cut = cut_graph(live.gm, live.id, records, self.assignment, order, self.plan.cut)
         self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
         with self.capture.generated.collected():
-            pieces = pieces_of(cut, known_pieces)
             switches = [
                 Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
-                for piece in pieces
+                for piece in pieces_of(cut, self._pieces)
             ]
 
         def build() -> BoxedCall:
@@ -240,12 +237,10 @@ class CutProgram:
 
         With ``everything`` artifacts that exist are included.
         """
-        keys = self.keys()
         to_compile: dict[str, Switch] = {}
-        for switch in self.switches:
-            key = keys.get(switch)
+        for switch, key in self.keys().items():
             failed = key in self.store.failures and key not in self.store.retried
-            if key is not None and (everything or key not in self.store.artifacts) and not failed:
+            if (everything or key not in self.store.artifacts) and not failed:
                 to_compile.setdefault(key, switch)
         return to_compile
 
@@ -259,15 +254,6 @@ class CutProgram:
 
 _CACHE_ENTRY = re.compile(r"^\d+/\d+: ")
 _OBSERVED_VALUES = re.compile(r"[.,]? *\b(expected|actual)\b.*| == .*?(?= +#|$)")
-
-
-def warn_of_trace(frame: Frame, partitions: str) -> None:
-    """Warn, at the line that made the call, that the ``partitions`` of ``frame`` are not compiled yet."""
-    why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
-    warnings.warn(
-        f"The call was traced again ({frame_inputs(frame)}){why}. Eager until the next ex.compile(): {partitions}.",
-        stacklevel=stacklevel_of_caller(),
-    )
 
 
 def frame_inputs(frame: Frame) -> str:
@@ -350,9 +336,9 @@ class Program(CutProgram):
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
-        facts = {switch.piece.content: switch.facts for cut in self._made or () for switch in cut.switches}
+        switches = (switch for cut in self._made or () for switch in cut.switches)
+        self._facts |= {switch.piece.content: switch.facts for switch in switches if switch.facts is not None}
         super().cut(plan)
-        self._facts |= {content: piece_facts for content, piece_facts in facts.items() if piece_facts is not None}
 
     def adopt_facts(self) -> None:
         """Copy the known facts to pieces that were cut before; the next recorded run collects those of the others."""
@@ -364,11 +350,17 @@ class Program(CutProgram):
         self.apply_artifacts()
 
     def on_new_graph(self, frame: Frame, cut: SwitchedGraph) -> None:
-        """Record the partitions of a graph that a later call traced, run them eagerly from then on, and warn of it."""
+        """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
-            warn_of_trace(frame, count(len(cut.switches), f"new {cut.live.kind} partition"))
+            why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
+            partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
+            warnings.warn(
+                f"The call was traced again ({frame_inputs(frame)}){why}. "
+                f"Eager until the next ex.compile(): {partitions}.",
+                stacklevel=stacklevel_of_caller(),
+            )
         self.select_regional(on=self._selected)
 
     def record_layouts(self) -> None:
@@ -470,11 +462,11 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
     runs = dict.fromkeys(switches, 0)
     first_run: list[tuple[Switch, tuple[Any, ...]]] = []
 
-    def watcher(switch: Switch) -> Callable[[Sequence[Any]], None]:
-        def record_args(args: Sequence[Any]) -> None:
+    def watcher(switch: Switch) -> Callable[[tuple[Any, ...]], None]:
+        def record_args(args: tuple[Any, ...]) -> None:
             runs[switch] += 1
             if not first_run:
-                first_run.append((switch, copied(args) if several_graphs else tuple(args)))
+                first_run.append((switch, copied(args) if several_graphs else args))
 
         return record_args
 
@@ -484,7 +476,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
             stack.enter_context(switch.watched(watcher(switch)))
         stack.enter_context(call.restoring())
         call.run(capture.run)
-    return Recorded(first_run[0][0], first_run[0][1], runs) if first_run else Recorded(None, None, runs)
+    return Recorded(*first_run[0], runs) if first_run else Recorded(None, None, runs)
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:

@@ -98,7 +98,6 @@ def _may_be_negative(key: str) -> bool:
     return bool(mentioned) or (isinstance(default, (int, float)) and default < 0)
 
 
-_CACHE_REASON = "it steers Inductor's caches, which all regions share"
 _WORKERS_REASON = "it steers the compile workers, which all regions share"
 _INSTALL_REASON = "it depends on what is installed, not on the region"
 
@@ -284,7 +283,7 @@ def _refusal_reason(entry: ConfigEntry) -> str | None:
     if entry.key.startswith("_"):
         return "it is private to torch"
     if "cache" in entry.key and not entry.key.startswith(("cuda.", "triton.")):
-        return _CACHE_REASON
+        return "it steers Inductor's caches, which all regions share"
     if "Callable" in str(entry.value_type) or "custom_graph_pass" in str(entry.value_type):
         return "it holds a Python function, which a plan cannot carry"
     return None
@@ -306,17 +305,18 @@ def _fits_type(value: Any, hint: Any, default: Any) -> bool:
     if hint is type(None):
         # Declared as plain None, such as ``cpp.simdlen`` in some versions: the type says nothing about other values.
         return value is None or isinstance(value, (bool, int, float, str))
-    for part in _members(hint):
-        origin = typing.get_origin(part) or part
-        if origin is typing.Literal:
-            if _is_choice(value, typing.get_args(part)):
-                return True
-        elif origin in (int, float):
-            if isinstance(value, (int, origin)) and not isinstance(value, bool):
-                return True
-        elif origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin)):
-            return True
-    return default is not None and type(value) is type(default) and not _literal_choices(hint)
+    is_like_default = default is not None and type(value) is type(default) and not _literal_choices(hint)
+    return is_like_default or any(_fits_member(value, member) for member in _members(hint))
+
+
+def _fits_member(value: Any, hint: Any) -> bool:
+    """Return whether a value fits a type that is not a union."""
+    origin = typing.get_origin(hint) or hint
+    if origin is typing.Literal:
+        return _is_choice(value, typing.get_args(hint))
+    if origin in (int, float):
+        return isinstance(value, (int, origin)) and not isinstance(value, bool)
+    return origin is typing.Any or (isinstance(origin, type) and isinstance(value, origin))
 
 
 def _is_choice(value: Any, choices: tuple[Any, ...]) -> bool:

@@ -228,7 +228,7 @@ class Switch:
             return None
 
     @contextlib.contextmanager
-    def watched(self, on_call: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+    def watched(self, on_call: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
         """A block in which calls run eagerly, after ``on_call`` has been called with their inputs."""
 
         def call_eager(args: list[Any]) -> Any:
@@ -289,10 +289,10 @@ class Switch:
     def _relaid_results(self, results: Any, wrong_outputs: list[int]) -> Any:
         if not wrong_outputs:
             return results
-        relaid = list(results)
-        for index in wrong_outputs:
-            relaid[index] = laid_out(relaid[index], self.outputs[index])
-        return tuple(relaid)
+        return tuple(
+            laid_out(value, self.outputs[index]) if index in wrong_outputs else value
+            for index, value in enumerate(results)
+        )
 
     def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> tuple[Any, bool]:
         """Return the results, and whether the artifact computed them.

@@ -1,4 +1,4 @@
-"""The C++ toolchain, warmed ahead of time, and what compiling requires."""
+"""The C++ toolchain, warmed ahead of time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from regional_explorer.compiler.child import Child, can_have_children, end_with_parent
-from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.errors import RegionCompileError
 
 WARM_VARIABLE = "REGIONAL_EXPLORER_WARM"
 """Environment variable; with ``0`` nothing is built ahead of the first compile."""
@@ -79,9 +77,8 @@ def main() -> None:
     os.nice(NICENESS)
     end_with_parent()
     from regional_explorer.compiler.compilation import warm_toolchain
-    from regional_explorer.errors import NoCompilerError, RegionCompileError
 
-    with contextlib.suppress(NoCompilerError, RegionCompileError):
+    with contextlib.suppress(RegionCompileError):
         warm_toolchain("cpu")
 
 
@@ -116,41 +113,3 @@ def _newer(folder: Path, suffixes: tuple[str, ...], since: float) -> bool:
         files = (path.stat() for name in names for path in folder.glob(name))
         return any(file.st_mtime > since and file.st_size for file in files)  # a killed compiler may leave an empty one
     return False
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check: whether the thing was found and works, what was found, and what to do if it was not.
-
-    ``needed`` means that nothing can be explored or compiled without it.
-    """
-
-    name: str
-    works: bool
-    found: str
-    remedy: str = ""
-    needed: bool = False
-
-    def __str__(self) -> str:
-        """Return one line."""
-        sign = "ok " if self.works else "no " if self.needed else "-  "
-        return f"{sign} {self.name}: {self.found}{f'. {self.remedy}' if self.remedy else ''}"
-
-
-def torch_findings() -> Iterator[Finding]:
-    """Yield a finding each for torch, the C++ compiler and GPUs; torch must be installed."""
-    import torch
-
-    try:
-        from regional_explorer.torch_api.inductor import NO_COMPILER, compiler_version
-    except (RegionalExplorerError, ImportError) as error:
-        yield Finding("torch", works=False, found=str(error), needed=True)
-        return
-    yield Finding("torch", works=True, found=torch.__version__, needed=True)
-    version = compiler_version()
-    if version is None:
-        yield Finding("C++ compiler", works=False, found="none that works", remedy=NO_COMPILER, needed=True)
-    else:
-        yield Finding("C++ compiler", works=True, found=version, needed=True)
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    yield Finding("GPU", bool(gpus), ", ".join(gpus) or "none; regions run on the CPU")

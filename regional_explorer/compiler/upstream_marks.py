@@ -166,11 +166,11 @@ class Marks:
             for node in graph.ops
             if node.origin is not None and (claim := self.assignment.claim(graph.id, node.name)) is not None
         }
+        ops = [node for graph in self.graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
         for region in self.plan.regions:
             region_origins = {origin for origin, claim in claims.items() if claim.region == region.name}
             if region.enabled:
-                dynamo = (graph for graph in self.graphs if graph.kind is GraphKind.DYNAMO)
-                where = [node for graph in dynamo for node in graph.ops if node.origin in region_origins]
+                where = [node for node in ops if node.origin in region_origins]
                 yield from self._merged_instances(region, claims, where)
                 yield from self._other_config(variant, region, claims, where)
                 yield from self._ignored_ops(region, region_origins, where)
@@ -194,16 +194,13 @@ class Marks:
         pieces = [piece for piece in self.pieces if _instances_in_piece(piece, region, claims)]
         if variant == LITE and self.compiled:  # it sets no config of a region
             pieces = [CompiledPiece(frozenset(), direction, self.usual) for direction in Direction]
-        requested: dict[str, Any] = {}
-        applied: dict[str, Any] = {}
+        differing: dict[str, tuple[Any, Any]] = {}
         for piece in pieces:
-            piece_config = {**self.usual, **config_of(region, piece.direction)}
-            for key in self.keys:
-                if piece.config[key] != piece_config[key]:
-                    requested[key], applied[key] = piece_config[key], piece.config[key]
-        if applied:
-            got = ", ".join(f"{key}={value!r}" for key, value in applied.items())
-            planned = ", ".join(f"{key}={requested[key]!r}" for key in applied)
+            requested, applied = {**self.usual, **config_of(region, piece.direction)}, piece.config
+            differing |= {key: (applied[key], requested[key]) for key in self.keys if applied[key] != requested[key]}
+        if differing:
+            got = ", ".join(f"{key}={value!r}" for key, (value, _) in differing.items())
+            planned = ", ".join(f"{key}={value!r}" for key, (_, value) in differing.items())
             yield DiagnosticCode.UPSTREAM_CONFIG.found(
                 f"{_COMPILERS[variant]} compiles ops of region {region.name!r} under {got}; requested was {planned}.",
                 region=region.name,

@@ -127,8 +127,7 @@ class Edits:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
             PlanError: nothing would be left of it.
         """
-        patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        chosen = selectors(patterns)
+        chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes})
         return self._edit(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
 
     def uncarve(

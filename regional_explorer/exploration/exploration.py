@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from regional_explorer.capture.call import Call, check_call, check_options
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
-from regional_explorer.compiler.artifact import save_artifact
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import preview_of
@@ -529,12 +528,12 @@ class Exploration(Edits, Results):
             compile_plan(self.live.program, run)
             for switch in self.live.program.switches:
                 artifact = switch.artifact
-                if artifact is None or switch.inputs is None or artifact.key in saved_keys:
+                if artifact is None or artifact.pack is None or switch.inputs is None or artifact.key in saved_keys:
                     continue
                 saved_keys.add(artifact.key)
                 label = self.live.program.wanted(artifact.key, switch).label()
                 with self.live.capture.generated.collected():
-                    sha256 = save_artifact(folder, label, artifact)
+                    sha256 = folder.save(label, artifact.pack)
                 if sha256 is not None:
                     self.live.saved_artifacts[artifact.key] = sha256
             folder.finish()

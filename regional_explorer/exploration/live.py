@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,13 +14,14 @@ from regional_explorer.capture.call import Call, traced_again
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import Program, recompiles
-from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
+from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
-from regional_explorer.exploration.measurements import Measurements, reconciled
+from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -29,6 +30,7 @@ from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, SelectorKind
 from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
 from regional_explorer.record.profile import Profile
+from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.regions.select import members
 
@@ -39,23 +41,20 @@ def initial_program(
     """Return the program under ``plan``, or under the marks in the source, and diagnostics about that plan.
 
     Raises:
-        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config is invalid; for the plan of a
-            file there are diagnostics instead.
+        UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; for the plan of a file there
+            are diagnostics instead.
     """
     marked_plan, diagnostics = source_plan(capture.graphs)
     if not isinstance(plan, PlanFile):
-        check_plan(marked_plan if plan is None else plan)
-        return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
+        return Program(capture, plan or marked_plan), tuple(diagnostics)
     valid_plan, unknown_configs = without_unknown_configs(plan.plan)
     program = Program(capture, valid_plan)
-    if plan.explored is None:
-        return program, (*diagnostics, *unknown_configs)
-    differences = (
-        *partition_differences(plan.explored, partitions(program)),
-        *environment_difference(plan.explored, environment),
-        *mode_differences(plan.explored, capture.modes_of_calls()),
-    )
-    return program, (*diagnostics, *unknown_configs, *differences)
+    diagnostics += unknown_configs
+    if plan.explored is not None:
+        diagnostics += partition_differences(plan.explored, partitions(program))
+        diagnostics += environment_difference(plan.explored, environment)
+        diagnostics += mode_differences(plan.explored, capture.modes_of_calls())
+    return program, tuple(diagnostics)
 
 
 def with_measured_states(partitions: Iterable[Partition], timings: Iterable[PartitionTiming]) -> tuple[Partition, ...]:
@@ -73,12 +72,8 @@ MAX_DROPPED = 8
 _DROPPED_TRACES: list[weakref.ref[Capture]] = []
 
 
-def note_when_dropped(live: object, capture: Capture) -> None:
-    """When the live objects of an exploration are no longer referenced, free its arguments, and remember its trace."""
-    weakref.finalize(live, _note_dropped, weakref.ref(capture)).atexit = False
-
-
 def _note_dropped(trace: weakref.ref[Capture]) -> None:
+    """Free the arguments of an exploration whose live objects are no longer referenced, and remember its trace."""
     if (capture := trace()) is not None:
         capture.drop_call()
         _DROPPED_TRACES.append(trace)
@@ -117,7 +112,7 @@ class Live:
         self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
-        note_when_dropped(self, self.capture)
+        weakref.finalize(self, _note_dropped, weakref.ref(self.capture)).atexit = False
 
     def benchmark(self, variants: Sequence[str], budget_s: float, run: Run, *, regions: bool) -> None:
         """Compile what is stale, check the numerics, measure, and keep the results; see ``Exploration.benchmark``."""
@@ -148,7 +143,7 @@ class Live:
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
         results = shown_plan.results if shown_plan else Results()
-        figures = self.measurements.figures(plan_partitions)
+        partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
         artifacts = {
             key: replace(artifact, code=codes.get(key), kernel_times=kernel_times.get(key))
@@ -163,22 +158,22 @@ class Live:
             breaks=capture.breaks,
             plan=program.plan,
             members=members(graphs, program.assignment),
-            partitions=with_measured_states(plan_partitions, figures.timings),
+            partitions=with_measured_states(plan_partitions, partition_timings),
             timings=tuple(results.timings),
             conditions=results.conditions and replace(results.conditions, outdated=measured is None),
             numerics=tuple(results.numerics),
             artifacts=artifacts,
             toolchain=program.toolchain,
             variant_costs=tuple(results.costs),
-            partition_timings=figures.timings,
-            partition_numerics=figures.numerics,
+            partition_timings=partition_timings,
+            partition_numerics=partition_numerics,
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
             profile=self.profile,
         )
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
-        if measured is not None and (renamed or not results.reconciliation):
-            session = replace(session, reconciliation=reconciled(session, results))
+        if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
+            session = replace(session, reconciliation=reconcile(results.timings, region_timings(session), results.cut))
             results.reconciliation = results.reconciliation or session.reconciliation
         all_diagnostics = [
             *self.plan_diagnostics,
@@ -190,7 +185,7 @@ class Live:
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
             *results.diagnostics,
-            *numerics_diagnostics(session, figures.cures),
+            *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,
@@ -249,9 +244,8 @@ MOST_NAMED_OPS = 6
 """How many ops a message names."""
 
 
-def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagnostic]]:
-    """Return a ``plan-differs`` for each region marked by names of nodes that are other ops in the new trace."""
-    pairs = []
+def _changed_regions(earlier: Live, retraced: Live) -> Iterator[tuple[Region, Diagnostic]]:
+    """Yield a ``plan-differs`` for each region marked by names of nodes that are other ops in the new trace."""
     for region in retraced.program.plan.regions:
         by_name = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
         old_ops, new_ops = (_op_counts(live, region.name) for live in (earlier, retraced))
@@ -261,10 +255,7 @@ def _changed_regions(earlier: Live, retraced: Live) -> list[tuple[Region, Diagno
                 f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
-            pairs.append(
-                (region, DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream=""))
-            )
-    return pairs
+            yield region, DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
 
 
 def _op_counts(live: Live, region: str) -> Counter[str]:

@@ -18,22 +18,14 @@ from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, check_flag
 from regional_explorer.measure.benchmark import Results, benchmark
-from regional_explorer.measure.partitions import benchmark_partitions, reconcile
+from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.benchmark import (
-    BY_TORCH,
-    Numerics,
-    PartitionTiming,
-    Reconciled,
-    VariantName,
-    checked_variants,
-)
+from regional_explorer.record.benchmark import BY_TORCH, Numerics, PartitionTiming, VariantName, checked_variants
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 
 MAX_PLANS = 50
@@ -85,15 +77,6 @@ class MeasuredPlan:
     partitions: tuple[Partition, ...]
     results: Results
     alone: Mapping[PartitionContent, MeasuredPartition]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFigures:
-    """The figures of the partitions of one plan, by their current names; ``cures`` is by partition id."""
-
-    timings: tuple[PartitionTiming, ...]
-    numerics: tuple[Numerics, ...]
-    cures: Mapping[str, Mapping[str, Any] | None]
 
 
 REGION_SHARE = 0.5
@@ -148,8 +131,7 @@ class Measurements:
             compile_plan(program, run)
         except NoCompilerError as error:
             results.diagnostics.append(DiagnosticCode.NO_COMPILER.found(str(error)))
-            runnable = (VariantName.EAGER, VariantName.AOT_EAGER)
-            return [name for name in names if name in runnable]
+            return [name for name in names if name in (VariantName.EAGER, VariantName.AOT_EAGER)]
         return names
 
     def add(self, results: Results) -> None:
@@ -180,8 +162,13 @@ class Measurements:
         """Return the last benchmark of the plan of these partitions."""
         return self._plans.get(plan_content(partitions))
 
-    def figures(self, partitions: Sequence[Partition]) -> PartitionFigures:
-        """Return the figures of every partition with measured content, from this plan or else from any other."""
+    def figures(
+        self, partitions: Sequence[Partition]
+    ) -> tuple[tuple[PartitionTiming, ...], tuple[Numerics, ...], Mapping[str, Mapping[str, Any] | None]]:
+        """Return the timings, numerics and cures of every partition with measured content, from this plan or any other.
+
+        Those of this plan are preferred; partitions have their current names, and cures are by partition id.
+        """
         measured_plan = self.of(partitions)
         measured = self._alone if measured_plan is None else {**self._alone, **measured_plan.alone}
         pairs = [(part, measured[content]) for part in partitions if (content := partition_content(part)) in measured]
@@ -196,7 +183,7 @@ class Measurements:
             if name == part.id:
                 numerics += [replace(row, partition=part.id) for row in figures.numerics]
                 cures[part.id] = figures.cure
-        return PartitionFigures(tuple(timings), tuple(numerics), cures)
+        return tuple(timings), tuple(numerics), cures
 
 
 def _measured_by_content(
@@ -218,10 +205,3 @@ def _history_key(run: Session) -> tuple[object, ...]:
     """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
     partition_keys = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
     return run.shapes, partition_keys
-
-
-def reconciled(session: Session, results: Results) -> tuple[Reconciled, ...]:
-    """Return how the regions of ``session`` add up to the variants that were measured."""
-    if not results.partition_timings:
-        return ()
-    return reconcile(results.timings, region_timings(session), results.cut)

@@ -25,7 +25,7 @@ from torch import fx, nn
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import BackendOptions, regional_explorer
-from regional_explorer.compiler.artifact import ArtifactStore, Wanted, save_artifact
+from regional_explorer.compiler.artifact import ArtifactStore, Wanted
 from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
     Entry,
@@ -399,7 +399,7 @@ def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
     for needed, artifact in wanted:
         assert ArtifactStore(folder=artifacts).load(needed) is None
         artifacts.note_missing(needed.label())
-        save_artifact(artifacts, needed.label(), artifact)
+        artifacts.save(needed.label(), artifact.pack)
     artifacts.finish()
     assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
     assert all("cannot be used" in finding.message for finding in artifacts.findings)
