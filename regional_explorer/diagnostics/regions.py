@@ -195,8 +195,10 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> li
         queue = [start]
         for instance in queue:
             # Directly, or through ops outside all of them.
-            for path in paths_from(users, members[instance], claims.keys() - members[instance], claims):
+            for path in paths_from(users, members[instance], claims):
                 target = claims[path[-1]]
+                if target == instance:
+                    continue
                 if target == start:
                     cycle = [path]
                     while (source := claims[cycle[0][0]]) != start:
