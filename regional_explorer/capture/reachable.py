@@ -321,8 +321,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
-    reachable.variables.append(_attributes(name, module, _HIDDEN_ATTRIBUTES))
-    reachable.variables.append(_hooks(name, module, _MODULE_HOOKS))
+    reachable.variables += [_attributes(name, module, _HIDDEN_ATTRIBUTES), _hooks(name, module, _MODULE_HOOKS)]
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some
         reachable.variables.append(_dict_items(name, entries, "{name}.{key}"))

@@ -352,12 +352,11 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
 def _separate_piece(
     evidence: Evidence, region: Region, number: int, piece: AbstractSet[int], remaining: AbstractSet[int]
 ) -> Diagnostic:
-    between: list[Node] = []
     graph = next(graph for graph in evidence.graphs if any(node.origin in piece for node in graph.ops))
-    for start, goal in ((piece, remaining), (remaining, piece)):
-        first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
-        names = nodes_between(evidence.users(graph.id), first, last)
-        between = between or [evidence.nodes[graph.id][name] for name in names]
+    inside, outside = ({node.name for node in graph.ops if node.origin in side} for side in (piece, remaining))
+    users = evidence.users(graph.id)
+    names = nodes_between(users, inside, outside) or nodes_between(users, outside, inside)
+    between = [evidence.nodes[graph.id][name] for name in names]
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
     return DiagnosticCode.REGION_SPLIT.found(
