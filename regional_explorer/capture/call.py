@@ -28,7 +28,7 @@ from regional_explorer.capture.tensors import (
     tensors_in,
 )
 from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
-from regional_explorer.capture.user_lines import at_line, innermost_user_line, user_line
+from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.errors import (
     CaptureError,
     ClosedError,
@@ -56,7 +56,7 @@ def refuse_training() -> Iterator[None]:
     thread = threading.get_ident()
 
     def refuse(what: str) -> NoReturn:
-        where = at_line(innermost_user_line(traceback.extract_stack()))
+        where = at_user_line(traceback.extract_stack())
         if is_in_backward():
             remedy = (
                 "That is inside the backward of an autograd function: take these gradients with "
@@ -91,11 +91,8 @@ def refuse_training() -> Iterator[None]:
             (nn.Module, "zero_grad", "zero_grad()"),
         ):
             stack.enter_context(refusing(owner, name, what))
-        handle = register_optimizer_step_pre_hook(before_step)
-        try:
-            yield
-        finally:
-            handle.remove()
+        stack.callback(register_optimizer_step_pre_hook(before_step).remove)
+        yield
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,7 @@ class Modes:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Context manager: run the block under these modes, on whichever thread."""
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             # Not torch.set_default_device: inside a `with torch.device(…)` of the user it leaves a context behind.
             if self.default_device != torch.get_default_device():
                 stack.enter_context(self.default_device)
@@ -268,8 +265,11 @@ class Call:
         Each comes behind its name and, if it was written in place, before its content at the start of the block.
         """
         tensors = self._tensors_by_name()
-        found = [(name, tensors[name]) for name in self._written_names if name in tensors]
-        return [(f"written {name}", tensor, self._undo.content_before(tensor)) for name, tensor in found]
+        return [
+            (f"written {name}", tensors[name], self._undo.content_before(tensors[name]))
+            for name in self._written_names
+            if name in tensors
+        ]
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
@@ -409,7 +409,7 @@ def _raising_capture_error(what: str) -> Iterator[None]:
     except CaptureError:
         raise
     except (Exception, SystemExit) as error:  # a call that ends the program would end ours, and look successful
-        where = at_line(user_line(error))
+        where = at_user_line(traceback.extract_tb(error.__traceback__))
         raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error
 
 
@@ -447,5 +447,5 @@ def check_partitioner(partitioner: Any) -> None:
     if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
         raise InvalidArgumentError(
             f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
-            f"{did_you_mean(partitioner, PARTITIONERS) if isinstance(partitioner, str) else ''}"
+            f"{did_you_mean(partitioner, PARTITIONERS)}"
         )

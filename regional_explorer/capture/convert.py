@@ -109,15 +109,14 @@ class GraphRecorder:
         inputs = self.inputs if parent is None else ()
         nodes = tuple(self._node(node, gm, inputs, callers) for node in gm.graph.nodes)
         records = [Graph(graph_id, self.kind, self.frame, nodes, parent)]
-        modules = {node.name: node.modules for node in nodes}
+        by_name = records[0].by_name
         for node, body in bodies(gm):
             holders = (holder for holder in gm.graph.find_nodes(op="get_attr") if resolve(gm, holder) is body)
             users = [user for holder in holders for user in holder.users]
-            around = [modules[user.name] for user in users]
+            around = [by_name[user.name].modules for user in users]
             inner, *nested = self.record(body, f"{graph_id}/{node.target}", (graph_id, node.name), around)
             if self.kind is GraphKind.DYNAMO and users and calls_subgraph(users[0]):
-                call = next(record for record in nodes if record.name == users[0].name)
-                name = _function_name(inner, call) or str(node.target)
+                name = _function_name(inner, by_name[users[0].name]) or str(node.target)
                 inner = replace(inner, name=name, options=subgraph_options(users[0]))
             records += [inner, *nested]
         return records

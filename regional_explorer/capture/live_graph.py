@@ -44,8 +44,7 @@ class RepairRun(fx.Interpreter):
         self.extra_traceback = False
         self.failed: list[FailedOp] = []
         self.targets: set[Any] = set()
-        self._record = record.by_name
-        self._graph_id = record.id
+        self._record = record
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one op, and repair it if it fails on the strides of its input."""
@@ -53,7 +52,7 @@ class RepairRun(fx.Interpreter):
             return self._run_or_repair(n)
         except Exception as error:
             message = (str(error).splitlines() or [""])[0]
-            where = at_line(self._record[n.name].source)
+            where = at_line(self._record.by_name[n.name].source)
             raise CaptureError(
                 RefusalCode.GRAPH_FAILED,
                 f"torch traced the call, but the graph it made fails when it runs: {n.name} ({n.target}) raises "
@@ -68,7 +67,7 @@ class RepairRun(fx.Interpreter):
             target = n.target
             if not self._repair(n):
                 raise
-            self.failed.append(FailedOp(self._graph_id, n.name, str(target), (str(error).splitlines() or [""])[0]))
+            self.failed.append(FailedOp(self._record.id, n.name, str(target), (str(error).splitlines() or [""])[0]))
             self.targets.add(target)
         return super().run_node(n)
 

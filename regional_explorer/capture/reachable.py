@@ -210,15 +210,15 @@ _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 class Reach:
     """The variables that a call can assign to, and the tensors and random generators that it can reach.
 
-    ``names`` are those of the tensors in the user's program; several may have the same. ``roots`` are the modules that
-    are passed, closed over, global, bound, or held by objects and containers: paths start at the nearest one, so a root
-    stays one even if a module that is found later contains it.
+    ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
+    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
+    start at the nearest one, so a root stays one even if a module that is found later contains it.
     """
 
     variables: list[Variables] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     generators: list[Generator] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
     roots: list[nn.Module] = field(default_factory=list)
 
 
@@ -279,7 +279,7 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     match value:
         case torch.Tensor():
             reachable.tensors.append(value)
-            reachable.names.append(name)
+            reachable.names[id(value)] = name
             if value.is_leaf and value.requires_grad:
                 reachable.variables.append(_hooks(name, value, _TENSOR_HOOKS))
         case nn.Module():
@@ -321,8 +321,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
-    reachable.variables.append(_attributes(name, module, _HIDDEN_ATTRIBUTES))
-    reachable.variables.append(_hooks(name, module, _MODULE_HOOKS))
+    reachable.variables += [_attributes(name, module, _HIDDEN_ATTRIBUTES), _hooks(name, module, _MODULE_HOOKS)]
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some
         reachable.variables.append(_dict_items(name, entries, "{name}.{key}"))
@@ -424,9 +423,9 @@ def tensor_names(
     below_root = _parameter_names(roots)
     in_arguments = [*tensors_in(args, "args"), *tensors_in(kwargs, "kwargs")]
     arguments = {id(tensor): name for name, tensor in reversed(in_arguments)}  # a tensor given twice: its first name
-    reached = {id(tensor): name for name, tensor in zip(reachable.names, reachable.tensors, strict=True)}
     several_roots = sum(bool(_parameter_names([root])) for root in roots) > 1
-    names = {**below_root, **reached, **arguments} if several_roots else {**reached, **arguments, **below_root}
+    reached = reachable.names | arguments
+    names = {**below_root, **reached} if several_roots else {**reached, **below_root}
     return dict(zip(names, _distinct(names.values()), strict=True))
 
 

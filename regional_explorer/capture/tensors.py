@@ -29,11 +29,6 @@ def is_readable(value: object) -> bool:
         return False
 
 
-def _has_slots(cls: type) -> bool:
-    """Return whether a class or one of its bases declares ``__slots__``, which may be empty."""
-    return any("__slots__" in vars(base) for base in cls.__mro__)
-
-
 def slot_names(cls: type) -> list[str]:
     """Return the names of the slots of a class and its bases, without those for the ``__dict__`` and weak references.
 
@@ -113,7 +108,8 @@ def _keyed_items(value: Any) -> list[tuple[str, Any]] | None:
         return [(f".{field}", getattr(value, field)) for field in value._fields]  # type: ignore[attr-defined]
     if isinstance(value, (list, tuple)):
         return [(f"[{index}]", item) for index, item in enumerate(value)]
-    if not _has_slots(type(value)) and not hasattr(value, "__dict__"):  # not of a class written in Python: an iterator
+    has_slots = any("__slots__" in vars(base) for base in type(value).__mro__)  # which may be empty
+    if not has_slots and not hasattr(value, "__dict__"):  # not of a class written in Python: an iterator
         return None
     # Sorted by name: a trace may set them in another order than the program does.
     return [(f".{key}", item) for key, item in sorted(attributes_of(value).items(), key=lambda pair: str(pair[0]))]

@@ -22,7 +22,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.reachable import Generator, Reach, Variables, differing, same
-from regional_explorer.capture.user_lines import at_line, innermost_user_line
+from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
@@ -109,7 +109,7 @@ class UndoLog(TorchDispatchMode):
             kind = "that is part of an autograd graph already"
         else:
             return
-        where = at_line(innermost_user_line(traceback.extract_stack()))
+        where = at_user_line(traceback.extract_stack())
         raise CaptureError(
             RefusalCode.CALL_ATTACHES,
             f"The call writes in place{where} to a tensor {kind}. The write would attach it to the graph of the call, "

@@ -120,19 +120,14 @@ def at_line(line: SourceLine | None) -> str:
     return f" at {line}: {line.text}" if line else ""
 
 
-def user_line(error: BaseException) -> SourceLine | None:
-    """Return the innermost line of the user's program in the traceback of ``error``, or None."""
-    return innermost_user_line(traceback.extract_tb(error.__traceback__))
-
-
-def innermost_user_line(frames: traceback.StackSummary) -> SourceLine | None:
-    """Return the innermost line of the user's program in a stack, or None: the caller of a magic is not part of it."""
+def at_user_line(frames: traceback.StackSummary) -> str:
+    """Return ``at_line`` of the user's innermost line in a stack; the caller of a magic is not part of the program."""
     for frame in reversed(frames):
         if f"{os.sep}IPython{os.sep}" in frame.filename:
-            return None
+            break
         if not is_internal(frame.filename):
-            return SourceLine(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip())
-    return None
+            return at_line(SourceLine(frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip()))
+    return ""
 
 
 def is_internal(file: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from regional_explorer.diagnostics.evidence import Evidence
@@ -12,8 +13,6 @@ from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, claims_from_around
-
-FORWARD_KINDS = (GraphKind.FORWARD, GraphKind.INFERENCE)
 
 
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -59,17 +58,15 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
         }
     for node in reversed(loose):
         below[node.name] = {claim for name in users.get(node.name, ()) for claim in below.get(name, {claims.get(name)})}
-    circular: Mapping[str, Claim] | None = None
+    circular = functools.cache(lambda: claims_from_around(graph, claims))
     for node in loose:
         sources = above[node.name]
         amid = next((claim for claim in sources & below[node.name] if claim is not None), None)
         owner = amid or (next(iter(sources)) if len(sources) == 1 else None)
         if owner is not None:
-            if circular is None:
-                circular = claims_from_around(graph, claims) if evidence.plan.cut is Cut.INSTANCES else {}
             if evidence.plan.cut is not Cut.INSTANCES:
                 reason = f"cut='{evidence.plan.cut}' takes only marked ops"
-            elif node.name in circular:
+            elif node.name in circular():
                 reason = "with them, instances would feed each other in a cycle"
             elif len(sources) > 1:
                 reason = "they also take inputs from outside the instance"
@@ -126,19 +123,20 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
 
     If all of it is repeated, a checkpoint requested it; if the min-cut partitioner did so, yield a ``region-grown``.
     """
-    forward_ops: dict[str, dict[tuple[int, str], Node]] = {}
-    repeated: dict[str, dict[tuple[int, str], Node]] = {}
-    first_graph: dict[str, str] = {}
-    for graph in evidence.graphs:
-        for name, claim in evidence.claims.get(graph.id, {}).items():
-            node = evidence.nodes[graph.id][name]
-            if graph.kind in FORWARD_KINDS:
-                forward_ops.setdefault(claim.region, {})[graph.frame, name] = node
-            elif node.recompute:
-                repeated.setdefault(claim.region, {})[graph.frame, name] = node
-                first_graph.setdefault(claim.region, graph.id)
-    for region, nodes in repeated.items():
-        all_ops = {**forward_ops.get(region, {}), **nodes}
+    claimed = [
+        (claim.region, graph, evidence.nodes[graph.id][name])
+        for graph in evidence.graphs
+        for name, claim in evidence.claims.get(graph.id, {}).items()
+    ]
+    forward = grouped(
+        (region, ((graph.frame, node.name), node))
+        for region, graph, node in claimed
+        if graph.kind is not GraphKind.BACKWARD
+    )
+    repeated = grouped((region, (graph, node)) for region, graph, node in claimed if node.recompute)
+    for region, ops in repeated.items():
+        nodes = {(graph.frame, node.name): node for graph, node in ops}
+        all_ops = dict(forward.get(region, ())) | nodes
         partial = len(nodes) < len(all_ops)
         if partial or evidence.min_cut:
             saved = [node for key, node in all_ops.items() if key not in nodes]
@@ -147,7 +145,7 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
                 f"({listing(node.name for node in nodes.values())})"
                 + (f", and takes {listing(node.name for node in saved)} as saved." if partial else "."),
                 region=region,
-                graph=first_graph[region],
+                graph=ops[0][0].id,
                 at=nodes.values(),
                 remedy="Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all "
                 "of the region, or none.",

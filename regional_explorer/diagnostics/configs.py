@@ -80,25 +80,24 @@ def _holds_configs(node: Node) -> bool:
 
 def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield a ``config-conflict`` where marks of one region, or marks without an id, request different configs."""
-    by_id: dict[str, dict[str, list[Node]]] = {}
+    first_nodes: dict[str, dict[str, Node]] = {}  # with each id and config
     for node in _marked_ops(evidence):
         key = annotation_key(node.annotation)
-        same_id = by_id.setdefault("" if key.startswith("default:") else key, {})
-        same_id.setdefault(json.dumps(annotated_config(node.annotation), sort_keys=True), []).append(node)
-    for key, configs in by_id.items():
-        if len(configs) < 2:  # noqa: PLR2004 - one config is no conflict
+        same_id = first_nodes.setdefault("" if key.startswith("default:") else key, {})
+        same_id.setdefault(json.dumps(annotated_config(node.annotation), sort_keys=True), node)
+    for key, nodes in first_nodes.items():
+        if len(nodes) < 2:  # noqa: PLR2004 - one config is no conflict
             continue
-        first_nodes = [nodes[0] for nodes in configs.values()]
-        requested = listing(repr(annotated_config(node.annotation)) for node in first_nodes)
+        requested = listing(repr(annotated_config(node.annotation)) for node in nodes.values())
         region = evidence.plan[evidence.assignment.by_annotation[key]] if key else None
         outcome = (
             f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
         )
         yield DiagnosticCode.CONFIG_CONFLICT.found(
-            f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(configs)} different "
+            f"Marks {f'of region {region.name!r}' if region else 'without a name'} request {len(nodes)} different "
             f"configs ({requested}): {outcome}.",
             region=region.name if region else None,
-            at=first_nodes,
+            at=nodes.values(),
             remedy="Give each block its own region name.",
             severity=Severity.WARNING if region else Severity.INFO,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -76,13 +76,8 @@ class Evidence:
     @cached_property
     def origins(self) -> dict[int, Node]:
         """The Dynamo node of each origin."""
-        return {
-            node.origin: node
-            for graph in self.graphs
-            if graph.kind is GraphKind.DYNAMO
-            for node in graph.nodes
-            if node.origin is not None
-        }
+        dynamo = self.of_kind(GraphKind.DYNAMO)
+        return {node.origin: node for graph in dynamo for node in graph.nodes if node.origin is not None}
 
     def dynamo_nodes(self, origins: Iterable[int | None]) -> list[Node]:
         """Return the Dynamo nodes of those origins that have one."""
@@ -106,9 +101,9 @@ class Evidence:
     def _users(self) -> dict[tuple[str, bool], dict[str, list[str]]]:
         return {}
 
-    def of_kind(self, *kinds: GraphKind) -> Iterator[Graph]:
-        """Yield the graphs of these kinds."""
-        return (graph for graph in self.graphs if graph.kind in kinds)
+    def of_kind(self, kind: GraphKind) -> Iterator[Graph]:
+        """Yield the graphs of this kind."""
+        return (graph for graph in self.graphs if graph.kind is kind)
 
 
 def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
@@ -117,23 +112,20 @@ def lines(nodes: Iterable[Node]) -> tuple[SourceLine, ...]:
 
 
 def paths_from(
-    users: Mapping[str, Sequence[str]],
-    start: Iterable[str],
-    ends: Callable[[str], bool],
-    passes: Callable[[str], bool] = lambda _: True,
+    users: Mapping[str, Sequence[str]], start: Iterable[str], goal: Container[str], barred: Container[str] = ()
 ) -> Iterator[list[str]]:
-    """Yield paths from ``start`` to what ``ends`` accepts, both included, through such as pass, shortest first."""
+    """Yield paths from ``start`` to nodes of ``goal``, both included, that avoid ``barred``, shortest first."""
     came_from: dict[str, str] = {}
     queue = list(dict.fromkeys(start))
     starts = set(queue)
     for name in queue:
         for user in users.get(name, ()):
-            if ends(user):
+            if user in goal:
                 path = [user, name]
                 while path[-1] in came_from:
                     path.append(came_from[path[-1]])
                 yield path[::-1]
-            elif user not in came_from and user not in starts and passes(user):
+            elif user not in came_from and user not in starts and user not in barred:
                 came_from[user] = name
                 queue.append(user)
 
@@ -142,5 +134,5 @@ def nodes_between(
     users: Mapping[str, Sequence[str]], start: Iterable[str], goal: Container[str], barred: Container[str] = ()
 ) -> list[str]:
     """Return the nodes of a shortest path from ``start`` to ``goal`` that avoids ``barred``; empty if there is none."""
-    paths = paths_from(users, start, goal.__contains__, lambda name: name not in barred)
+    paths = paths_from(users, start, goal, barred)
     return next((path[1:-1] for path in paths if len(path) > 2), [])  # noqa: PLR2004 - more than a direct edge

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
@@ -64,7 +63,13 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     requested = _requested_ops(evidence, region)
     retraced = _ops_traced_again(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
-    passing = [node.op for node in _forward_ops(evidence, region) if node.op in PASSING_OPS]
+    forward_ops = (
+        evidence.nodes[graph.id][name].op
+        for graph in evidence.of_kind(GraphKind.FORWARD)
+        for name, claim in evidence.claims[graph.id].items()
+        if claim.region == region
+    )
+    passing = dict.fromkeys(op for op in forward_ops if op in PASSING_OPS)
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
@@ -75,10 +80,7 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         why = "what writes in place leave in the backward belongs to no region"
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
     elif passing:
-        why = (
-            f"a gradient that comes to {listing(dict.fromkeys(passing))} passes unchanged, so there is nothing to "
-            "compute"
-        )
+        why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
         remedy = "Nothing: a copy or a sum has no backward of its own."
     return DiagnosticCode.REGION_EMPTY.found(
         f"Region {region!r} has no op in the backward: {why}.",
@@ -88,15 +90,6 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         severity=Severity.INFO,
         upstream="the same.",
     )
-
-
-def _forward_ops(evidence: Evidence, region: str) -> list[Node]:
-    return [
-        evidence.nodes[graph.id][name]
-        for graph in evidence.of_kind(GraphKind.FORWARD)
-        for name, claim in evidence.claims[graph.id].items()
-        if claim.region == region
-    ]
 
 
 def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
@@ -174,7 +167,7 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
 def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
     names = {fold.into for fold in folds}
     graph = next(
-        (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & set(evidence.nodes[g.id])), None
+        (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & evidence.nodes[g.id].keys()), None
     )
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     what = (
@@ -186,7 +179,7 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
         f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
         region=region,
         graph=graph.id if graph else None,
-        at=tuple(sorted(names & set(evidence.nodes[graph.id]))) if graph else (),
+        at=sorted(names & evidence.nodes[graph.id].keys()) if graph else (),
         where=evidence.dynamo_nodes(origin for fold in folds for origin in (fold.origin, fold.into_origin)),
         remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
         severity=Severity.INFO if grown else Severity.WARNING,
@@ -202,9 +195,10 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> li
         queue = [start]
         for instance in queue:
             # Directly, or through ops outside all of them.
-            elsewhere = partial(_is_elsewhere, claims, instance)
-            for path in paths_from(users, members[instance], elsewhere, lambda name: name not in claims):
+            for path in paths_from(users, members[instance], claims):
                 target = claims[path[-1]]
+                if target == instance:
+                    continue
                 if target == start:
                     cycle = [path]
                     while (source := claims[cycle[0][0]]) != start:
@@ -216,25 +210,20 @@ def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> li
     return []
 
 
-def _is_elsewhere(claims: Mapping[str, Claim], instance: Claim, name: str) -> bool:
-    return name in claims and claims[name] != instance
-
-
 def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-merged`` per region whose partitions serve several marked blocks or module calls."""
     for region in evidence.plan.regions:
         if region.joined and evidence.plan.cut is not Cut.UPSTREAM:
             continue  # as requested
         marked = bool(region.patterns(SelectorKind.ANNOTATION))
-        served = {
-            part.id: units
+        served = [
+            (part, units)
             for part in evidence.partitions
             if part.region == region.name and len(units := _blocks_or_instances(evidence, part, marked=marked)) > 1
-        }
+        ]
         if not served:
             continue
-        busiest = max(served, key=lambda part_id: len(served[part_id]))
-        part = next(part for part in evidence.partitions if part.id == busiest)
+        busiest, most_units = max(served, key=lambda pair: len(pair[1]))
         upstream_cut = evidence.plan.cut is Cut.UPSTREAM
         what = "marked blocks" if marked else "module calls"
         why = (
@@ -243,12 +232,12 @@ def check_merged(evidence: Evidence) -> Iterator[Diagnostic]:
             else "they carry one name and feed each other directly"
         )
         yield DiagnosticCode.REGION_MERGED.found(
-            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest} serves "
-            f"{len(served[busiest])}): {why}.",
+            f"{count(len(served), 'partition')} of region {region.name!r} for several {what} ({busiest.id} serves "
+            f"{len(most_units)}): {why}.",
             region=region.name,
-            graph=part.graph,
-            at=part.nodes,
-            where=(line for units in served.values() for line in units.values()),
+            graph=busiest.graph,
+            at=busiest.nodes,
+            where=(line for _, units in served for line in units.values()),
             remedy="Use cut='instances'."
             if upstream_cut
             else "Give blocks that should be compiled apart names of their own.",
@@ -363,12 +352,11 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
 def _separate_piece(
     evidence: Evidence, region: Region, number: int, piece: AbstractSet[int], remaining: AbstractSet[int]
 ) -> Diagnostic:
-    between: list[Node] = []
     graph = next(graph for graph in evidence.graphs if any(node.origin in piece for node in graph.ops))
-    for start, goal in ((piece, remaining), (remaining, piece)):
-        first, last = ({node.name for node in graph.ops if node.origin in side} for side in (start, goal))
-        names = nodes_between(evidence.users(graph.id), first, last)
-        between = between or [evidence.nodes[graph.id][name] for name in names]
+    inside, outside = ({node.name for node in graph.ops if node.origin in side} for side in (piece, remaining))
+    users = evidence.users(graph.id)
+    names = nodes_between(users, inside, outside) or nodes_between(users, outside, inside)
+    between = [evidence.nodes[graph.id][name] for name in names]
     path_text = listing((node.name for node in between), joint=" → ")
     why = f"{path_text} lies between" if between else "no path connects them"
     return DiagnosticCode.REGION_SPLIT.found(
@@ -483,7 +471,6 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
     if not evidence.failed_ops:
         return
     first = evidence.failed_ops[0]
-    failed_names = [op.node for op in evidence.failed_ops if op.graph == first.graph]
     nodes = [evidence.nodes[op.graph][op.node] for op in evidence.failed_ops]
     yield DiagnosticCode.AOT_EAGER_FAILED.found(
         f"The captured graph does not run as torch made it: {first.node} ({first.target}, "
@@ -491,7 +478,7 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         "kernel before it returns. Here the op gets a copy, so that regions and the rest run; the variant aot_eager is "
         "left out.",
         graph=first.graph,
-        at=tuple(failed_names),
+        at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
         where=nodes,
         remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
         "the one before it in a region.",

@@ -217,7 +217,7 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
             continue
         assigned.update(uncut)
         state, note = _uncut_state(number in cut_regions, enabled=session.plan.regions[number].enabled)
-        links = [(op, source) for op in uncut for source in ops[op].inputs if source in uncut]
+        links = [(op, source) for op in uncut for source in ops[op].inputs]
         for count, component in enumerate(connected(list(uncut), links)):
             result.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(component), state, note))
     positions = {node.name: position for position, node in enumerate(graph.nodes)}

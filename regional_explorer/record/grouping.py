@@ -18,7 +18,7 @@ def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]:
-    """Return the connected components of ``items`` under ``links``, each in the order of ``items``."""
+    """Return the connected components of ``items``, each in their order; ``links`` to what is no item do not count."""
     root = {item: item for item in items}
 
     def find(item: K) -> K:
@@ -28,5 +28,6 @@ def connected(items: Sequence[K], links: Iterable[tuple[K, K]]) -> list[list[K]]
         return item
 
     for first, second in links:
-        root[find(first)] = find(second)
+        if first in root and second in root:
+            root[find(first)] = find(second)
     return list(grouped((find(item), item) for item in items).values())

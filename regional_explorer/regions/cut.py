@@ -206,8 +206,7 @@ def _connected_parts(group: Part) -> list[Part]:
     """Split a group whose instances are unknown into its connected components."""
     if group.claim.instance is not None:
         return [group]
-    inside = set(group.nodes)
-    links = [(node, source) for node in group.nodes for source in node.all_input_nodes if source in inside]
+    links = [(node, source) for node in group.nodes for source in node.all_input_nodes]
     return [Part(group.claim, nodes) for nodes in connected(group.nodes, links)]
 
 
@@ -308,11 +307,6 @@ def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
 
 
-def _names_body(gm: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether a node names the body of a higher-order op, which a piece holds itself."""
-    return node.op == "get_attr" and isinstance(resolve(gm, node), fx.GraphModule)
-
-
 def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
     """Return what a partition takes, and what it has copies of instead: names of bodies, numbers that sizes imply."""
     inside = set(nodes)
@@ -323,7 +317,8 @@ def _inputs_and_copied(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> tuple[li
         for source in node.all_input_nodes:
             if source in inside or source in copied:
                 continue
-            if _names_body(gm, source) or computed_from_sizes(source):
+            names_body = source.op == "get_attr" and isinstance(resolve(gm, source), fx.GraphModule)
+            if names_body or computed_from_sizes(source):
                 add_sources(source)
                 copied[source] = None
             else:

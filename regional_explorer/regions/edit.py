@@ -373,7 +373,7 @@ def _instance_parts(name: str, parts: list[list[Node]], graphs: Sequence[Graph])
     if len(parts) == 1:
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
         feeds = direct_feeds(graphs)
-        links = [(origin, source) for origin in nodes for source in feeds.get(origin, ()) if source in nodes]
+        links = [(origin, source) for origin in nodes for source in feeds.get(origin, ())]
         parts = [[nodes[origin] for origin in piece] for piece in connected(list(nodes), links)]
     if len(parts) < 2:  # noqa: PLR2004 - one part is the whole
         example = f" For example at={parts[0][len(parts[0]) // 2].name!r}." if parts and len(parts[0]) > 1 else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -83,8 +82,7 @@ def _piece_of(loose: Sequence[int], picked: Sequence[Picked], feeds: Mapping[int
     """Return the number of the connected piece that each origin of ``loose`` belongs to."""
     unnarrowed = {origin for pick in picked for origin in pick.whole if pick.whole is not pick.part}
     origins = sorted({*loose, *unnarrowed})
-    inside = set(origins)
-    links = [(origin, source) for origin in origins for source in feeds.get(origin, ()) if source in inside]
+    links = [(origin, source) for origin in origins for source in feeds.get(origin, ())]
     loose_set = set(loose)
     pieces = ([origin for origin in piece if origin in loose_set] for piece in connected(origins, links))
     return {origin: ("", number) for number, piece in enumerate(filter(None, pieces)) for origin in piece}
@@ -175,12 +173,15 @@ def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
     goes both past the branch and through it. An op that takes only inputs of the graph belongs to the instance that is
     its only user. So no partition depends on more with the op than without it.
     """
-    used = {name for node in graph.nodes for name in node.inputs}
-    loose = {node.name for node in graph.ops if _has_no_origin(node)} & used - claims.keys()
+    users = grouped((name, node.name) for node in graph.nodes for name in node.inputs)
+    used = users.keys() - claims.keys()
+    loose = dict.fromkeys(node.name for node in graph.ops if node.name in used and _has_no_origin(node))
     if not loose:
         return {}
     node_claims = {name: claim for name, claim in claims.items() if claim.instance is not None}
-    fed = _fed_claims(graph, claims, loose)
+    fed = {name: {claim} for name, claim in claims.items()}  # the instances that it feeds through loose ops, or is in
+    for name in reversed(loose):
+        fed[name] = set[Claim]().union(*(fed.get(user, ()) for user in users[name]))
     free: set[str] = set()  # what depends on no op of the program: inputs of the graph, and loose ops of nothing else
     bit = {node.name: 1 << index for index, node in enumerate(graph.nodes)}
     ancestors: dict[str, int] = {}  # all of each node, as bit sets
@@ -200,14 +201,10 @@ def claims_from_around(graph: Graph, claims: Mapping[str, Claim]) -> Claims:
             free.add(node.name)
         elif node.name in loose and (claim := surrounding_claim(node)) is not None:
             node_claims[node.name] = claim
-    user_claims: dict[str, set[Claim | None]] = {}
-    for node in reversed(graph.nodes):
-        if node.name in loose and node.name in free and len(user_claims[node.name]) == 1:
-            (only_claim,) = user_claims[node.name]
-            if only_claim is not None:
-                node_claims[node.name] = only_claim
-        for name in node.inputs:
-            user_claims.setdefault(name, set()).add(node_claims.get(node.name))
+    for name in reversed(loose):
+        user_claims = {node_claims.get(user) for user in users[name]}
+        if name in free and len(user_claims) == 1 and (only_claim := user_claims.pop()) is not None:
+            node_claims[name] = only_claim
     return {name: claim for name, claim in node_claims.items() if name in loose}
 
 
@@ -223,17 +220,6 @@ def _has_no_origin(node: Node) -> bool:
     if node.origin is not None or node.annotated or node.recompute or node.random or node.op.endswith("_"):
         return False
     return node.target == "getitem" or node.target.count(".") == 2  # noqa: PLR2004 - namespace.name.overload
-
-
-def _fed_claims(graph: Graph, claims: Mapping[str, Claim], loose: AbstractSet[str]) -> dict[str, set[Claim]]:
-    """Return the instances that each op without an origin feeds, directly or through other such ops."""
-    fed: dict[str, set[Claim]] = {name: set() for name in loose}
-    for node in reversed(graph.nodes):
-        reached = fed[node.name] if node.name in loose else {claims[node.name]} if node.name in claims else set()
-        for name in node.inputs:
-            if name in loose:
-                fed[name] |= reached
-    return fed
 
 
 # --------------------------------------------------------------------------------------------------------- cycles

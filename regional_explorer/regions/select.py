@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,7 +16,6 @@ from regional_explorer.record.graph import (
     Chain,
     Graph,
     GraphKind,
-    ModuleCall,
     Node,
     SourceLine,
     marked_region,
@@ -27,6 +24,7 @@ from regional_explorer.record.graph import (
     subgraphs,
     traced_from,
 )
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind, is_name
 from regional_explorer.regions.instances import Claim, Claims, Instance, Picked, number_instances, with_sums
 
@@ -110,16 +108,12 @@ def source_regions(graphs: Sequence[Graph]) -> list[Region]:
     them. Bodies of one function for different shapes are instances of one region.
     """
     regions: dict[str, Region] = {}
-    defaults = 0
     for node in marked_nodes(graphs):
         key = annotation_key(node.annotation)
         if key in regions:
             continue
-        if (named := annotation_name(node.annotation)) is not None:
-            name = named
-        else:
-            defaults += 1
-            name = "default" if defaults == 1 else f"default-{defaults}"
+        defaults = sum(known.startswith("default:") for known in regions)
+        name = annotation_name(node.annotation) or (f"default-{defaults + 1}" if defaults else "default")
         selector = Selector(SelectorKind.ANNOTATION, (key,))
         regions[key] = Region(_free_name(name, regions), (selector,), annotated_config(node.annotation))
     for body in subgraphs(graphs):
@@ -198,15 +192,13 @@ def pick_modules(patterns: Sequence[str], graphs: Sequence[Graph]) -> dict[int, 
         re.compile(re.escape(pattern)) if _is_path(pattern, graphs) else module_glob(pattern) for pattern in patterns
     ]
     shared = _shared_callers(graphs)
-    instances: dict[int, Instance] = {}
-    for graph in graphs:
-        if graph.kind is GraphKind.DYNAMO:
-            for node in graph.ops:
-                above = max((len(traced_from(node.modules, callers)) for callers in shared[graph.id]), default=0)
-                instance = _instance_of(node.modules, rules, above)
-                if instance is not None and node.origin is not None:
-                    instances[node.origin] = instance
-    return instances
+    return {
+        node.origin: instance
+        for graph in graphs
+        if graph.kind is GraphKind.DYNAMO
+        for node in graph.ops
+        if node.origin is not None and (instance := _instance_of(node.modules, rules, shared[graph.id])) is not None
+    }
 
 
 def _is_path(pattern: str, graphs: Sequence[Graph]) -> bool:
@@ -232,13 +224,14 @@ def _shared_callers(graphs: Sequence[Graph]) -> dict[str, list[list[Chain]]]:
     return shared
 
 
-def _instance_of(calls: Sequence[ModuleCall], rules: Sequence[re.Pattern[str]], skip: int) -> Instance:
+def _instance_of(calls: Chain, rules: Sequence[re.Pattern[str]], shared: Sequence[Sequence[Chain]]) -> Instance:
     """Return the outermost module call around an op that a rule matches, else the outermost module that contains one.
 
     The root has no path, so no rule matches it. A module may contain what is called without being called itself, or
-    without a record in the trace: a ModuleList, or a layer that runs in pieces because of a graph break. The first
-    ``skip`` calls are left out.
+    without a record in the trace: a ModuleList, or a layer that runs in pieces because of a graph break. The calls
+    around a body that several calls share are left out: ``shared`` has the callers of each.
     """
+    skip = max((len(traced_from(calls, callers)) for callers in shared), default=0)
     for call in calls[skip:]:
         if any(path and rule.fullmatch(path) for rule in rules for path in (call.path, *call.aliases)):
             return call.path, call.call
@@ -281,7 +274,7 @@ class Assignment:
 
     owners: Mapping[int, Claim]
     by_annotation: Mapping[str, str] = field(default_factory=dict)
-    overruled: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    overruled: Mapping[tuple[str, str], Sequence[int]] = field(default_factory=dict)
     carved: frozenset[int] = frozenset()
     claims: Mapping[str, Claims] = field(default_factory=dict)
     carved_claims: Mapping[str, Claims] = field(default_factory=dict)
@@ -318,24 +311,21 @@ def assign(
             known[selector] = picks(selector, graphs)
         return known[selector]
 
+    by_annotation = {
+        pattern: region.name for region in plan.regions for pattern in region.patterns(SelectorKind.ANNOTATION)
+    }
     owners: dict[int, Claim] = {}
-    overruled: dict[tuple[str, str], list[int]] = {}
-    by_annotation: dict[str, str] = {}
-    picked: dict[str, list[Picked]] = {}
+    overruled: list[tuple[tuple[str, str], int]] = []
     calls: set[int] = set()
     all_calls = call_origins(graphs)
     for region in plan.regions:
         for selector in region.selectors:
-            if selector.kind is SelectorKind.ANNOTATION:
-                by_annotation.update(dict.fromkeys(selector.patterns, region.name))
             origins = picked_by(selector)
-            unnarrowed = picked_by(replace(selector, only=())) if selector.only else origins
-            picked.setdefault(region.name, []).append(Picked(origins, unnarrowed))
             calls = calls | (all_calls & origins.keys()) if selector.kind in SUBGRAPH_KINDS else calls - origins.keys()
             for origin, instance in origins.items():
                 earlier = owners.get(origin)
                 if earlier is not None and earlier.region != region.name:
-                    overruled.setdefault((earlier.region, region.name), []).append(origin)
+                    overruled.append(((earlier.region, region.name), origin))
                 owners[origin] = Claim(region.name, instance)
     carved = frozenset(
         origin
@@ -344,13 +334,16 @@ def assign(
         for origin in picked_by(selector)
         if origin in owners and owners[origin].region == region.name
     )
-    joined = [region.name for region in plan.regions if region.joined]
-    number_instances(graphs, owners, picked, joined)
-    assignment = Assignment(
-        owners, by_annotation, {regions: tuple(lost) for regions, lost in overruled.items()}, carved
-    )
+    picked = {
+        region.name: [
+            Picked(picked_by(selector), picked_by(replace(selector, only=()))) for selector in region.selectors
+        ]
+        for region in plan.regions
+    }
+    number_instances(graphs, owners, picked, {region.name for region in plan.regions if region.joined})
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
+    assignment = Assignment(owners, by_annotation, grouped(overruled), carved, claims, carved_claims)
     for graph in graphs:
         found = _claims_on(graph, assignment, calls, body_regions(plan))
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
@@ -358,7 +351,7 @@ def assign(
         claims[graph.id] = {name: claim for name, claim in found.items() if name not in eager}
         if plan.cut is Cut.INSTANCES and graph.kind is not GraphKind.DYNAMO:
             claims[graph.id] = with_sums(graph, claims[graph.id])
-    return dataclasses.replace(assignment, claims=claims, carved_claims=carved_claims)
+    return assignment
 
 
 def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bodies: Collection[str]) -> Claims:
@@ -443,7 +436,7 @@ def _pick_operators(pattern: str, graphs: Sequence[Graph]) -> dict[int, Instance
     """
 
     def matches(_: Graph, node: Node) -> bool:
-        return any(fnmatchcase(name, pattern) for name in node.op_names)
+        return any(fnmatch.fnmatchcase(name, pattern) for name in node.op_names)
 
     forward = [graph for graph in graphs if graph.kind is not GraphKind.BACKWARD]
     return _pick_ops(forward, matches) or _pick_ops(graphs, matches)
@@ -456,8 +449,10 @@ def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Inst
 
 def members(graphs: Sequence[Graph], assignment: Assignment) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the node names of each region, by graph."""
-    regions: dict[str, dict[str, list[str]]] = {}
-    for graph in graphs:
-        for name, claim in assignment.claims.get(graph.id, {}).items():
-            regions.setdefault(claim.region, {}).setdefault(graph.id, []).append(name)
-    return {region: {graph: tuple(names) for graph, names in by_graph.items()} for region, by_graph in regions.items()}
+    by_graph = grouped(
+        ((claim.region, graph.id), name)
+        for graph in graphs
+        for name, claim in assignment.claims.get(graph.id, {}).items()
+    )
+    by_region = grouped((region, (graph_id, tuple(names))) for (region, graph_id), names in by_graph.items())
+    return {region: dict(graphs_of_region) for region, graphs_of_region in by_region.items()}
