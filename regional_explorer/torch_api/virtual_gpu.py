@@ -20,6 +20,7 @@ from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.torch_api.graphs import arguments_of
 from regional_explorer.torch_api.lowering import TRITON_KERNEL
 from torch import fx
+from torch._inductor.codecache import PyCodeCache
 from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from typing import Any
@@ -289,17 +290,16 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
         if isinstance(device := node.kwargs.get("device"), torch.device) and device.type == "cpu":
             node.kwargs = {**node.kwargs, "device": torch.device(DEVICE)}
     gm.recompile()
-    moved = [_moved_input(value, mode) for value in inputs]
+    with mode:
+        moved = [
+            torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
+            if isinstance(value, torch.Tensor)
+            else value
+            for value in inputs
+        ]
     for node, fake in zip(gm.graph.find_nodes(op="placeholder"), moved, strict=True):
         node.meta["val"] = fake
     return moved
-
-
-def _moved_input(value: Any, mode: FakeTensorMode) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    with mode:
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
 
 
 def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
@@ -309,7 +309,6 @@ def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]
 
 def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources:
     import triton
-    from torch._inductor.codecache import PyCodeCache
     from triton.compiler import ASTSource
 
     kernel = getattr(PyCodeCache.load(source), function)
@@ -322,7 +321,7 @@ def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources
         binary = triton.compile(ast_source, target=triton_target(target), options=options)
     warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
     assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
-    registers, spilled = _nvidia_registers(log.getvalue()) if target.backend == "cuda" else _amd_registers(assembly)
+    registers, spilled = _registers(log.getvalue() if target.backend == "cuda" else assembly, target.backend)
     settings = [*(f"{key}={value}" for key, value in config.kwargs.items()), count(warps, "warp")]
     return GpuResources(
         registers=registers,
@@ -349,21 +348,21 @@ def _assembled_anew() -> Iterator[None]:
         yield
 
 
-def _nvidia_registers(log: str) -> tuple[int | None, int | None]:
-    """Return registers and spilled bytes per thread, as ``ptxas`` reports them.
+_REGISTERS = {
+    "cuda": (r"Used (\d+) registers", r"(\d+) bytes spill stores", 1),
+    "hip": (r"\.vgpr_count:\s*(\d+)", r"\.vgpr_spill_count:\s*(\d+)", 4),
+}
+"""Where the registers of a thread are found, and what it spills, in bytes or registers of four bytes.
 
-    The size of local memory is not enough: ``sin`` has a table there, and no spill.
-    """
-    registers = re.search(r"Used (\d+) registers", log)
-    spilled = re.search(r"(\d+) bytes spill stores", log)
-    return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
+What ``ptxas`` says of local memory is not enough: ``sin`` has a table there, and no spill.
+"""
 
 
-def _amd_registers(assembly: str) -> tuple[int | None, int | None]:
-    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
-    spilled = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
-    # A spilled register is four bytes.
-    return (int(registers[1]) if registers else None), (4 * int(spilled[1]) if spilled else None)
+def _registers(text: str, backend: str) -> tuple[int | None, int | None]:
+    """Return registers and spilled bytes per thread, from the output of ``ptxas`` or the assembly of an AMD GPU."""
+    registers_pattern, spilled_pattern, spilled_bytes = _REGISTERS[backend]
+    registers, spilled = re.search(registers_pattern, text), re.search(spilled_pattern, text)
+    return (int(registers[1]) if registers else None), (spilled_bytes * int(spilled[1]) if spilled else None)
 
 
 def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> float:
