@@ -31,9 +31,10 @@ aten = torch.ops.aten
 CPU_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 HALF_DTYPES = (torch.float16, torch.bfloat16)
+DEVICE = "cuda:0"
 
 
-def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
+def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode) -> None:
     """Replace the CPU's attention ops of ``gm`` by CUDA's, in place; names of nodes stay.
 
     As torch chooses on a GPU: flash attention for 16-bit dtypes without a mask, else memory-efficient attention.
@@ -58,7 +59,8 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
         saved, drop, causal = (args["out"], args["logsumexp"]), args["dropout_p"], args["is_causal"]
         with gm.graph.inserting_before(node):
             # The random state that the forward returns for its backward; without dropout nothing reads it.
-            seed, offset = (_empty_random_state(gm, device) for _ in range(2))
+            state: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(DEVICE)}
+            seed, offset = (gm.graph.call_function(aten.empty.memory_format, ([0],), state) for _ in range(2))
             if _uses_flash(args):
                 lengths = (gm.graph.call_function(aten.sym_size.int, (args[name], 2)) for name in ("query", "key"))
                 node.target = aten._scaled_dot_product_flash_attention_backward.default
@@ -73,13 +75,6 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
 def _uses_flash(args: dict[str, Any]) -> bool:
     return args["attn_mask"] is None and args["query"].meta["val"].dtype in HALF_DTYPES
 
-
-def _empty_random_state(gm: fx.GraphModule, device: str) -> fx.Node:
-    kwargs: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(device)}
-    return gm.graph.call_function(aten.empty.memory_format, ([0],), kwargs)
-
-
-DEVICE = "cuda:0"
 
 _GUARD_SOURCE = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -283,7 +278,7 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
     Raises:
         NotOnGpuError: one of its ops exists only on the CPU.
     """
-    replace_cpu_attention(gm, inputs, mode, DEVICE)
+    replace_cpu_attention(gm, inputs, mode)
     for node in gm.graph.nodes:
         if node.op == "call_function" and "for_cpu" in str(node.target):
             raise NotOnGpuError(f"{node.target}: an op of the CPU without a counterpart on a GPU")
