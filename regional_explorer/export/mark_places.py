@@ -13,7 +13,6 @@ from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, 
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
-from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 
 Span = tuple[Site, Site]
@@ -83,17 +82,18 @@ class Places:
     def __init__(self, graphs: Sequence[Graph], breaks: Sequence[GraphBreak], plan: Plan) -> None:
         self._graphs, self._plan = graphs, plan
         assignment = assign(graphs, plan)
-        nodes = [(graph, node) for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
-        self._nodes: dict[int, Node] = {node.origin: node for _, node in nodes if node.origin is not None}
-        self._claims: dict[int, tuple[str, Instance]] = {
-            node.origin: (claim.region, claim.instance)
-            for graph, node in nodes
+        traced = [
+            (node.origin, node, assignment.claim(graph.id, node.name, with_carved=True))
+            for graph in graphs
+            if graph.kind is GraphKind.DYNAMO
+            for node in graph.ops
             if node.origin is not None
-            and (claim := assignment.claim(graph.id, node.name, with_carved=True)) is not None
-        }
+        ]
+        self._nodes = {origin: node for origin, node, _ in traced}
+        self._claims = {origin: claim for origin, _, claim in traced if claim is not None}
         self._ops: dict[str, _RegionOps] = {}
         for region in plan.regions:
-            origins = {origin for origin, (name, _) in self._claims.items() if name == region.name}
+            origins = {origin for origin, claim in self._claims.items() if claim.region == region.name}
             carved = origins & assignment.carved
             carved_in_source = {origin for origin in origins if self._nodes[origin].carved}
             taken_over = {
@@ -237,7 +237,7 @@ class Places:
     def _telling_instances_apart(self, region: Region) -> Iterator[list[NewMark] | None]:
         """Yield ways to give each instance an id of its own: its number, or the indices of loops around it."""
         origins = sorted(self._ops[region.name].own)
-        instances = grouped((self._claims[origin][1], origin) for origin in origins)
+        instances = grouped((self._claims[origin].instance, origin) for origin in origins)
         if len(instances) > 1:
             yield self._marks_by_number(region, list(instances.values()))
             yield self._marks_by_loop_index(region, lambda sites: [site for site in sites if site.loops])
@@ -258,7 +258,7 @@ class Places:
         spans = self._cover(ops.own, ops.allowed, ops.carved, preferred)
         if spans is None:
             return None
-        instances = [{self._claims[origin][1] for origin in _ops_of(span) & ops.own} for span in spans]
+        instances = [{self._claims[origin].instance for origin in _ops_of(span) & ops.own} for span in spans]
         same = all(one == instances[0] for one in instances)
         if not same and sum(map(len, instances)) > len(set().union(*instances)):
             return None
@@ -314,8 +314,7 @@ class Places:
         for node in nodes:
             if not node.stack:
                 return f"torch records no source line for {node.name}"
-            unread = [self._unread[line.file] for line in node.stack if line.file in self._unread]
-            if unread:
+            if unread := [self._unread[line.file] for line in node.stack if line.file in self._unread]:
                 return unread[0]
         innermost = [self._around[origin][-1] for origin in own if self._around[origin]]
         if any(not site.plain and not site.scope for site in innermost):
@@ -330,7 +329,7 @@ class Places:
             if str(node.source) in lines and origin not in own:
                 if any(_is_from_run(node, *call) for call in calls):
                     return f"it is part of an expression: give it a line of its own ({shown_lines})"
-                others[self._claims[origin][0] if origin in self._claims else None] = None
+                others[self._claims[origin].region if origin in self._claims else None] = None
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:

@@ -81,8 +81,7 @@ class Insights:
                 merged = {**self.program.config_for(switch), **changes}
                 config = {key: value for key, value in merged.items() if value is not DEFAULT}
                 key = artifact_key(switch.fingerprint(), config, settings)
-                wanted = Wanted(key, switch.piece, switch.inputs, config, switch.fingerprint())
-                changed[switch.partition.name] = wanted
+                changed[switch.partition.name] = Wanted(key, switch.piece, switch.inputs, config, switch.fingerprint())
         return changed
 
     def under(

@@ -44,7 +44,7 @@ def _node_records(gm: fx.GraphModule, inputs: Sequence[str]) -> tuple[Node, ...]
     graph, *_ = GraphRecorder(GraphKind.INFERENCE, 0).record(gm, "lowered")
     # Dynamic sizes come first, as inputs of their own.
     placeholders = [node.name for node in graph.nodes if node.role not in (Role.OP, Role.OUTPUT, Role.SUBGRAPH)]
-    labels = dict(zip(placeholders[len(placeholders) - len(inputs) :], inputs, strict=False)) if inputs else {}
+    labels = dict(zip(placeholders[len(placeholders) - len(inputs) :], inputs, strict=False))
     return tuple(replace(node, label=labels.get(node.name, node.label)) for node in graph.nodes)
 
 

@@ -17,6 +17,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
+    bodies,
     fake_mode_with_symbols,
     is_carved,
     is_operator,
@@ -296,11 +297,10 @@ def _graph_functions(gm: fx.GraphModule) -> Iterator[str]:
     functions: list[str] = []
 
     def write(body: fx.GraphModule, name: str) -> None:
-        for node in body.graph.find_nodes(op="get_attr"):
-            attribute = resolve(body, node)
-            if isinstance(attribute, fx.GraphModule) and id(attribute) not in body_names:
-                body_names[id(attribute)] = f"body_{len(body_names)}"
-                write(attribute, body_names[id(attribute)])
+        for _, inner in bodies(body):
+            if id(inner) not in body_names:
+                body_names[id(inner)] = f"body_{len(body_names)}"
+                write(inner, body_names[id(inner)])
         functions.append("\n".join(_function_lines(body, name, body_names)))
 
     write(gm, "graph")

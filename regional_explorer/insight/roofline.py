@@ -89,17 +89,16 @@ def reached(session: Session) -> tuple[Reach, ...]:
     reaches = []
     for phase in Phase:
         timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
-        times = {name: timing.median_s.value for name, timing in timings.items()}
-        if times:
-            missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in times]
+        if timings:
+            missing = [str(name) for name in (VariantName.REGIONAL, VariantName.FULL) if name not in timings]
             if missing:
                 raise MeasureError(
                     f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {MEASURE_FIRST}"
                 )
-            full_wins = timings[VariantName.FULL].verdict is Verdict.FASTER
-            eager, regional, full = (times[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
-            samples = (timings[key].samples_s for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL))
-            reaches.append(Reach(phase, eager, regional, full, share_of_gain(*map(np.array, samples)), full_wins))
+            compared = [timings[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL)]
+            eager_s, regional_s, full_s = (timing.median_s.value for timing in compared)
+            share = share_of_gain(*(np.array(timing.samples_s) for timing in compared))
+            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, compared[-1].verdict is Verdict.FASTER))
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)
@@ -161,7 +160,7 @@ class _ComparingInterpreter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         """Run a node and, if it has one, its decomposition, and record how their results differ."""
         decomposition = decomposition_of(n)
-        if decomposition is None or draws_random(n) or "empty" in str(n.target):  # memory as it was found
+        if decomposition is None or "empty" in str(n.target):  # memory as it was found
             return super().run_node(n)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         result = super().run_node(n)

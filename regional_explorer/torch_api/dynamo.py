@@ -29,7 +29,7 @@ from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx.traceback import get_current_meta
-from typing import Any
+from typing import Any, TypeGuard
 from unittest import mock
 
 
@@ -265,7 +265,7 @@ def _modules_around(translator: Any, error: BaseException | None) -> Iterator[in
     """
     if (module := frame_module()) is not None:
         yield id(module)
-    for frame, _ in traceback.walk_tb(error.__traceback__ if error is not None else None):
+    for frame, _ in traceback.walk_tb(getattr(error, "__traceback__", None)):
         inner = frame.f_locals.get("self")
         translator = inner if isinstance(inner, symbolic_convert.InstructionTranslatorBase) else translator
     for key in translator.nn_module_stack:
@@ -287,12 +287,12 @@ def graph_breaks() -> Iterator[list[Break]]:
 
     @functools.wraps(original)
     def note_break(self: Any, *args: Any, **kwargs: Any) -> Any:
-        errors = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, BaseException)]
-        reasons = [argument for argument in (kwargs.get("reason"), *args) if isinstance(argument, str)]
-        stack = getattr(errors[0], "real_stack", None) if errors else None
-        frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack or TracingContext.extract_stack())
-        reason = str(errors[0]) if errors else (reasons[0] if reasons else "unknown")
-        breaks.append(Break(reason, frames, open_marks(), tuple(_modules_around(self, errors[0] if errors else None))))
+        error = next((argument for argument in (*args, *kwargs.values()) if isinstance(argument, BaseException)), None)
+        reason = next((argument for argument in (kwargs.get("reason"), *args) if isinstance(argument, str)), "unknown")
+        stack = getattr(error, "real_stack", None) or TracingContext.extract_stack()
+        frames = tuple((f.filename, f.lineno or 0, f.name) for f in stack)
+        reason = reason if error is None else str(error)
+        breaks.append(Break(reason, frames, open_marks(), tuple(_modules_around(self, error))))
         return original(self, *args, **kwargs)
 
     with mock.patch.object(translator, "log_graph_break", note_break):
@@ -406,15 +406,15 @@ def subgraph_options(node: fx.Node) -> SubgraphOptions | None:
 
 
 def _config_patches(options: Any, compiler: str, option: str) -> dict[str, Any] | None:
-    compiler_fn = getattr(options, compiler, None)
-    inductor = compiler_fn if isinstance(compiler_fn, functools.partial) and _is_inductor(compiler_fn) else None
-    patches = getattr(options, option, None) if inductor is None else inductor.keywords.get("inductor_config_patches")
+    compiler_fn, patches = getattr(options, compiler, None), getattr(options, option, None)
+    if _is_inductor(compiler_fn):
+        patches = compiler_fn.keywords.get("inductor_config_patches")
     if not isinstance(patches, Mapping):
         return None
     return {} if dict(patches) == _DEFAULT_PATCHES else json_safe(dict(patches))
 
 
-def _is_inductor(compiler: Any) -> bool:
+def _is_inductor(compiler: Any) -> TypeGuard[functools.partial[Any]]:
     """Return whether a compiler is the one of torch's own options, which is Inductor under some configs."""
     # A plain import would get the operator of the same name from the package.
     module = importlib.import_module("torch._higher_order_ops.invoke_subgraph")

@@ -6,10 +6,12 @@ import functools
 import inspect
 import operator
 import re
+import sympy
 import torch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from torch import fx
+from torch._dynamo.source import ConstantSource
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._higher_order_ops.effects import with_effects
 from torch._higher_order_ops.triton_kernel_wrap import (
@@ -277,8 +279,6 @@ def fake_mode_with_symbols() -> FakeTensorMode:
 
 def new_size(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt | int:
     """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch has 0 and 1 static."""
-    from torch._dynamo.source import ConstantSource
-
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
     source = ConstantSource(name)
@@ -341,8 +341,6 @@ def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Gu
     The test takes the current values of ``sizes``, as ``new_size`` made them; static ones have to be as they were.
     Dynamo does not know these guards (2.13), so the caller of the artifact has to check them.
     """
-    import sympy
-
     env = mode.shape_env
     if env is None or not sizes:
         return None

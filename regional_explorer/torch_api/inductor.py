@@ -33,8 +33,10 @@ from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.utils import counters
 from torch._functorch._aot_autograd import autograd_cache
 from torch._guards import TracingContext, tracing
-from torch._inductor import codecache, custom_graph_pass
+from torch._inductor import codecache, cpp_builder, custom_graph_pass
+from torch._inductor.cpu_vec_isa import pick_vec_isa
 from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import _disable_current_modes
 from types import ModuleType
@@ -88,27 +90,26 @@ class Times:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._open_events: list[tuple[str, int, int]] = []
+        self._open_events: list[tuple[str, int]] = []
         self.own: dict[str, float] = defaultdict(float)
         self.whole: dict[str, float] = defaultdict(float)
 
     def begin(self, name: str, time_ns: int) -> None:
         """Record the start of an event."""
         if threading.get_ident() == self._thread:
-            self._open_events.append((name, time_ns, 0))
+            self._open_events.append((name, time_ns))
 
     def end(self, name: str, time_ns: int) -> None:
         """Record the end of an event, and of nested ones that are still open."""
-        if threading.get_ident() != self._thread or all(name != event for event, _, _ in self._open_events):
+        if threading.get_ident() != self._thread or all(name != event for event, _ in self._open_events):
             return
         while self._open_events:
-            ended, began_ns, inside_ns = self._open_events.pop()
-            took_ns = time_ns - began_ns
-            self.own[ended] += (took_ns - inside_ns) / 1e9
-            self.whole[ended] += took_ns / 1e9
+            ended, began_ns = self._open_events.pop()
+            took_s = (time_ns - began_ns) / 1e9
+            self.own[ended] += took_s
+            self.whole[ended] += took_s
             if self._open_events:
-                outer, outer_began_ns, outer_inside_ns = self._open_events[-1]
-                self._open_events[-1] = outer, outer_began_ns, outer_inside_ns + took_ns
+                self.own[self._open_events[-1][0]] -= took_s
             if ended == name:
                 return
 
@@ -145,17 +146,15 @@ class CompileNotes:
 @contextlib.contextmanager
 def noting_compile() -> Iterator[CompileNotes]:
     """A block around one compile that records notes about it; the compile lock must be held."""
-    notes = CompileNotes()
-    begin, end = dynamo_utils.ChromiumEventLogger.log_event_start, dynamo_utils.ChromiumEventLogger.log_event_end
+    notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
     log_info, make_key = autograd_cache.log.info, autograd_cache.autograd_cache_key
 
-    def noting_start(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
-        notes.times.begin(event_name, time_ns)
-        return begin(logger, event_name, time_ns, *args, **kwargs)
+    def noting(note: Callable[[str, int], None], log_event: Callable[..., Any]) -> Callable[..., Any]:
+        def noting_event(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
+            note(event_name, time_ns)
+            return log_event(logger, event_name, time_ns, *args, **kwargs)
 
-    def noting_end(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
-        notes.times.end(event_name, time_ns)
-        return end(logger, event_name, time_ns, *args, **kwargs)
+        return noting_event
 
     def noting_reason(message: str, *args: Any, **kwargs: Any) -> None:
         if message in _REASON_MESSAGES and args:
@@ -171,8 +170,8 @@ def noting_compile() -> Iterator[CompileNotes]:
 
     with (
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
-        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_start", noting_start),
-        mock.patch.object(dynamo_utils.ChromiumEventLogger, "log_event_end", noting_end),
+        mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
+        mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),
         mock.patch.object(autograd_cache.log, "info", noting_reason),
     ):
         yield notes
@@ -198,9 +197,8 @@ def _uncached_reason(answer: CacheAnswer, note: str) -> str:
 
 def pre_grad_passes() -> str:
     """Return when passes before autograd run under the current config, and why."""
-    resolve_timing = getattr(codecache, "resolve_pre_grad_pass_timing", None)
     try:
-        timing = None if resolve_timing is None else resolve_timing()
+        timing = getattr(codecache, "resolve_pre_grad_pass_timing", lambda: None)()
     except RuntimeError as error:
         return str(error)
     if timing is None:
@@ -225,16 +223,16 @@ _WORST_FIRST = (CacheAnswer.BYPASS, CacheAnswer.MISS, CacheAnswer.HIT)
 class CacheAnswers:
     """How often AOTAutograd's cache, and Inductor's own behind it, have returned each answer."""
 
-    aot: Mapping[CacheAnswer, int]
-    inductor: Mapping[CacheAnswer, int]
+    aot: Counter[CacheAnswer]
+    inductor: Counter[CacheAnswer]
 
     @classmethod
     def now(cls) -> Self:
         """Return the current counts."""
         aot, inductor = counters["aot_autograd"], counters["inductor"]
         return cls(
-            {answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST},
-            {answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST},
+            Counter({answer: int(aot[f"autograd_cache_{answer}"]) for answer in _WORST_FIRST}),
+            Counter({answer: int(inductor[f"fxgraph_cache_{answer}"]) for answer in _WORST_FIRST}),
         )
 
     def answer(self) -> CacheAnswer:
@@ -250,7 +248,7 @@ class CacheAnswers:
 
     def _new_counts(self) -> tuple[Counter[CacheAnswer], Counter[CacheAnswer]]:
         now = CacheAnswers.now()
-        return Counter(now.aot) - Counter(self.aot), Counter(now.inductor) - Counter(self.inductor)
+        return now.aot - self.aot, now.inductor - self.inductor
 
 
 @contextlib.contextmanager
@@ -358,7 +356,7 @@ def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping
     codes: list[str] = []
 
     def at_code(code: str) -> None:
-        configs.append(read_config(list(config)))
+        configs.append(read_config(config))
         codes.append(code)
 
     answers = CacheAnswers.now()
@@ -417,21 +415,14 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         functorch_config.patch({_REMATERIALISATION: False} if hasattr(functorch_config, _REMATERIALISATION) else {}),
         mock.patch.object(GraphLowering, "save_output_code", staticmethod(at_code)),
         tracing(TracingContext(mode)),
-        _outside_of_calls(),
+        # So that AOTAutograd can trace while a compiled graph is running. In training, it runs a graph for the first
+        # time under a dispatch mode of its own, which checks what custom ops return (_AnalyzeCustomOpInputOutputMode,
+        # torch 2.13); a trace inside it ends in "Attempting to use FunctionalTensor on its own": docs/upstream.md. The
+        # user may have such modes open too, or inference mode.
+        torch.inference_mode(mode=False),
+        _disable_current_modes(),
         torch.no_grad(),
     ):
-        yield
-
-
-@contextlib.contextmanager
-def _outside_of_calls() -> Iterator[None]:
-    """A block in which AOTAutograd can trace while a compiled graph is running.
-
-    In training, AOTAutograd runs a graph for the first time under a dispatch mode of its own, which checks what custom
-    ops return (``_AnalyzeCustomOpInputOutputMode``, torch 2.13); a trace inside it ends in "Attempting to use
-    FunctionalTensor on its own": docs/upstream.md. The user may have such modes open too, or inference mode.
-    """
-    with torch.inference_mode(mode=False), _disable_current_modes():
         yield
 
 
@@ -516,15 +507,11 @@ def cxx_compiler() -> str | None:
 
 def inductor_cache_directory() -> str:
     """Return the directory of Inductor's caches."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
     return str(cache_dir())
 
 
 def compiler_version() -> str | None:
     """Return the first line of ``--version`` of Inductor's C++ compiler; None if none can be run."""
-    from torch._inductor import cpp_builder
-
     try:
         done = subprocess.run([cpp_builder.get_cpp_compiler(), "--version"], capture_output=True, text=True, check=True)  # noqa: S603 - the compiler that Inductor itself would run
     except Exception:  # noqa: BLE001 - Inductor raises errors of its own if it finds none
@@ -534,8 +521,6 @@ def compiler_version() -> str | None:
 
 def probe_instruction_set() -> None:
     """Have Inductor detect the vector instructions of this CPU; it caches them for the rest of the process."""
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
     if cxx_compiler() is not None:
         pick_vec_isa()
 
@@ -545,8 +530,6 @@ def load_code(text: str, config: Mapping[str, Any], names: Mapping[str, Any]) ->
 
     Its kernels are compiled under ``config``, or found in Inductor's cache.
     """
-    from torch._inductor.codecache import PyCodeCache
-
     with inductor_config.patch(dict(config)):
-        key, path = PyCodeCache.write(text)
-        return PyCodeCache.load_by_key_path(key, path, attrs=dict(names))
+        key, path = codecache.PyCodeCache.write(text)
+        return codecache.PyCodeCache.load_by_key_path(key, path, attrs=dict(names))

@@ -7,9 +7,10 @@ import re
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from msgspec.structs import replace
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
 from regional_explorer.record.graph import Node
@@ -19,7 +20,9 @@ from regional_explorer.torch_api.graphs import draws_random
 from regional_explorer.torch_api.inductor import run_inductor
 from torch import fx
 from torch._inductor import debug, dependencies, ir, scheduler
+from torch._inductor.codecache import PyCodeCache
 from torch._inductor.codegen import cpp, triton, wrapper_fxir
+from torch._inductor.decomposition import select_decomp_table
 from torch._inductor.fx_utils import count_flops_fx
 from torch._inductor.utils import sympy_product
 from torch._inductor.virtualized import V
@@ -47,21 +50,22 @@ class Structure:
     @classmethod
     def of(cls, gm: fx.GraphModule, positions: Mapping[str, int]) -> Structure:
         """Return the structure of ``gm``, and write the position of each node into its metadata."""
-        inputs: dict[int, tuple[int, ...]] = {}
-        readers: dict[int, tuple[int, ...]] = {}
-        equal_nodes: dict[Any, list[int]] = {}
-        views = []
-        for node in gm.graph.nodes:
-            if (position := positions.get(node.name)) is None:
-                continue
+        placed = {node: positions[node.name] for node in gm.graph.nodes if node.name in positions}
+        for node, position in placed.items():
             node.meta["custom"] = {**(node.meta.get("custom") or {}), POSITION: position}
-            inputs[position] = tuple(positions[arg.name] for arg in node.all_input_nodes if arg.name in positions)
-            readers[position] = tuple(positions[user.name] for user in node.users if user.name in positions)
-            equal_nodes.setdefault((node.target, repr((node.args, node.kwargs))), []).append(position)
-            if computes_nothing(node):
-                views.append(position)
-        twins = {member: tuple(group) for group in equal_nodes.values() if len(group) > 1 for member in group}
-        return cls(inputs, readers, twins, tuple(sorted(views)))
+        equal = grouped(((node.target, repr((node.args, node.kwargs))), position) for node, position in placed.items())
+        return cls(
+            {
+                position: tuple(placed[arg] for arg in node.all_input_nodes if arg in placed)
+                for node, position in placed.items()
+            },
+            {
+                position: tuple(placed[user] for user in node.users if user in placed)
+                for node, position in placed.items()
+            },
+            {member: tuple(group) for group in equal.values() if len(group) > 1 for member in group},
+            tuple(sorted(position for node, position in placed.items() if computes_nothing(node))),
+        )
 
     def inferred(self, named: Sequence[set[int]]) -> list[set[int]]:
         """Return per kernel the nodes that it must compute although no kernel names them.
@@ -70,27 +74,21 @@ class Structure:
         ``add``), and of equal nodes one is computed. Any other node is computed in the kernels that read it, or, at the
         end of a partition, in those that compute its inputs.
         """
-        kernels: dict[int, set[int]] = {}
-        for index, nodes in enumerate(named):
-            for node in nodes:
-                kernels.setdefault(node, set()).add(index)
+        kernels = {
+            node: set(indices)
+            for node, indices in grouped((node, index) for index, nodes in enumerate(named) for node in nodes).items()
+        }
         named_nodes = set(kernels)
-        for node in sorted(self.inputs, reverse=True):
-            if node not in kernels:
-                self._assign_kernels(kernels, node, [*self.twins.get(node, ()), *self.readers[node]])
-        for node in sorted(self.inputs):
-            if node not in kernels:
-                self._assign_kernels(kernels, node, self.inputs[node])
-        inferred: list[set[int]] = [set() for _ in named]
-        for node in kernels.keys() - named_nodes - set(self.views):
-            for index in kernels[node]:
-                inferred[index].add(node)
-        return inferred
-
-    @staticmethod
-    def _assign_kernels(kernels: dict[int, set[int]], node: int, neighbours: Iterable[int]) -> None:
-        if numbers := set[int]().union(*(kernels.get(neighbour, set()) for neighbour in neighbours)):
-            kernels[node] = numbers
+        ordered = sorted(self.inputs)
+        downstream = [(node, (*self.twins.get(node, ()), *self.readers[node])) for node in reversed(ordered)]
+        upstream = [(node, self.inputs[node]) for node in ordered]
+        for node, neighbours in downstream + upstream:
+            if node not in kernels and (of_neighbours := [kernels[one] for one in neighbours if one in kernels]):
+                kernels[node] = set().union(*of_neighbours)
+        inferred = grouped(
+            (index, node) for node in kernels.keys() - named_nodes - set(self.views) for index in kernels[node]
+        )
+        return [set(inferred.get(index, ())) for index in range(len(named))]
 
 
 def computes_nothing(node: fx.Node) -> bool:
@@ -137,16 +135,17 @@ class Launch:
     extern: Any = None
 
 
-def kernel_of_launch(launch: Launch, nodes: Sequence[int], inferred: Sequence[int]) -> Kernel:
-    """Return the record of a kernel that computes the nodes at these positions."""
+def kernel_of_launch(launch: Launch, nodes: set[int], inferred: set[int], reads_from: tuple[int, ...]) -> Kernel:
+    """Return the record of a kernel that computes the nodes at these positions, and reads results of these kernels."""
     # A figure that cannot be computed is left out, so that it does not hide the rest of a region's code.
     with V.set_graph_handler(launch.graph):
         return Kernel(
             name=launch.name,
             kind=_kernel_kind(launch),
             ops=_op_names(sorted(origins_of(launch))),
-            nodes=tuple(nodes),
-            inferred=tuple(inferred),
+            nodes=tuple(sorted(nodes)),
+            inferred=tuple(sorted(inferred)),
+            reads_from=reads_from,
             bytes_read=known(lambda: sum(_read_bytes(launch).values())),
             bytes_written=known(lambda: sum(least_bytes(_memory_writes(launch)).values())),
             operations=known(lambda: _operation_count(launch)),
@@ -375,11 +374,8 @@ class _Converter(wrapper_fxir.FxConverter):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.called: dict[str, int] = {}
-        self._launch_counts: dict[str, int] = defaultdict(int)
 
     def _import_kernel(self, code: str, kernel_name: str) -> Any:
-        from torch._inductor.codecache import PyCodeCache
-
         del kernel_name
         ((_, function, source),) = TRITON_KERNEL.findall(code)
         kernel = getattr(PyCodeCache.load(source), function)
@@ -388,11 +384,11 @@ class _Converter(wrapper_fxir.FxConverter):
 
     def _generate_triton_call(self, line: Any) -> None:
         super()._generate_triton_call(line)
-        indices = [index for index, launch in enumerate(self.launches) if launch.name == line.kernel_name]
-        turn = self._launch_counts[line.kernel_name]
-        self._launch_counts[line.kernel_name] += 1
-        if turn < len(indices):
-            self._note_kernel(indices[turn])
+        called = set(self.called.values())
+        for index, launch in enumerate(self.launches):
+            if launch.name == line.kernel_name and index not in called:
+                self._note_kernel(index)
+                break
 
     def _generate_extern_kernel_common(self, kernel: Any, out_ir_node: Any) -> None:
         super()._generate_extern_kernel_common(kernel, out_ir_node)
@@ -502,11 +498,7 @@ def _artifact_code(
         inferred_nodes if nodes or inferred_nodes else positions_downstream(origins_of(launch))
         for launch, nodes, inferred_nodes in zip(launches, named, structure.inferred(named), strict=True)
     ]
-    sources = read_from(launches)
-    kernels = tuple(
-        replace(kernel_of_launch(launch, sorted(nodes), sorted(inferred_nodes)), reads_from=read)
-        for launch, nodes, inferred_nodes, read in zip(launches, named, inferred, sources, strict=True)
-    )
+    kernels = tuple(map(kernel_of_launch, launches, named, inferred, read_from(launches)))
     output, problem = _output(V.graph, launches, nodes_of) if "async_compile.triton(" in code else (None, "")
     return ArtifactCode(
         code,
@@ -539,7 +531,7 @@ def _refused_fusions(launches: Sequence[Launch], refusals: Mapping[tuple[str, st
             continue
         reported.add(frozenset((first, second)))
         kernels = [kernel_of.get(loop.get_nodes()[0].get_name(), -1) for loop in (first, second)]
-        shared = known(lambda first=first, second=second: _shared_bytes(first, second))  # type: ignore[misc]
+        shared = known(partial(_shared_bytes, first, second))
         if shared and -1 not in kernels:
             yield RefusedFusion(min(kernels), max(kernels), reason, shared)
 
@@ -554,8 +546,6 @@ def _shared_bytes(first: Any, second: Any) -> int:
 
 def decomposition_of(node: fx.Node) -> Callable[..., Any] | None:
     """Return Inductor's decomposition of an op; None if it has none, or if the op cannot be compared with it."""
-    from torch._inductor.decomposition import select_decomp_table
-
     target = node.target
     if computes_nothing(node) or not isinstance(target, torch._ops.OpOverload):
         return None

@@ -9,9 +9,10 @@ import contextlib
 import functools
 import linecache
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
@@ -76,21 +77,13 @@ def _free_invalidated() -> None:
     That is ``accumulated_recompile_limit``. The entries of a function can only be freed together, and not while it is
     compiled: Dynamo keeps a pointer to them meanwhile, also while it waits for the compile lock (docs/upstream.md).
     """
-    if any(map(_is_in_dynamo, sys._current_frames().values())):
+    frames = (frame for innermost in sys._current_frames().values() for frame, _ in traceback.walk_stack(innermost))
+    if any(frame.f_code.co_filename == convert_frame.__file__ for frame in frames):
         return
     for code in _traced_codes():
         managers = [entry.guard_manager for entry in _cache_entries(code)]
         if _DELETED_GUARDS in managers and all(isinstance(one, DeletedGuardManagerWrapper) for one in managers):
             reset_code(code)
-
-
-def _is_in_dynamo(frame: FrameType | None) -> bool:
-    """Return whether a thread, given by its innermost frame, is inside Dynamo's compile of a function."""
-    while frame is not None:
-        if frame.f_code.co_filename == convert_frame.__file__:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def traces_of(compiled: Callable[..., Any]) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import operator
 import pickle
 import torch
 import torch._inductor.config as inductor_config
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from regional_explorer.torch_api.torch_config import changed_config
 from torch import fx
+from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CppCodeCache, PyCodeCache
 from torch._inductor.standalone_compile import AOTCompiledArtifact
 from torch._subclasses import FakeTensor, FakeTensorMode
@@ -90,23 +90,15 @@ def unpack(code: bytes, libraries: Mapping[str, Path]) -> Any:
 
 
 def _load_artifact(code: bytes) -> Any:
-    with _no_native_compile():
-        return AOTCompiledArtifact.deserialize(code)
-
-
-@contextlib.contextmanager
-def _no_native_compile() -> Iterator[None]:
-    """A block in which loading code for compilers other than the C++ compiler and Triton raises ShipmentError."""
-    from torch._inductor.async_compile import AsyncCompile
+    """Load an artifact; raise ShipmentError if it has code for compilers other than the C++ compiler and Triton."""
 
     def refuse_kernel(*_args: Any, **_kwargs: Any) -> Any:
         raise ShipmentError("it has kernels in a language that is not packed")
 
-    with contextlib.ExitStack() as stack:
-        for name in ("cutlass", "cuda", "xpu", "rocm", "halide", "metal"):
-            if hasattr(AsyncCompile, name):
-                stack.enter_context(mock.patch.object(AsyncCompile, name, refuse_kernel))
-        yield
+    languages = ("cutlass", "cuda", "xpu", "rocm", "halide", "metal")
+    refusals: dict[str, Any] = {name: refuse_kernel for name in languages if hasattr(AsyncCompile, name)}
+    with mock.patch.multiple(AsyncCompile, **refusals):
+        return AOTCompiledArtifact.deserialize(code)
 
 
 def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:

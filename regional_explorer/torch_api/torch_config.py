@@ -9,7 +9,7 @@ import inspect
 import torch
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from regional_explorer.torch_api.compile_lock import compile_lock
@@ -64,24 +64,15 @@ def _comment_above(lines: Sequence[str], index: int) -> str:
     return " ".join(line.strip().lstrip("# ").strip() for line in lines[start:index]).strip()
 
 
-def read_config(keys: Sequence[str]) -> dict[str, Any]:
-    """Return the current values, read from Inductor itself."""
-    return _config_values(inductor_config, keys)
-
-
-def _config_values(module: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the values themselves, not copies of them: custom passes are compared by identity."""
+def read_config(keys: Iterable[str], module: Any = inductor_config) -> dict[str, Any]:
+    """Return the current values, read from Inductor itself: no copies, as custom passes are compared by identity."""
     return {key: functools.reduce(getattr, key.split("."), module) for key in keys}
 
 
-def changed_config() -> dict[str, Any]:
-    """Return the Inductor configs that differ from their default in this context, as the cache key sees them."""
-    return _non_default_values(inductor_config)
-
-
-def _non_default_values(module: Any) -> dict[str, Any]:
+def changed_config(module: Any = inductor_config) -> dict[str, Any]:
+    """Return the configs that differ from their default in this context, as the cache key sees them."""
     copies = sorted(module.get_config_copy().items())
-    return _config_values(module, [key for key, value in copies if value != module._config[key].default])
+    return read_config([key for key, value in copies if value != module._config[key].default], module)
 
 
 def under_config(config: Mapping[str, Any]) -> AbstractContextManager[Any]:
@@ -97,6 +88,11 @@ _CONFIGS_ARE_PER_THREAD = hasattr(_config_module, "ContextVar")
 class _Knob(NamedTuple):
     read: Callable[[], Any]
     write: Callable[[Any], object]
+
+    def set(self, value: Any) -> None:
+        """Write a value that differs from the current one."""
+        if self.read() != value:
+            self.write(value)
 
 
 def _attribute_knob(owner: Any, name: str) -> _Knob:
@@ -167,8 +163,7 @@ class TorchFlags:
     def restore(self) -> None:
         """Set what differs."""
         for name, knob in _FLAGS.items():
-            if knob.read() != self._values[name]:
-                knob.write(self._values[name])
+            knob.set(self._values[name])
 
 
 @dataclass(frozen=True)
@@ -191,7 +186,7 @@ class Settings:
         """Return the current settings of this process and context. Torch 2.11 lets compiles of other threads end."""
         knobs, underneath = ({name: knob.read() for name, knob in group.items()} for group in (_KNOBS, _MATMUL_KNOBS))
         with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
-            return cls(torch.__version__, knobs, changed_config(), underneath, _non_default_values(functorch_config))
+            return cls(torch.__version__, knobs, changed_config(), underneath, changed_config(functorch_config))
 
     def facts(self) -> dict[str, str]:
         """Return the settings that affect the generated code, by name, as texts to compare."""
@@ -202,10 +197,8 @@ class Settings:
 
         Equal settings are not set again: setting the precision to its current value turns "none" into "ieee".
         """
-        for group, values in ((_MATMUL_KNOBS, self.underneath), (_KNOBS, self.knobs)):
-            for name, knob in group.items():
-                if knob.read() != values[name]:
-                    knob.write(values[name])
+        for name, value in (*self.underneath.items(), *self.knobs.items()):
+            _FLAGS[name].set(value)
         for module, values in ((inductor_config, self.inductor), (functorch_config, self.functorch)):
             for key, value in values.items():
                 setattr(module, key, value)

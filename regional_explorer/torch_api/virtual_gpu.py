@@ -20,6 +20,7 @@ from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.torch_api.graphs import arguments_of
 from regional_explorer.torch_api.lowering import TRITON_KERNEL
 from torch import fx
+from torch._inductor.codecache import PyCodeCache
 from torch._subclasses import FakeTensorMode, fake_tensor
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from typing import Any
@@ -30,9 +31,10 @@ aten = torch.ops.aten
 CPU_FORWARD = aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 HALF_DTYPES = (torch.float16, torch.bfloat16)
+DEVICE = "cuda:0"
 
 
-def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, device: str) -> None:
+def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode) -> None:
     """Replace the CPU's attention ops of ``gm`` by CUDA's, in place; names of nodes stay.
 
     As torch chooses on a GPU: flash attention for 16-bit dtypes without a mask, else memory-efficient attention.
@@ -57,7 +59,8 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
         saved, drop, causal = (args["out"], args["logsumexp"]), args["dropout_p"], args["is_causal"]
         with gm.graph.inserting_before(node):
             # The random state that the forward returns for its backward; without dropout nothing reads it.
-            seed, offset = (_empty_random_state(gm, device) for _ in range(2))
+            state: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(DEVICE)}
+            seed, offset = (gm.graph.call_function(aten.empty.memory_format, ([0],), state) for _ in range(2))
             if _uses_flash(args):
                 lengths = (gm.graph.call_function(aten.sym_size.int, (args[name], 2)) for name in ("query", "key"))
                 node.target = aten._scaled_dot_product_flash_attention_backward.default
@@ -72,13 +75,6 @@ def replace_cpu_attention(gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeT
 def _uses_flash(args: dict[str, Any]) -> bool:
     return args["attn_mask"] is None and args["query"].meta["val"].dtype in HALF_DTYPES
 
-
-def _empty_random_state(gm: fx.GraphModule, device: str) -> fx.Node:
-    kwargs: dict[str, Any] = {"dtype": torch.int64, "device": torch.device(device)}
-    return gm.graph.call_function(aten.empty.memory_format, ([0],), kwargs)
-
-
-DEVICE = "cuda:0"
 
 _GUARD_SOURCE = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -282,24 +278,23 @@ def to_gpu(gm: fx.GraphModule, inputs: list[Any], mode: FakeTensorMode) -> list[
     Raises:
         NotOnGpuError: one of its ops exists only on the CPU.
     """
-    replace_cpu_attention(gm, inputs, mode, DEVICE)
+    replace_cpu_attention(gm, inputs, mode)
     for node in gm.graph.nodes:
         if node.op == "call_function" and "for_cpu" in str(node.target):
             raise NotOnGpuError(f"{node.target}: an op of the CPU without a counterpart on a GPU")
         if isinstance(device := node.kwargs.get("device"), torch.device) and device.type == "cpu":
             node.kwargs = {**node.kwargs, "device": torch.device(DEVICE)}
     gm.recompile()
-    moved = [_moved_input(value, mode) for value in inputs]
+    with mode:
+        moved = [
+            torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
+            if isinstance(value, torch.Tensor)
+            else value
+            for value in inputs
+        ]
     for node, fake in zip(gm.graph.find_nodes(op="placeholder"), moved, strict=True):
         node.meta["val"] = fake
     return moved
-
-
-def _moved_input(value: Any, mode: FakeTensorMode) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    with mode:
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=DEVICE)
 
 
 def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]:
@@ -309,7 +304,6 @@ def kernel_resources(code: str, target: GpuTarget) -> Mapping[str, GpuResources]
 
 def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources:
     import triton
-    from torch._inductor.codecache import PyCodeCache
     from triton.compiler import ASTSource
 
     kernel = getattr(PyCodeCache.load(source), function)
@@ -322,7 +316,7 @@ def _resources_of(source: str, function: str, target: GpuTarget) -> GpuResources
         binary = triton.compile(ast_source, target=triton_target(target), options=options)
     warps, shared = int(binary.metadata.num_warps), int(binary.metadata.shared)
     assembly = str(binary.asm["ptx" if target.backend == "cuda" else "amdgcn"])
-    registers, spilled = _nvidia_registers(log.getvalue()) if target.backend == "cuda" else _amd_registers(assembly)
+    registers, spilled = _registers(log.getvalue() if target.backend == "cuda" else assembly, target.backend)
     settings = [*(f"{key}={value}" for key, value in config.kwargs.items()), count(warps, "warp")]
     return GpuResources(
         registers=registers,
@@ -349,21 +343,21 @@ def _assembled_anew() -> Iterator[None]:
         yield
 
 
-def _nvidia_registers(log: str) -> tuple[int | None, int | None]:
-    """Return registers and spilled bytes per thread, as ``ptxas`` reports them.
+_REGISTERS = {
+    "cuda": (r"Used (\d+) registers", r"(\d+) bytes spill stores", 1),
+    "hip": (r"\.vgpr_count:\s*(\d+)", r"\.vgpr_spill_count:\s*(\d+)", 4),
+}
+"""Where the registers of a thread are found, and what it spills, in bytes or registers of four bytes.
 
-    The size of local memory is not enough: ``sin`` has a table there, and no spill.
-    """
-    registers = re.search(r"Used (\d+) registers", log)
-    spilled = re.search(r"(\d+) bytes spill stores", log)
-    return (int(registers[1]) if registers else None), (int(spilled[1]) if spilled else None)
+What ``ptxas`` says of local memory is not enough: ``sin`` has a table there, and no spill.
+"""
 
 
-def _amd_registers(assembly: str) -> tuple[int | None, int | None]:
-    registers = re.search(r"\.vgpr_count:\s*(\d+)", assembly)
-    spilled = re.search(r"\.vgpr_spill_count:\s*(\d+)", assembly)
-    # A spilled register is four bytes.
-    return (int(registers[1]) if registers else None), (4 * int(spilled[1]) if spilled else None)
+def _registers(text: str, backend: str) -> tuple[int | None, int | None]:
+    """Return registers and spilled bytes per thread, from the output of ``ptxas`` or the assembly of an AMD GPU."""
+    registers_pattern, spilled_pattern, spilled_bytes = _REGISTERS[backend]
+    registers, spilled = re.search(registers_pattern, text), re.search(spilled_pattern, text)
+    return (int(registers[1]) if registers else None), (spilled_bytes * int(spilled[1]) if spilled else None)
 
 
 def occupancy(target: GpuTarget, registers: int, shared: int, warps: int) -> float:
