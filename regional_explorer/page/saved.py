@@ -24,7 +24,7 @@ from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import page_css, saved_css
+from regional_explorer.style.css import page_css, rules
 from regional_explorer.style.element import Node, markup, node, to_html
 from regional_explorer.tables.plan import Extra, diagnostics_nodes
 
@@ -46,7 +46,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
 
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
-    styles = "".join([sheet, CODE_CSS, style("view", "panel"), saved_css()])
+    styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
     above = [*title, *headline_nodes(session), *noise_nodes(session)]
