@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
 
 
-Listener = Callable[["Control"], None]
-
-
 class Control:
     """Holds the state of one exploration's panels and makes every change to it.
 
@@ -40,7 +37,7 @@ class Control:
         self.exploration = exploration
         self.state = PanelState(exploration.plan)
         self.session: Session = exploration.session
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[Control], None]] = []
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
         self.owner: Callable[[], str] = lambda: "ex"
@@ -86,11 +83,9 @@ class Control:
         """Read the session and the runs from the exploration."""
         graphs = self.session.graphs
         self.session, self.runs = self.exploration.session, self.exploration.runs
-        if self.session.graphs != graphs:
-            self._forget_earlier_graphs()
-
-    def _forget_earlier_graphs(self) -> None:
-        """Drop what was selected, previewed or generated in graphs that are no longer there."""
+        if self.session.graphs == graphs:
+            return
+        # What was selected, previewed or generated in graphs that are no longer there is dropped.
         node_names = set(qualified_names(self.session.graphs))
         self.state = replace(
             self.state,

@@ -36,7 +36,8 @@ from regional_explorer.ui.widget import SessionView
 
 def but_progress(shown: Shown) -> object:
     """Return everything but the progress of the job."""
-    return replace(shown, state=shown.state.without_progress)
+    job = shown.state.job
+    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0)))
 
 
 def of_session(shown: Shown) -> object:
