@@ -329,14 +329,12 @@ class _FoldBuilder:
         first = self.first_like.setdefault(likeness, piece)
         if len(members) == 1:
             return replace(parts[0], new=first is piece)
-        single = parts[0] if len(parts) == 1 else None
-        return Fold(
+        content = parts[0] if len(parts) == 1 else Fold("", (), parts=tuple(parts))
+        return replace(
+            content,
             key=_fold_key("piece", piece.id),
             nodes=tuple(members),
             kind=FoldKind.PIECE,
-            parts=single.parts if single else tuple(parts),
-            title=single.title if single else "",
-            about=single.about if single else "",
             piece=piece,
             like=None if first is piece else first,
             pieces=(piece,),

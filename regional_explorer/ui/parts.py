@@ -39,10 +39,10 @@ def copy_python_button(code: str, *, title: str = "") -> Node:
     return copy_button("Copy as Python", f"{IMPORT_RX}\n{code}" if "rx." in code else code, title=title)
 
 
-def field(label: str, do: str, value: object, *, of: str = "", kind: str = "text", **attributes: object) -> Node:
+def field(label: str, do: str, value: object, *, kind: str = "text", **attributes: object) -> Node:
     """Return a labelled input that sends the event ``do`` with what was typed."""
     return node(
-        "label", node("span", label), node("input", type=kind, data_do=do, data_of=of, value=str(value), **attributes)
+        "label", node("span", label), node("input", type=kind, data_do=do, data_of="", value=str(value), **attributes)
     )
 
 
