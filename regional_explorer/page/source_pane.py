@@ -11,7 +11,7 @@ from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
 from regional_explorer.record.function_spans import function_spans
-from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
+from regional_explorer.record.graph import SourceLine, is_cell, is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node
@@ -90,7 +90,7 @@ def _file_lines(path: str) -> list[str]:
 
 def source_listing(session: Session) -> tuple[Function, ...]:
     """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
-    ops = [(graph.id, node) for graph in session.graphs for node in graph.nodes if node.role is Role.OP and node.stack]
+    ops = [(graph.id, op) for graph in session.graphs for op in graph.ops if op.stack]
     lines_by_file = grouped((line.file, line) for line in dict.fromkeys(line for _, op in ops for line in op.stack))
     files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
     block_of = {line: files[path].block(line) for path, lines in lines_by_file.items() for line in lines}
