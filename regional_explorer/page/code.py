@@ -12,7 +12,7 @@ from regional_explorer.errors import count, listing, sendable
 from regional_explorer.page.source_pane import Rows
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.graph import SourceLine
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
 from regional_explorer.style.css import PAGE, page_css, toned
 from regional_explorer.style.element import (
@@ -69,10 +69,9 @@ def shown_lines(lines: Iterable[str]) -> list[str]:
 
 
 def _split_sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSection]:
-    numbers_by_span: dict[tuple[int, int], list[int]] = {}
-    for number, kernel in enumerate(code.kernels, 1):
-        if kernel.defined is not None:
-            numbers_by_span.setdefault(kernel.defined, []).append(number)
+    numbers_by_span = grouped(
+        (kernel.defined, number) for number, kernel in enumerate(code.kernels, 1) if kernel.defined is not None
+    )
     end = 0
     for (first, last), numbers in sorted(numbers_by_span.items()):
         if not end or first > end + 1:
@@ -153,11 +152,12 @@ def code_pane(codes: Sequence[PartitionCode]) -> tuple[list[Node], Rows]:
 
 def _source_rows(codes: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
     """Yield the source lines that the kernels come from, each with all its nodes among the partitions."""
-    nodes_by_line: dict[SourceLine, list[str]] = {}
-    for code in codes:
-        for graph_node in code.nodes:
-            if graph_node.source is not None:
-                nodes_by_line.setdefault(graph_node.source, []).append(_node_id(code, graph_node.name))
+    nodes_by_line = grouped(
+        (graph_node.source, _node_id(code, graph_node.name))
+        for code in codes
+        for graph_node in code.nodes
+        if graph_node.source is not None
+    )
     if not nodes_by_line:
         return
     yield node("h4", "Source")
@@ -255,13 +255,8 @@ def section_rows(
 
 def code_element(rows: Sequence[Tokens]) -> Node:
     """Return lines of code as one element; adjacent tokens of the same kind are merged."""
-    merged: list[tuple[str, str]] = []
-    for row in rows:
-        for kind, text in [*row, ("", "\n")]:
-            if merged and merged[-1][0] == kind:
-                merged[-1] = (kind, merged[-1][1] + text)
-            else:
-                merged.append((kind, text))
+    tokens = (token for row in rows for token in (*row, ("", "\n")))
+    merged = ((kind, "".join(text for _, text in run)) for kind, run in groupby(tokens, lambda token: token[0]))
     inside = [verbatim("span", text, class_=kind) if kind else sendable(text) for kind, text in merged]
     return [*node("code"), *inside]
 

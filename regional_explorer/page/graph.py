@@ -45,14 +45,15 @@ def graph_traits(session: Session, records: Records) -> Payload:
     ``graphs`` has the names of all nodes that can be shown; ``look`` what regions and pieces are called.
     """
     graphs = [records.of(session, graph) for graph in session.graphs]
+    entries = [legend_entry(summary) for summary in region_summaries(session)]
     return {
         "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
         "tabs": tabs(session),
         "first": first_tab(session),
         "look": {
-            "regions": [_region(entry) for entry in map(legend_entry, region_summaries(session))],
+            "regions": [_region(entry) for entry in entries],
             "pieces": [piece_rows(session, known.graph, known.pieces) for known in graphs],
-            "legend": list(_legend(session)),
+            "legend": list(_legend(entries)),
         },
         "overlays": overlays(session),
     }
@@ -63,9 +64,9 @@ def _region(entry: Entry) -> Payload:
     return {"name": entry.title, "letter": look.letter, "hue": look.hue, "line": look.line}
 
 
-def _legend(session: Session) -> Iterable[tuple[str, Node]]:
+def _legend(entries: Iterable[Entry]) -> Iterable[tuple[str, Node]]:
     """Yield the elements of the legend, each with the state or sign that must be in use for it to be shown."""
-    for entry in map(legend_entry, region_summaries(session)):
+    for entry in entries:
         yield "", _legend_button(entry)
     for state, glyph in STATE_GLYPHS.items():
         yield state, node("span", f"{glyph} {state}{HULL_WORDS.get(state, '')}")

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from regional_explorer.errors import sendable
@@ -24,9 +24,9 @@ from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import page_css, saved_css
+from regional_explorer.style.css import page_css, rules
 from regional_explorer.style.element import Node, markup, node, to_html
-from regional_explorer.tables.plan import Extra, diagnostics_nodes
+from regional_explorer.tables.plan import diagnostics_nodes
 
 GRAPH_HEIGHT = 520
 """The height of the drawing in pixels; its lower edge can be dragged."""
@@ -44,19 +44,25 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     def number_of(node_id: str) -> str:
         return str(numbers.get(sendable(node_id), ""))
 
+    def show_button(_number: int, finding: Diagnostic) -> Node | None:
+        nodes = " ".join(filter(None, map(number_of, nodes_of_diagnostic(finding, session))))
+        label = f"Show the nodes of {finding.code}"
+        return node("button", "Show", type="button", data_nodes=nodes, aria_label=label) if nodes else None
+
     page_script = script("page")
     sheet = page_css(len(session.plan.regions))
-    styles = "".join([sheet, CODE_CSS, style("view", "panel"), saved_css()])
+    styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
     above = [*title, *headline_nodes(session), *noise_nodes(session)]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
-    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, _show_button(session, numbers)))
+    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, show_button))
     beside = (
         _side_fold("Source", '<div class="rxs" data-part="source"></div>', opened=True),
         *(
-            _side_fold(f"Code of {name}", to_html(*code_parts(codes, number_of)))
-            for name, codes in _region_codes(session)
+            _side_fold(f"Code of {region.name}", to_html(*code_parts(codes, number_of)))
+            for region in session.plan.regions
+            if (codes := region_code(session, region.name))
         ),
         _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
     )
@@ -98,26 +104,10 @@ def _page_state(session: Session) -> dict[str, Any]:
     return state
 
 
-def _region_codes(session: Session) -> list[tuple[str, Any]]:
-    names = (region.name for region in session.plan.regions)
-    return [(name, codes) for name in names if (codes := region_code(session, name))]
-
-
 def _side_fold(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
     """Return one of the folds beside the graph; only one of them is open at a time."""
     head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
     return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
-
-
-def _show_button(session: Session, numbers: Mapping[str, int]) -> Extra:
-    """Return the function that makes the button of a diagnostic, which shows its nodes."""
-
-    def show(_number: int, finding: Diagnostic) -> Node | None:
-        nodes = [str(numbers[name]) for name in map(sendable, nodes_of_diagnostic(finding, session)) if name in numbers]
-        label = f"Show the nodes of {finding.code}"
-        return node("button", "Show", type="button", data_nodes=" ".join(nodes), aria_label=label) if nodes else None
-
-    return show
 
 
 def _keyboard_reachable(element: Node) -> Node:

@@ -11,7 +11,8 @@ from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
 from regional_explorer.record.function_spans import function_spans
-from regional_explorer.record.graph import Role, SourceLine, is_cell, is_library
+from regional_explorer.record.graph import SourceLine, is_cell, is_library
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node
 from regional_explorer.tables.table import chip
@@ -50,14 +51,11 @@ class Function:
 class _SourceFile:
     """One source file as it is now; of a file that changed since the trace, only the lines in the trace are shown."""
 
-    def __init__(self, path: str, traced_lines: Iterable[SourceLine]) -> None:
+    def __init__(self, path: str, traced_lines: Sequence[SourceLine]) -> None:
         self.path = path
         self.lines = _file_lines(path)
-        self.traced_texts: dict[int, str] = {}
-        self.numbers_of: dict[str, list[int]] = {}
-        for line in traced_lines:
-            self.traced_texts[line.line] = line.text
-            self.numbers_of.setdefault(line.function, []).append(line.line)
+        self.traced_texts = {line.line: line.text for line in traced_lines}
+        self.numbers_of = grouped((line.function, line.line) for line in traced_lines)
         self.changed = any(
             number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
             for number, text in self.traced_texts.items()
@@ -92,36 +90,32 @@ def _file_lines(path: str) -> list[str]:
 
 def source_listing(session: Session) -> tuple[Function, ...]:
     """Return the functions that the nodes of ``session`` come from, each line with its nodes."""
-    ops = [(graph.id, node) for graph in session.graphs for node in graph.nodes if node.role is Role.OP and node.stack]
-    lines_by_file: dict[str, dict[SourceLine, None]] = {}
-    for _, op in ops:
-        for line in op.stack:
-            lines_by_file.setdefault(line.file, {})[line] = None
+    ops = [(graph.id, op) for graph in session.graphs for op in graph.ops if op.stack]
+    lines_by_file = grouped((line.file, line) for line in dict.fromkeys(line for _, op in ops for line in op.stack))
     files = {path: _SourceFile(path, lines) for path, lines in lines_by_file.items()}
     block_of = {line: files[path].block(line) for path, lines in lines_by_file.items() for line in lines}
-    own_nodes: dict[tuple[_DefBlock, int], list[str]] = {}
-    passing_nodes: dict[_DefBlock, dict[int, list[str]]] = {}
-    for graph_id, op in ops:
-        name = sendable(f"{graph_id}:{op.name}")
-        own_nodes.setdefault((block_of[op.stack[-1]], op.stack[-1].line), []).append(name)
-        for block, number in {(block_of[line], line.line): None for line in op.stack}:
-            passing_nodes.setdefault(block, {}).setdefault(number, []).append(name)
+    places = [
+        (sendable(f"{graph_id}:{op.name}"), [(block_of[line], line.line) for line in op.stack]) for graph_id, op in ops
+    ]
+    own_nodes = grouped((stack[-1], name) for name, stack in places)
+    passing_nodes = grouped((place, name) for name, stack in places for place in dict.fromkeys(stack))
     return tuple(
         Function(
             name=clean(block.name, SHORT),
             file="cell" if is_cell(block.file) else clean(block.file.rsplit("/", 1)[-1], 2 * SHORT),
             library=is_library(block.file),
             lines=tuple(
-                Line(number, _one_line(text), tuple(own_nodes.get((block, number), ())), tuple(by_line.get(number, ())))
+                Line(
+                    number,
+                    clean_page(text, LONG).replace("\n", ""),
+                    tuple(own_nodes.get((block, number), ())),
+                    tuple(passing_nodes.get((block, number), ())),
+                )
                 for number, text in enumerate(files[block.file].text(block), block.first)
             ),
         )
-        for block, by_line in passing_nodes.items()
+        for block in dict.fromkeys(block for block, _ in passing_nodes)
     )
-
-
-def _one_line(text: str) -> str:
-    return clean_page(text, LONG).replace("\n", "")
 
 
 MOST_REGION_CHIPS = 4

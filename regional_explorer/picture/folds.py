@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice, pairwise, takewhile
+from itertools import count, groupby, islice, pairwise, takewhile
 from math import ceil, sqrt
 
 from regional_explorer.errors import sendable
 from regional_explorer.record.graph import Graph, Node, Role, SourceLine
-from regional_explorer.record.grouping import connected
+from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
@@ -119,19 +120,15 @@ def _with_runs(chains: Mapping[str, Chain]) -> dict[str, Chain]:
     """Return the chains with ``run`` set for functions and lines; a module call is one scope wherever its ops are."""
     numbered: dict[str, Chain] = {}
     last_chain: Chain = ()
-    last_numbered: Chain = ()
-    runs: dict[Scope, int] = {}
+    current: Chain = ()
+    runs: Counter[Scope] = Counter()
     for name, chain in chains.items():
         depth = shared(last_chain, chain)
-        current = list(last_numbered[:depth])
+        current = current[:depth]
         for scope in chain[depth:]:
-            if scope.kind is FoldKind.MODULE:
-                current.append(scope)
-            else:
-                runs[scope] = runs.get(scope, 0) + 1
-                current.append(replace(scope, run=runs[scope]))
-        last_chain, last_numbered = chain, tuple(current)
-        numbered[name] = last_numbered
+            runs[scope] += scope.kind is not FoldKind.MODULE
+            current = (*current, replace(scope, run=runs[scope]))
+        last_chain, numbered[name] = chain, current
     return numbered
 
 
@@ -200,7 +197,7 @@ class RegionPiece:
 def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
     """Return the pieces of ``graph`` in the order they run: its partitions, and marked ops that are in none."""
     numbers = session.plan.numbers
-    ops = {node.name: node for node in graph.nodes if node.role is Role.OP}
+    ops = {op.name: op for op in graph.ops}
     assigned: set[str] = set()
     result: list[RegionPiece] = []
     for cut in session.partitions:
@@ -216,18 +213,14 @@ def pieces(session: Session, graph: Graph) -> tuple[RegionPiece, ...]:
         if not uncut:
             continue
         assigned.update(uncut)
-        state, note = _uncut_state(number in cut_regions, enabled=session.plan.regions[number].enabled)
+        state, note = (State.EAGER, "left out of the partition") if number in cut_regions else (None, "")
+        if not session.plan.regions[number].enabled:
+            state, note = State.EAGER, "disabled"
         links = [(op, source) for op in uncut for source in ops[op].inputs]
-        for count, component in enumerate(connected(list(uncut), links)):
-            result.append(RegionPiece(f"{name}/{graph.id}/rest/{count}", number, None, tuple(component), state, note))
+        for rest, component in enumerate(connected(list(uncut), links)):
+            result.append(RegionPiece(f"{name}/{graph.id}/rest/{rest}", number, None, tuple(component), state, note))
     positions = {node.name: position for position, node in enumerate(graph.nodes)}
     return tuple(sorted(result, key=lambda piece: min(positions[name] for name in piece.nodes)))
-
-
-def _uncut_state(was_cut: bool, *, enabled: bool) -> tuple[State | None, str]:  # noqa: FBT001 - private, one caller
-    if not enabled:
-        return State.EAGER, "disabled"
-    return (State.EAGER, "left out of the partition") if was_cut else (None, "")
 
 
 MOST_OWN_OPS = 12
@@ -272,17 +265,13 @@ def outline(graph: Graph, pieces: Sequence[RegionPiece], known: Mapping[str, Cha
     if they were found before.
     """
     chains = dict(known or scopes(graph))
-    piece_nodes = {piece.id: [name for name in piece.nodes if name in chains] for piece in pieces}
     for piece in pieces:
-        _insert_piece(Scope(FoldKind.PIECE, piece.id), piece_nodes[piece.id], chains)
-    builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces if piece_nodes[piece.id]})
+        names = [name for name in piece.nodes if name in chains]
+        depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
+        for name in names:
+            chains[name] = (*chains[name][:depth], Scope(FoldKind.PIECE, piece.id), *chains[name][depth:])
+    builder = _FoldBuilder(graph.by_name, chains, {piece.id: piece for piece in pieces})
     return builder.stacked(builder.nest(list(chains), 0, None))
-
-
-def _insert_piece(piece: Scope, names: Sequence[str], chains: dict[str, Chain]) -> None:
-    depth = min((shared(chains[names[0]], chains[name]) for name in names), default=0)
-    for name in names:
-        chains[name] = (*chains[name][:depth], piece, *chains[name][depth:])
 
 
 class _FoldBuilder:
@@ -295,14 +284,12 @@ class _FoldBuilder:
         self.chains = chains
         self.pieces = pieces
         self.first_like: dict[Hashable, RegionPiece] = {}
-        self.likeness_numbers: dict[Hashable, int] = {}
+        self.likeness_numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
 
     def nest(self, names: Sequence[str], depth: int, piece: RegionPiece | None) -> list[Fold]:
         """Return the folds of ops that have the scopes down to ``depth`` in common."""
-        groups: dict[Scope | str, list[str]] = {}
-        for name in names:
-            chain = self.chains[name]
-            groups.setdefault(chain[depth] if depth < len(chain) else name, []).append(name)
+        chains = ((name, self.chains[name]) for name in names)
+        groups = grouped((chain[depth] if depth < len(chain) else name, name) for name, chain in chains)
         folds = []
         for scope, members in groups.items():
             if isinstance(scope, str):
@@ -342,14 +329,12 @@ class _FoldBuilder:
         first = self.first_like.setdefault(likeness, piece)
         if len(members) == 1:
             return replace(parts[0], new=first is piece)
-        single = parts[0] if len(parts) == 1 else None
-        return Fold(
+        content = parts[0] if len(parts) == 1 else Fold("", (), parts=tuple(parts))
+        return replace(
+            content,
             key=_fold_key("piece", piece.id),
             nodes=tuple(members),
             kind=FoldKind.PIECE,
-            parts=single.parts if single else tuple(parts),
-            title=single.title if single else "",
-            about=single.about if single else "",
             piece=piece,
             like=None if first is piece else first,
             pieces=(piece,),
@@ -361,23 +346,19 @@ class _FoldBuilder:
 
     def stacked(self, folds: Sequence[Fold]) -> tuple[Fold, ...]:
         """Return the folds with repeats of a pattern as one fold, and too many single ops as runs, on all levels."""
-        inner = [self._with_stacks(fold) for fold in folds]
+        # Nothing is folded inside a piece: a frame is drawn around its ops.
+        inner = [
+            replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold for fold in folds
+        ]
         stacked: list[Fold] = []
         position = 0
-        for stretch in stretches([self._likeness_number(fold) for fold in inner]):
+        for stretch in stretches([self.likeness_numbers[self._likeness(fold)] for fold in inner]):
             start = stretch.start - stretch.period
             stacked += inner[position:start]
-            stacked.append(_repeat_fold(inner[start : stretch.end], stretch))
+            stacked.append(_repeat_fold(inner[start : stretch.end], stretch.period))
             position = stretch.end
         stacked += inner[position:]
         return tuple(_with_op_runs(stacked)) if len(stacked) > MOST_PARTS else tuple(stacked)
-
-    def _with_stacks(self, fold: Fold) -> Fold:
-        # Nothing is folded inside a piece: a frame is drawn around its ops.
-        return replace(fold, parts=self.stacked(fold.parts)) if fold.parts and not fold.piece else fold
-
-    def _likeness_number(self, fold: Fold) -> int:
-        return self.likeness_numbers.setdefault(self._likeness(fold), len(self.likeness_numbers))
 
     def _likeness(self, fold: Fold) -> Hashable:
         """Return what equal folds have in common."""
@@ -409,15 +390,13 @@ def _node_shapes(node: Node) -> Hashable:
     return tuple(getattr(value, "shape", None) for value in node.values or ())
 
 
-def _repeat_fold(folds: Sequence[Fold], stretch: Stretch) -> Fold:
+def _repeat_fold(folds: Sequence[Fold], period: int) -> Fold:
     """Return one fold for a pattern and its repeats: its parts are the first occurrence, and a fold of the others."""
-    first, later = folds[: stretch.period], folds[stretch.period :]
-    rest = _pattern_fold("rest", later, stretch.period)
-    return replace(_pattern_fold("repeat", folds, stretch.period), parts=(*first, rest))
+    rest = _pattern_fold("rest", folds[period:], period)
+    return replace(_pattern_fold("repeat", folds, period), parts=(*folds[:period], rest))
 
 
 def _pattern_fold(word: str, folds: Sequence[Fold], period: int) -> Fold:
-    times = len(folds) // period
     spans = [_title_span(_fold_title(fold), _fold_title(folds[n - period])) for n, fold in enumerate(folds[:period])]
     titled = [span for fold, span in zip(folds, spans, strict=False) if fold.kind is not FoldKind.OP] or spans
     ellipsis = ", …" if len(titled) > MOST_SPANS else ""
@@ -429,7 +408,7 @@ def _pattern_fold(word: str, folds: Sequence[Fold], period: int) -> Fold:
         title=", ".join(titled[:MOST_SPANS]) + ellipsis,
         about=folds[0].about if period == 1 else "",
         pieces=_pieces_inside(folds),
-        times=times,
+        times=len(folds) // period,
         new=any(fold.new for fold in folds),
     )
 
@@ -451,14 +430,11 @@ def _title_span(first: str, last: str) -> str:
 def _with_op_runs(folds: Sequence[Fold]) -> Iterator[Fold]:
     """Yield the folds, with consecutive single ops in runs of about equal length."""
     length = ceil(sqrt(len(folds)))
-    run: list[Fold] = []
-    for fold in (*folds, None):
-        if run and (fold is None or fold.kind is not FoldKind.OP or len(run) == length):
+    for single, group in groupby(folds, lambda fold: fold.kind is FoldKind.OP):
+        alike = tuple(group)
+        step = length if single else 1
+        for start in range(0, len(alike), step):
+            run = alike[start : start + step]
             nodes = tuple(part.nodes[0] for part in run)
-            run_fold = Fold(_fold_key("run", nodes[0]), nodes, FoldKind.RUN, tuple(run), f"{nodes[0]} … {nodes[-1]}")
-            yield from run if len(run) == 1 else (replace(run_fold, pieces=_pieces_inside(run)),)
-            run = []
-        if fold is not None and fold.kind is FoldKind.OP:
-            run.append(fold)
-        elif fold is not None:
-            yield fold
+            run_fold = Fold(_fold_key("run", nodes[0]), nodes, FoldKind.RUN, run, f"{nodes[0]} … {nodes[-1]}")
+            yield run[0] if len(run) == 1 else replace(run_fold, pieces=_pieces_inside(run))

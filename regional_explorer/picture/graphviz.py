@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import shutil
 import subprocess
@@ -24,8 +25,6 @@ sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 """
 """The program of the child: DOT from stdin, laid out in the format that its argument names, to stdout."""
 
-_drawings: dict[tuple[tuple[str, ...], str], bytes] = {}
-
 
 def graphviz(
     dot: str,
@@ -47,20 +46,17 @@ def graphviz(
     command = command or layout_command(form)
     if command is None:
         return None
-    drawing = _drawings.get((command, dot))
-    if drawing is None:
-        try:
-            # Our own interpreter or `dot`; the DOT text goes through stdin.
-            done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
-        except (OSError, subprocess.SubprocessError):
-            return None
-        drawing = done.stdout
-        if not drawing:
-            return None
-        while len(_drawings) >= MOST_DRAWINGS:
-            _drawings.pop(next(iter(_drawings)), None)
-        _drawings[command, dot] = drawing
-    return drawing
+    try:
+        return _drawing(command, dot, time_limit_s) or None
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@functools.lru_cache(MOST_DRAWINGS)
+def _drawing(command: tuple[str, ...], dot: str, time_limit_s: float) -> bytes:
+    # Our own interpreter or `dot`; the DOT text goes through stdin.
+    done = subprocess.run(command, input=dot.encode(), capture_output=True, check=True, timeout=time_limit_s)  # noqa: S603
+    return done.stdout
 
 
 def layout_command(form: str) -> tuple[str, ...] | None:
@@ -147,8 +143,8 @@ def _box_statement(box: Box) -> str:
         attrs |= {
             "color": quoted(tone.stroke),
             "fillcolor": quoted(tone.fill if box.look is Look.PIECE else LIGHT.paper),
+            "fontcolor": quoted(tone.text),
         }
-        attrs |= {"fontcolor": quoted(tone.text)}
     if box.look is Look.VIEW:
         attrs |= {"fontsize": "8", "margin": quoted("0.04,0"), "penwidth": "0.4"}
     if box.look is Look.INPUT:

@@ -10,6 +10,7 @@ from typing import Any
 
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S, graphviz, scene_dot
 from regional_explorer.picture.scene import TITLE_PT, Box, Scene, Section, box_size, text_width
+from regional_explorer.record.grouping import grouped
 
 Point = tuple[float, float]
 
@@ -107,19 +108,16 @@ def layers(scene: Scene) -> Placement:
 
 def _section_layers(section: Section, left: float) -> tuple[dict[str, Rect], dict[str, Rect]]:
     sizes = {box.id: room(box) for box in section.boxes}
-    group_of = {name: group.id for group in section.groups for name in group.boxes}
-    inner_edges: dict[str, list[tuple[str, str]]] = {group.id: [] for group in section.groups}
-    outer_edges: dict[tuple[str, str], None] = {}
-    for tail, head in section.edges:
-        outer_ends = (group_of.get(tail, tail), group_of.get(head, head))
-        if outer_ends[0] == outer_ends[1]:
-            inner_edges[outer_ends[0]].append((tail, head))
-        else:
-            outer_edges[outer_ends] = None
+    outer = {name: name for name in sizes} | {name: group.id for group in section.groups for name in group.boxes}
+    inner_edges = grouped((outer[edge[0]], edge) for edge in section.edges if outer[edge[0]] == outer[edge[1]])
+    outer_edges = dict.fromkeys(
+        (outer[tail], outer[head]) for tail, head in section.edges if outer[tail] != outer[head]
+    )
     inner_rects: dict[str, dict[str, Rect]] = {}
-    outer_sizes = {group_of.get(name, name): sizes[name] for name in sizes}
+    outer_sizes = {outer[name]: sizes[name] for name in sizes}
     for group in section.groups:
-        inner_rects[group.id] = _placed_in_rows({name: sizes[name] for name in group.boxes}, inner_edges[group.id])
+        inner_sizes = {name: sizes[name] for name in group.boxes}
+        inner_rects[group.id] = _placed_in_rows(inner_sizes, inner_edges.get(group.id, ()))
         right = max(rect.x + rect.width for rect in inner_rects[group.id].values())
         bottom = max(rect.y + rect.height for rect in inner_rects[group.id].values())
         outer_sizes[group.id] = (max(right, text_width(group.title, TITLE_PT)) + 2 * BORDER, bottom + HEADER + BORDER)
@@ -186,10 +184,8 @@ def in_rows(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> tuple[lis
             missing[head] -= 1
             if not missing[head] and head not in level:
                 ready.append(head)
-    rows: dict[int, list[str]] = {}
-    for name, tails in feeds.items():
-        # A box without inputs is placed right above its first user, not at the top.
-        rows.setdefault(level[name] if tails else top_user.get(name, 1) - 1, []).append(name)
+    # A box without inputs is placed right above its first user, not at the top.
+    rows = grouped((level[name] if tails else top_user.get(name, 1) - 1, name) for name, tails in feeds.items())
     return [rows[number] for number in sorted(rows)], feeds
 
 
@@ -229,13 +225,6 @@ def _layer_curve(tail: Rect, head: Rect) -> tuple[Point, ...]:
 
 def _graphviz_curve(text: str, height: float) -> Iterator[Point]:
     """Yield the points of an edge; Graphviz writes the arrow's tip, marked with ``e``, before them."""
-    tip: Point | None = None
-    for word in text.split():
-        prefix, _, numbers = word.rpartition("e,")
-        x, y = map(float, (numbers if prefix or word.startswith("e,") else word).split(","))
-        if word.startswith("e,"):
-            tip = (x, height - y)
-        else:
-            yield (x, height - y)
-    if tip:
-        yield tip
+    for word in sorted(text.split(), key=lambda word: word.startswith("e,")):
+        x, y = map(float, word.removeprefix("e,").split(","))
+        yield (x, height - y)

@@ -13,6 +13,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, sources
 from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import State
 from regional_explorer.record.regions import RegionSummary, region_summaries
 from regional_explorer.record.session import Session
@@ -170,12 +171,12 @@ class SectionBuilder:
             for node in other.nodes
             if node.role is Role.SAVED
         }
-        results: dict[str, set[str]] = {}
-        for node in graph.nodes:
-            if node.role is Role.OUTPUT:
-                for result, source in zip(node.inputs, self.sources[node.name], strict=True):
-                    results.setdefault(source, set()).add(result)
-        self.results = results
+        self.results = grouped(
+            (source, result)
+            for node in graph.nodes
+            if node.role is Role.OUTPUT
+            for result, source in zip(node.inputs, self.sources[node.name], strict=True)
+        )
 
     @property
     def title(self) -> str:
@@ -184,17 +185,18 @@ class SectionBuilder:
         frame = f" of frame {self.graph.frame}" if len({graph.frame for graph in self.session.graphs}) > 1 else ""
         return f"{clean(self.graph.kind, SHORT)}{frame} · {ops}"
 
-    def section(self, section_id: str, folds: Iterable[Fold]) -> Section:
+    def section(self, section_id: str, folds: Sequence[Fold]) -> Section:
         """Return the section with a box for each of the folds, after those of its inputs if they are few."""
-        boxes = [replace(self.input_box(node), id=f"{section_id}i{number}") for number, node in enumerate(self.inputs)]
-        box_of_node = {node: box.id for node, box in zip(self.inputs, boxes, strict=True)}
-        boxes_of_piece: dict[str, list[str]] = {}
-        for number, fold in enumerate(folds):
-            box = replace(self.box(fold), id=f"{section_id}b{number}")
-            boxes.append(box)
-            box_of_node.update(dict.fromkeys(fold.nodes, box.id))
-            if fold.piece and fold.kind is not FoldKind.PIECE:
-                boxes_of_piece.setdefault(fold.piece.id, []).append(box.id)
+        boxes = [
+            *(replace(self.input_box(node), id=f"{section_id}i{number}") for number, node in enumerate(self.inputs)),
+            *(replace(self.box(fold), id=f"{section_id}b{number}") for number, fold in enumerate(folds)),
+        ]
+        box_of_node = {node: box.id for box in boxes for node in box.nodes}
+        boxes_of_piece = grouped(
+            (fold.piece.id, f"{section_id}b{number}")
+            for number, fold in enumerate(folds)
+            if fold.piece and fold.kind is not FoldKind.PIECE
+        )
         edges = {
             (box_of_node[source], box_of_node[name]): None
             for name, node_sources in self.sources.items()
@@ -202,7 +204,14 @@ class SectionBuilder:
             if name in box_of_node and source in box_of_node and box_of_node[source] != box_of_node[name]
         }
         groups = tuple(
-            self._piece_group(piece, f"{section_id}g{number}", boxes_of_piece[piece.id])
+            BoxGroup(
+                f"{section_id}g{number}",
+                self._piece_title(piece),
+                piece.region,
+                tuple(boxes_of_piece[piece.id]),
+                clean(piece.error, 160),
+                failed=piece.state is State.FAILED,
+            )
             for number, piece in enumerate(self.pieces)
             if piece.id in boxes_of_piece
         )
@@ -262,9 +271,7 @@ class SectionBuilder:
 
     def _region_shares(self, fold: Fold) -> tuple[tuple[int, int], ...]:
         fold_nodes = set(fold.nodes)
-        shares = Counter({piece.region: 0 for piece in fold.pieces})
-        for piece in fold.pieces:
-            shares[piece.region] += sum(name in fold_nodes for name in piece.nodes)
+        shares = Counter(piece.region for piece in fold.pieces for name in piece.nodes if name in fold_nodes)
         return tuple(sorted(shares.items()))
 
     def _badges(self, names: Sequence[str]) -> Iterator[Badge]:
@@ -298,12 +305,6 @@ class SectionBuilder:
         values = clean(", ".join(map(str, node.values[:1])), 120)
         return Box("", Look.INPUT, clean(node.label or node.name, SHORT) or "?", (node.name,), tooltip=values)
 
-    def _piece_group(self, piece: RegionPiece, group_id: str, boxes: list[str]) -> BoxGroup:
-        failed = piece.state is State.FAILED
-        return BoxGroup(
-            group_id, self._piece_title(piece), piece.region, tuple(boxes), clean(piece.error, 160), failed=failed
-        )
-
     def _piece_title(self, piece: RegionPiece) -> str:
         ops = count(len(piece.nodes), "op")
         words = [self.piece_names[piece.id], ops]
@@ -314,18 +315,14 @@ class SectionBuilder:
 
 def piece_names(session: Session, graph_pieces: Sequence[RegionPiece]) -> dict[str, str]:
     """Return the name of each piece of a graph by its id: its region, with the instance and the part if several."""
-    instances: dict[int, set[int | None]] = {}
-    twins: dict[tuple[int, int | None], list[str]] = {}
-    for piece in graph_pieces:
-        instances.setdefault(piece.region, set()).add(piece.instance)
-        twins.setdefault((piece.region, piece.instance), []).append(piece.id)
-    names = {}
-    for piece in graph_pieces:
-        ids = twins[piece.region, piece.instance]
-        name = clean(session.plan.regions[piece.region].name, SHORT)
-        if piece.instance is not None and len(instances[piece.region]) > 1:
-            name += f"[{piece.instance}]"
-        names[piece.id] = name + (f" part {ids.index(piece.id) + 1}" if len(ids) > 1 else "")
+    twins = grouped(((piece.region, piece.instance), piece.id) for piece in graph_pieces)
+    instances = Counter(region for region, _ in twins)
+    names: dict[str, str] = {}
+    for (region, instance), ids in twins.items():
+        name = clean(session.plan.regions[region].name, SHORT)
+        if instance is not None and instances[region] > 1:
+            name += f"[{instance}]"
+        names |= {one: f"{name} part {number}" if len(ids) > 1 else name for number, one in enumerate(ids, 1)}
     return names
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, sendable
@@ -134,20 +136,9 @@ def _shown_nodes(graph: Graph, inputs: Sequence[str]) -> list[Node]:
     return list(shown.values())
 
 
-class Texts:
-    """Collects clean texts, so that each is sent once and referred to by its number; the empty text is 0."""
-
-    def __init__(self) -> None:
-        self._numbers = {"": 0}
-
-    @property
-    def all(self) -> list[str]:
-        """The texts in the order of their numbers."""
-        return list(self._numbers)
-
-    def number(self, text: str) -> int:
-        """Return the number of a text."""
-        return self._numbers.setdefault(text, len(self._numbers))
+def _text_numbers() -> defaultdict[str, int]:
+    """Return what gives each text a number, so that it is sent once and referred to by that; the empty text is 0."""
+    return defaultdict(itertools.count(1).__next__, {"": 0})
 
 
 def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
@@ -156,20 +147,20 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
     ``ops`` has the number of the op that a node belongs to, ``reads`` those of the nodes that it reads, ``outside``
     what it reads from outside of the boxes, ``flags`` a bit for each of ``FLAGS``.
     """
-    texts = Texts()
+    texts = _text_numbers()
     numbers = {node.name: number for number, node in enumerate(shown)}
     boxes = [_node_box(builder, node) for node in shown]
     return {
         "title": builder.title,
         "ops": _op_numbers(shown),
-        "looks": [texts.number(box.look) if box else 0 for box in boxes],
-        "titles": [texts.number(box.title) if box else 0 for box in boxes],
-        "signs": [texts.number("".join(box.marks)) if box else 0 for box in boxes],
-        **{name: [texts.number(_fact(fact, node)) for node in shown] for name, fact in NODE_FACTS.items()},
-        "outside": [texts.number(_outside(builder, node, numbers)) for node in shown],
+        "looks": [texts[box.look] if box else 0 for box in boxes],
+        "titles": [texts[box.title] if box else 0 for box in boxes],
+        "signs": [texts["".join(box.marks)] if box else 0 for box in boxes],
+        **{name: [texts[_fact(fact, node)] for node in shown] for name, fact in NODE_FACTS.items()},
+        "outside": [texts[_outside(builder, node, numbers)] for node in shown],
         "flags": [sum(bool(getattr(node, flag)) << bit for bit, flag in enumerate(FLAGS)) for node in shown],
         "reads": [[numbers[name] for name in node.inputs if name in numbers] for node in shown],
-        "texts": texts.all,
+        "texts": list(texts),
     }
 
 
@@ -223,7 +214,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
     the piece that all of it belongs to. Of nodes, ``homes`` has the innermost fold, ``node_pieces`` the piece, and
     ``times`` of folds and nodes their time, if the call was profiled. -1 stands for none.
     """
-    texts = Texts()
+    texts = _text_numbers()
     open_keys = opened(folds)
     piece_numbers = {piece.id: number for number, piece in enumerate(builder.pieces)}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
@@ -236,7 +227,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
         crumb = fold.title or (builder.piece_names[fold.piece.id] if fold.piece else fold.nodes[0])
         row = (
             parent,
-            *map(texts.number, (box.look, box.title, box.detail, clean(crumb, SHORT))),
+            *map(texts.__getitem__, (box.look, box.title, box.detail, clean(crumb, SHORT))),
             int(fold.key in open_keys),
             piece,
         )
@@ -253,13 +244,13 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
         "homes": homes,
         "node_pieces": list(node_pieces.values()),
         "times": _times(builder, shown, columns["parents"], homes),
-        "texts": texts.all,
+        "texts": list(texts),
     }
 
 
-def _with_parts(folds: Iterable[Fold], parent: int = UNSET) -> Iterator[tuple[Fold, int]]:
+def _with_parts(folds: Sequence[Fold]) -> Iterator[tuple[Fold, int]]:
     """Yield the folds that have parts, outer ones first, with the number of the fold around each."""
-    stack = [(fold, parent) for fold in reversed(tuple(folds))]
+    stack = [(fold, UNSET) for fold in reversed(folds)]
     number = 0
     while stack:
         fold, around = stack.pop()

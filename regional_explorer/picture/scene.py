@@ -148,13 +148,11 @@ def text_width(text: str, size: float) -> float:
 
 def box_size(box: Box) -> tuple[float, float]:
     """Return width and height of a box in points."""
-    title_size = SMALL_PT if box.look is Look.VIEW else TITLE_PT
+    is_view = box.look is Look.VIEW
     signs = f" {' '.join(box.marks)}" if box.marks else ""
-    width = text_width(box.title, title_size) + text_width(signs, SMALL_PT)
-    width = (
-        max(width, text_width(box.detail, SMALL_PT)) + (8 if box.look is Look.VIEW else 12) + (PLUS if box.opens else 0)
-    )
-    height = 28 if box.detail else 12 if box.look is Look.VIEW else 17
+    first_line = text_width(box.title, SMALL_PT if is_view else TITLE_PT) + text_width(signs, SMALL_PT)
+    width = max(first_line, text_width(box.detail, SMALL_PT)) + (8 if is_view else 12) + (PLUS if box.opens else 0)
+    height = 28 if box.detail else 12 if is_view else 17
     return max(width, 22), height
 
 

@@ -208,11 +208,9 @@ def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
     Jupyter displays it with the layout of pygraphviz, or with our own if that is missing or too slow; ``render`` and
     ``pipe`` are graphviz's own and need its ``dot`` executable.
     """
-    return _scene_digraph(compose(session, graph_id))
-
-
-def _scene_digraph(scene: Scene) -> graphviz.Digraph:
     import graphviz
+
+    scene = compose(session, graph_id)
 
     class RegionDigraph(graphviz.Digraph):  # type: ignore[misc] # graphviz is not annotated
         """A graphviz.Digraph drawn as ``scene`` as long as its DOT text is unchanged, else by the text."""

@@ -90,7 +90,7 @@ _CSS_FOLDER = Path(__file__).resolve().parent
 
 
 @functools.cache
-def _rules(name: str) -> str:
+def rules(name: str) -> str:
     """Return the rules of ``name.css``, without comments and spaces that a browser does not need."""
     text = re.sub(r"/\*.*?\*/", "", (_CSS_FOLDER / f"{name}.css").read_text(encoding="utf-8"), flags=re.DOTALL)
     return re.sub(r"\s*([{};])\s*|(?<=[:,])\s+", r"\1", text).replace(";}", "}").strip()
@@ -102,7 +102,7 @@ def picture_css(paints: Iterable[Paint]) -> str:
     scope = f".{PICTURE}"
     light_colours = _picture_colours(LIGHT, {hue: paint.light for hue, paint in paints_by_hue.items()})
     colours = (f"{scope} {selector}{{{colour}}}" for selector, colour in light_colours.items())
-    light = f"{scope}{{background:{LIGHT.paper}}}{_rules('picture')}{''.join(colours)}"
+    light = f"{scope}{{background:{LIGHT.paper}}}{rules('picture')}{''.join(colours)}"
     dark_colours = _picture_colours(DARK, {hue: paint.dark for hue, paint in paints_by_hue.items()})
     dark = "".join(f"{selector}{{{colour}}}" for selector, colour in dark_colours.items())
     # In a standalone SVG file the picture is the root element, without a page around it.
@@ -144,12 +144,7 @@ def page_css(regions: int = 0) -> str:
         f"border:1px {one.line} var(--rx-s{number})}}"
         for number, one in enumerate(paints)
     )
-    return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + _rules("page") + chips
-
-
-def saved_css() -> str:
-    """Return the rules that a saved page needs besides those of the panel, with those for printing."""
-    return _rules("saved")
+    return light + themed(dark, f"{_UNDECIDED} {scope}", f"{_DARK_PAGE} {scope}") + rules("page") + chips
 
 
 def _theme_variables(ground: Ground, tones: Sequence[Tone]) -> str:

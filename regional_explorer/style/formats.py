@@ -62,13 +62,11 @@ def percent(share: float) -> str:
 
 def size(number: int) -> str:
     """Return a number of bytes; from 1 KiB on with three significant digits in KiB, MiB or GiB."""
-    if number < 1024:  # noqa: PLR2004 - 1 KiB
-        return f"{number} B"
-    for shift, unit in ((30, "GiB"), (20, "MiB")):
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         # Rounded first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
         if float(f"{number / (1 << shift):.3g}") >= 1:
             return f"{significant(number / (1 << shift))} {unit}"
-    return f"{significant(number / 1024)} KiB"
+    return f"{number} B"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def significant(value: float, digits: int = 3) -> str:
     if value == 0 or not isfinite(value):
         return f"{value:.0f}"
     rounded = float(f"{value:.{digits}g}")
-    integer_digits = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
+    integer_digits = len(str(int(abs(rounded)))) if abs(rounded) >= 1 else 0
     if integer_digits > 6 or abs(rounded) < 1e-3:  # noqa: PLR2004 - beyond these an exponent reads better
         return f"{value:.{digits - 1}e}"
     if integer_digits:

@@ -25,14 +25,10 @@ def key_list(query: str, device: str, config_keys: Container[str], *, busy: bool
     """
     entries = _matching_keys(query, device)
     items = [_key_item(entry, device, in_config=entry.key in config_keys, busy=busy) for entry in entries[:MAX_KEYS]]
-    total = len(catalogue())
-    scope = (
-        f"{count(len(entries), 'key')} of {total}"
-        if query.strip()
-        else f"{count(len(entries), 'key')} worth trying first, of {total}"
-    )
+    which = "" if query.strip() else " worth trying first,"
     more = "; only the first are listed" if len(entries) > MAX_KEYS else ""
-    heading = node("div", scope + more, class_="rx-quiet", role="status")
+    scope = f"{count(len(entries), 'key')}{which} of {len(catalogue())}{more}"
+    heading = node("div", scope, class_="rx-quiet", role="status")
     if items:
         return [heading, node("ul", *items, class_="rx-keys", tabindex="0", aria_label="Config keys")]
     return alert(_unknown_key_error(query))
@@ -115,13 +111,14 @@ def config_editor(shown: Shown) -> list[Node]:
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
     config = config_of(region, direction or Direction.FORWARD)
+    direction_field = choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
     fields = [
         _key_field(key, value, state.invalid_inputs.get((region.name, direction, key)), device=device, busy=busy)
         for key, value in config.items()
     ]
     config_elements = [
         node("h4", f"Config of {clean(region.name)}"),
-        *([_direction_field(direction, busy=busy)] if shown.session.grad else []),
+        *([direction_field] if shown.session.grad else []),
         *(fields or [node("span", "No keys set: Inductor's defaults apply.", class_="rx-quiet")]),
         choice("Apply a preset", "preset", (("", ""), *((name, name) for name in PRESETS)), "", disabled=busy),
         *_python_code(region),
@@ -129,10 +126,6 @@ def config_editor(shown: Shown) -> list[Node]:
     hint, query = "search name, type or text", state.key_query
     search = field("Add a key", "key query", query, placeholder=hint, data_live=True, class_="rx-key-search")
     return [node("div", *config_elements), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
-
-
-def _direction_field(direction: Direction | None, *, busy: bool) -> Node:
-    return choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
 
 
 def first_value(entry: ConfigKey) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
 
 
-Listener = Callable[["Control"], None]
-
-
 class Control:
     """Holds the state of one exploration's panels and makes every change to it.
 
@@ -40,7 +36,7 @@ class Control:
         self.exploration = exploration
         self.state = PanelState(exploration.plan)
         self.session: Session = exploration.session
-        self.listeners: list[Listener] = []
+        self.listeners: list[Callable[[Control], None]] = []
         self.changed_by_cell = False
         self.main_loop: Callable[[], Loop | None] = lambda: None
         self.owner: Callable[[], str] = lambda: "ex"
@@ -56,9 +52,15 @@ class Control:
     # ------------------------------------------------------------------------------------------------------- changes
 
     def update(self, change: Callable[[PanelState], PanelState]) -> None:
-        """Replace the state by what ``change`` returns for it, and call the listeners."""
+        """Replace the state by what ``change`` returns for it, and call the listeners.
+
+        The nodes of the selected rows are then selected in the graph, if these nodes have changed.
+        """
         with self.lock:
-            before, after = self.state, self._with_row_nodes_selected(change(self.state))
+            before, after = self.state, change(self.state)
+            nodes = self.nodes_of_rows(after)
+            if nodes != self._nodes_of_rows:
+                self._nodes_of_rows, after = nodes, replace(after, selection=nodes)
             outdated = _previewed(after) != _previewed(before)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
@@ -74,23 +76,13 @@ class Control:
         """Return the nodes of the regions whose rows are selected."""
         return tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
 
-    def _with_row_nodes_selected(self, state: PanelState) -> PanelState:
-        """Return the state with the nodes of the selected rows selected in the graph, if these nodes have changed."""
-        nodes = self.nodes_of_rows(state)
-        if nodes == self._nodes_of_rows:
-            return state
-        self._nodes_of_rows = nodes
-        return replace(state, selection=nodes)
-
     def read_exploration(self) -> None:
         """Read the session and the runs from the exploration."""
         graphs = self.session.graphs
         self.session, self.runs = self.exploration.session, self.exploration.runs
-        if self.session.graphs != graphs:
-            self._forget_earlier_graphs()
-
-    def _forget_earlier_graphs(self) -> None:
-        """Drop what was selected, previewed or generated in graphs that are no longer there."""
+        if self.session.graphs == graphs:
+            return
+        # What was selected, previewed or generated in graphs that are no longer there is dropped.
         node_names = set(qualified_names(self.session.graphs))
         self.state = replace(
             self.state,
@@ -113,14 +105,6 @@ class Control:
                     self.update(lambda state: state.edited(self.exploration.plan))
                 finally:
                     self.changed_by_cell = False
-
-    @contextmanager
-    def showing_errors(self) -> Iterator[None]:
-        """Context manager for callbacks: show exceptions in the panel, because ipywidgets would hide them."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - the user must see any of them
-            self.set(problem=Problem.of(error))
 
     def edit(
         self,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.errors import count, fresh_names
-from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.graph import GraphKind, over_layers, subgraph_names, subgraphs
-from regional_explorer.record.partition import Partition, Preview
+from regional_explorer.record.partition import Preview
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.tables.plan import diagnostic_item
@@ -68,23 +67,17 @@ def suggestions(session: Session) -> dict[str, list[str]]:
 
     Globs over equal modules, such as ``layers.*.attn``, come before the modules that they match.
     """
-    patterns: dict[str, dict[str, None]] = {kind: {} for kind in PATTERN_HINTS}
-    patterns["subgraphs"].update((name, None) for graph in subgraphs(session.graphs) for name in subgraph_names(graph))
-    module_calls = {call.path: call for graph in session.graphs for op in graph.ops for call in op.modules if call.path}
+    ops = [(graph, op) for graph in session.graphs for op in graph.ops]
+    module_calls = {call.path: call for _, op in ops for call in op.modules if call.path}
     globs = Counter((over_layers(path), call.class_name) for path, call in module_calls.items())
-    patterns["modules"] = dict.fromkeys(sorted(glob for (glob, _), times in globs.items() if times > 1))
-    for graph in session.graphs:
-        for op in graph.ops:
-            if graph.kind is not GraphKind.DYNAMO:
-                patterns["ops"][op.target] = None
-            if op.source is not None:
-                patterns["lines"][f"{op.source.function}:1-99"] = None
-    module_globs = patterns.pop("modules")
-    module_paths = dict.fromkeys(sorted(module_calls))
-    return {
-        "modules": list({**module_globs, **module_paths})[:MAX_SUGGESTED],
-        **{kind: sorted(names)[:MAX_SUGGESTED] for kind, names in patterns.items()},
+    patterns = {
+        SELECTION: [],
+        "modules": [*sorted(glob for (glob, _), times in globs.items() if times > 1), *sorted(module_calls)],
+        "lines": sorted(f"{op.source.function}:1-99" for _, op in ops if op.source is not None),
+        "ops": sorted(op.target for graph, op in ops if graph.kind is not GraphKind.DYNAMO),
+        "subgraphs": sorted(name for graph in subgraphs(session.graphs) for name in subgraph_names(graph)),
     }
+    return {kind: list(dict.fromkeys(names))[:MAX_SUGGESTED] for kind, names in patterns.items()}
 
 
 def preview_nodes(shown: Shown) -> list[Node]:
@@ -98,9 +91,12 @@ def preview_nodes(shown: Shown) -> list[Node]:
     partitions = [part for part in preview.partitions if part.region == name]
     ops = sorted({len(part.nodes) for part in partitions})
     sizes = f" of {ops[0]}{f'–{ops[-1]}' if len(ops) > 1 else ''} {'op' if ops == [1] else 'ops'}" if ops else ""
-    graphs = ", ".join(f"{number} in {graph}" for graph, number in _count_by(partitions, "graph").items())
+    by_graph = Counter(part.graph for part in partitions)
+    graphs = ", ".join(f"{number} in {graph}" for graph, number in by_graph.items())
     where = f" ({graphs})" if graphs else ""
-    other_changes = "".join(f"; {text}" for text in _changed_counts(name, preview.partitions, session.partitions))
+    before, after = (Counter(part.region for part in parts) for parts in (session.partitions, preview.partitions))
+    changed = (other for other in before if other != name and before[other] != after[other])
+    other_changes = "".join(f"; {other}: {before[other]} → {after[other]}" for other in changed)
     partition_count = node("b", count(len(partitions), "partition"))
     head = node(
         "div",
@@ -111,8 +107,12 @@ def preview_nodes(shown: Shown) -> list[Node]:
         f"{sizes}{where}{other_changes}.",
         role="status",
     )
-    new_diagnostics = _new_diagnostics(preview.diagnostics, session.diagnostics)
-    messages = [diagnostic_item(diagnostic, short=True) for diagnostic in new_diagnostics]
+    known = {(diagnostic.code, diagnostic.message) for diagnostic in session.diagnostics}
+    messages = [
+        diagnostic_item(diagnostic, short=True)
+        for diagnostic in preview.diagnostics
+        if (diagnostic.code, diagnostic.message) not in known
+    ]
     return [head, *([node("ul", *messages, class_="rx-list")] if messages else [])]
 
 
@@ -122,24 +122,6 @@ def previewed_nodes(form: MarkForm) -> list[str]:
         return []
     partitions = (part for part in form.preview.partitions if part.region == form.previewed_name)
     return [f"{part.graph}:{name}" for part in partitions for name in part.nodes]
-
-
-def _count_by(partitions: Iterable[Partition], attribute: str) -> Counter[str]:
-    return Counter(getattr(part, attribute) for part in partitions)
-
-
-def _changed_counts(name: str, previewed: Iterable[Partition], current: Iterable[Partition]) -> list[str]:
-    before, after = _count_by(current, "region"), _count_by(previewed, "region")
-    return [
-        f"{other}: {before[other]} → {after[other]}"
-        for other in before
-        if other != name and before[other] != after[other]
-    ]
-
-
-def _new_diagnostics(previewed: Sequence[Diagnostic], current: Sequence[Diagnostic]) -> list[Diagnostic]:
-    current_messages = {(diagnostic.code, diagnostic.message) for diagnostic in current}
-    return [diagnostic for diagnostic in previewed if (diagnostic.code, diagnostic.message) not in current_messages]
 
 
 COMMON_SHARE = 0.5

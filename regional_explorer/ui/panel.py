@@ -29,14 +29,15 @@ from regional_explorer.ui.parts import (
     tabs,
     tool_bar,
 )
-from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, PANES, SOURCE, TIME, Shown
+from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, PANES, SOURCE, TIME, Problem, Shown
 from regional_explorer.ui.tables import region_table, time_table
 from regional_explorer.ui.widget import SessionView
 
 
 def but_progress(shown: Shown) -> object:
     """Return everything but the progress of the job."""
-    return replace(shown, state=shown.state.without_progress)
+    job = shown.state.job
+    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0)))
 
 
 def of_session(shown: Shown) -> object:
@@ -176,6 +177,8 @@ class Panel(SessionView):
         """Handle a message of a page: what it shows, and what was pressed."""
         super().handle(message)
         self.control.heartbeat.on_reply()
-        with self.control.showing_errors():
+        try:
             held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
             handle(self.control, Event(message["do"], message["of"], message.get("value"), **held))
+        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the panel shows it
+            self.control.set(problem=Problem.of(error))

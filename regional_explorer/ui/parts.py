@@ -39,17 +39,11 @@ def copy_python_button(code: str, *, title: str = "") -> Node:
     return copy_button("Copy as Python", f"{IMPORT_RX}\n{code}" if "rx." in code else code, title=title)
 
 
-def field(label: str, do: str, value: object, *, of: str = "", kind: str = "text", **attributes: object) -> Node:
+def field(label: str, do: str, value: object, *, kind: str = "text", **attributes: object) -> Node:
     """Return a labelled input that sends the event ``do`` with what was typed."""
     return node(
-        "label", node("span", label), node("input", type=kind, data_do=do, data_of=of, value=str(value), **attributes)
+        "label", node("span", label), node("input", type=kind, data_do=do, data_of="", value=str(value), **attributes)
     )
-
-
-def checkbox(label: str, do: str, of: str, *, checked: bool, disabled: bool = False, **attributes: object) -> Node:
-    """Return a labelled checkbox."""
-    box = node("input", type="checkbox", data_do=do, data_of=of, checked=checked, disabled=disabled, **attributes)
-    return node("label", box, node("span", label), class_="rx-check")
 
 
 def choice(label: str, do: str, options: Iterable[tuple[str, str]], value: str, **attributes: object) -> Node:
@@ -161,13 +155,19 @@ _VARIANT_TITLES = {
 
 def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
     boxes = (
-        checkbox(
-            name,
-            "variant",
-            name,
-            checked=name in chosen,
-            disabled=busy or name is VariantName.EAGER,
-            title=_VARIANT_TITLES.get(name),
+        node(
+            "label",
+            node(
+                "input",
+                type="checkbox",
+                data_do="variant",
+                data_of=name,
+                checked=name in chosen,
+                disabled=busy or name is VariantName.EAGER,
+                title=_VARIANT_TITLES.get(name),
+            ),
+            node("span", name),
+            class_="rx-check",
         )
         for name in VariantName
     )

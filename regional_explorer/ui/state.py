@@ -133,11 +133,6 @@ class PanelState:
         """Whether a job is running."""
         return self.job is not None
 
-    @property
-    def without_progress(self) -> Self:
-        """The state without the progress of the job."""
-        return self if self.job is None else replace(self, job=replace(self.job, doing="", fraction=0.0))
-
     # ---------------------------------------------------------------------------------------------------------- plan
 
     def edited(self, plan: Plan) -> Self:

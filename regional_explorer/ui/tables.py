@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.errors import count
-from regional_explorer.record.plan import Plan, Selector, config_texts
+from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.regions import RegionSummary
 from regional_explorer.record.session import Session
@@ -281,7 +281,7 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
     row, key = share.row, _row_key(share.row.kind, number)
     name = clean(row.name)
     times = f" × {share.times}" if share.times > 1 else ""
-    marked = share.selector is not None and is_marked(share.selector, plan)
+    marked = any(share.selector in region.selectors for region in plan.regions)
     facts = [
         f"CI {interval(row.seconds, duration)}" if row.seconds.bounds else row.seconds.why,
         f"forward {duration(row.forward_s)}, backward {duration(row.backward_s)}" if row.backward_s else "",
@@ -307,8 +307,3 @@ def _share_row(share: TimeShare, number: int, plan: Plan, *, busy: bool) -> Node
         node("td", duration(row.seconds.value), class_="rxt-figure", title="; ".join(filter(None, facts))),
         node("td", mark_button if share.selector is not None else NONE, class_="rxt-last"),
     )
-
-
-def is_marked(selector: Selector, plan: Plan) -> bool:
-    """Return whether a region of ``plan`` has exactly this selector."""
-    return any(selector in region.selectors for region in plan.regions)
