@@ -440,19 +440,15 @@ class Program(CutProgram):
 
 @dataclass(frozen=True)
 class Recorded:
-    """The inputs of one partition, and how often one call runs each of the partitions that were watched.
+    """The inputs of ``switch``, the first of the watched partitions that a call ran, and how often it ran each."""
 
-    ``switch`` is the first of them that the call ran, and ``args`` are its inputs; both are None if the call ran none:
-    a branch not taken.
-    """
-
-    switch: Switch | None
-    args: tuple[Any, ...] | None
+    switch: Switch
+    args: tuple[Any, ...]
     runs: Mapping[Switch, int]
 
 
-def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
-    """Run the call once, the ``switches`` eagerly, and return the inputs of the first of them.
+def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded | None:
+    """Run the call once, the ``switches`` eagerly, and return the inputs of the first; None if it ran none of them.
 
     The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
     where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
@@ -476,7 +472,7 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded:
             stack.enter_context(switch.watched(watcher(switch)))
         stack.enter_context(call.restoring())
         call.run(capture.run)
-    return Recorded(*first_run[0], runs) if first_run else Recorded(None, None, runs)
+    return Recorded(*first_run[0], runs) if first_run else None
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:

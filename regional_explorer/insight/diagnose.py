@@ -284,9 +284,9 @@ def remedy_timing(
     key = part.partition.artifact
     switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
-    switch, args = recorded.switch, recorded.args
-    if switch is None or args is None:
+    if recorded is None:
         return None
+    switch, args = recorded.switch, recorded.args
     try:
         calls = run.executor.run_untimed(lambda: _remedy_calls(program, switch, args, config))
         context = MeasureContext.of(run.silent(), environment)

@@ -94,7 +94,7 @@ def _measured_times(
         problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
         return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels")
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
-    if recorded.switch is None or recorded.args is None or recorded.switch.artifact is None:
+    if recorded is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(problem="the call does not reach it: a branch not taken")
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     notes = ClockNotes()

@@ -113,10 +113,10 @@ def _measure_kind(
     """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
     untimed, cancelled = context.run.executor.run_untimed, context.run.cancelled
     recorded = untimed(lambda: record_inputs(program, switches))
-    switch, args = recorded.switch, recorded.args
-    if switch is None or args is None:
-        results.partition_timings += [_not_run_timing(switch) for switch in switches]
+    if recorded is None:
+        results.partition_timings += map(_not_run_timing, switches)
         return None
+    switch, args = recorded.switch, recorded.args
     name, check = switch.partition.name, None
     # Not around the call itself: in another mode it would be traced again.
     with as_in_the_call():
