@@ -461,13 +461,7 @@ def test_the_guard_that_failed_is_named() -> None:
 
 @pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_recompiled_is_one_per_region_and_guard() -> None:
-    def two(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("a"):
-            x = x.sin()
-        with rx.region("b"):
-            return x.cos()
-
-    ex = rx.explore(two, (torch.ones(8),), dynamic=False)
+    ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
     found = told(ex, "recompiled")

@@ -15,23 +15,16 @@ from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
 from regional_explorer.tables.benchmark import regions_table
-from tests.shared import programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 
 
-@pytest.fixture(scope="module")
-def explored():
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
-
-
 @pytest.fixture
-def ex(explored):
+def ex(ex):
     """Return an exploration with one region, without a config."""
-    explored.plan = rx.Plan()
-    return explored.mark("up", modules="layers.*.up")
+    return ex.mark("up", modules="layers.*.up")
 
 
 def asked(ex, column="config_requested"):

@@ -17,9 +17,8 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
-from tests.engine.test_cut import cut_by_region
 from tests.shared import programs
-from tests.shared.checks import assert_eager_pieces_are_bitwise
+from tests.shared.checks import assert_eager_pieces_are_bitwise, cut_by_region
 
 
 def ops(ex, region, graph="0/forward"):

@@ -25,22 +25,15 @@ from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
+from tests.shared import programs
 from tests.shared.checks import backwards_use_threads, owns_compile_lock
 from tests.shared.processes import python, until
 
 WAITING = "waiting for another thread of this process that compiles"
 
 
-def two(x):
-    with rx.region("a"):
-        y = x.sin() * 2
-    y = y.exp()
-    with rx.region("b"):
-        return y.cos() + 1
-
-
 def explored():
-    return rx.explore(two, (torch.randn(8, requires_grad=True),))
+    return rx.explore(programs.two, (torch.randn(8, requires_grad=True),))
 
 
 def started(*works):

@@ -44,6 +44,15 @@ def states(ex: rx.Exploration) -> dict[str, str]:
     return dict(zip(ex.partitions.region, ex.partitions.state, strict=True))
 
 
+def cut_by_region(ex: rx.Exploration, graph: str = "0/forward") -> dict[str, list[list[str]]]:
+    """Return the nodes of each partition of a graph and of the bodies in it, by region."""
+    found: dict[str, list[list[str]]] = {}
+    for part in ex.session.partitions:
+        if part.graph.startswith(graph):
+            found.setdefault(part.region, []).append(list(part.nodes))
+    return found
+
+
 def version_of(tensor: torch.Tensor) -> int:
     return tensor._version
 

@@ -5,6 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 
@@ -14,6 +15,14 @@ def textbook(x, y):
     with rx.region("middle"):
         b = a * y + 1
     return torch.sin(b)
+
+
+def two(x):
+    with rx.region("a"):
+        y = x.sin() * 2
+    y = y.exp()
+    with rx.region("b"):
+        return y.cos() + 1
 
 
 def neighbours(x, y):
@@ -33,6 +42,15 @@ def with_dropout(x, y):
     with rx.region("drops"):
         b = F.dropout(a, 0.5).cos()
     return b.sin()
+
+
+def carved(x):
+    """A region out of which the source carves an op."""
+    with rx.region("r"):
+        a = x.sin()
+        with annotate({"fallback_to_eager": True}):
+            a = a.exp()
+        return a.cos()
 
 
 def with_break(x, y):
