@@ -22,7 +22,7 @@ from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, needs_region_ids
+from tests.shared.checks import BEFORE_2_13, needs_region_ids, trained
 from tests.shared.processes import ROOT, python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -64,23 +64,15 @@ def saved_plan(net, x, tmp_path):
         return ex.save_plan(tmp_path / "plan.json")
 
 
-def gradients(module, fn, *args):
-    module.zero_grad()
-    loss = fn(*args)
-    loss.backward()
-    return loss.detach(), [parameter.grad.clone() for parameter in module.parameters()]
-
-
 def assert_trains_as_eager(module, compiled, *args):
-    expected = gradients(module, module, *args)
+    expected = trained(module, module, *args)
     for _ in range(3):
-        torch.testing.assert_close(gradients(module, compiled, *args), expected)
+        torch.testing.assert_close(trained(compiled, module, *args), expected)
 
 
 def silently(compiled, *args):
     """Call it; a warning is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         return compiled(*args)
 
 
@@ -129,7 +121,7 @@ def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_
         return loss
 
     compiled_graphs = []
-    first, again = gradients(net, loss_of, x), gradients(net, loss_of, x)
+    first, again = trained(loss_of, net, x), trained(loss_of, net, x)
     assert compiled_graphs == [{"0/forward"}, {"0/forward", "0/backward"}]
     assert states(compiled) == {"compiled"}
     assert "compiled" in repr(rx.status(compiled))
@@ -467,8 +459,7 @@ def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
     def activated(x):
         return F.gelu(linear(x))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         ex = rx.explore(activated, (torch.randn(4, 8),)).mark("r", ops="gelu")
         ex.compile()
         ex.compiled(torch.randn(6, 8))

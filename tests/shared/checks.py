@@ -1,8 +1,9 @@
-"""What every exploration must hold to, what torch keeps of tensors and locks, and what the running torch can do."""
+"""What every exploration must hold to, what it and torch are asked, and code that is changed to be wrong or quick."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,6 +64,24 @@ def owns_compile_lock() -> bool:
 
 def backwards_use_threads() -> bool:
     return torch._C._is_multithreading_enabled()
+
+
+def trained(fn, module, *args):
+    """Run a training step of ``fn``; return its loss, and the gradients of the parameters of ``module``."""
+    module.zero_grad()
+    loss = fn(*args)
+    loss.backward()
+    return [loss.detach(), *(parameter.grad.clone() for parameter in module.parameters())]
+
+
+def change_code(ex, change, graph=""):
+    """Let every artifact, or those of one graph, run what ``change`` makes of its function."""
+    program = ex.live.program
+    for switch in program.switches:
+        if graph in ("", switch.piece.graph_id):
+            right = switch.artifact
+            program.store.artifacts[right.key] = replace(right, call=change(right.call))
+    program.apply_artifacts()
 
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
