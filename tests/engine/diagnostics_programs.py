@@ -1,8 +1,8 @@
 """Programs for the diagnostics: those of the page, one per code, and clean ones."""
 
-import importlib.util
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,40 +37,34 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def page_programs() -> dict[str, str]:
-    """Return the program of each code, with the imports that the page names once, at its top."""
-    text = PAGE.read_text(encoding="utf-8")
-    start = _block(text)
-    return {code: f"{start}\n{_block(section)}" for code, section in page_sections().items() if _block(section)}
+    """Return the program of each code."""
+    return _programs(page_sections(), "python")
 
 
 def measured_programs() -> dict[str, str]:
     """Return the program of each code that a measurement finds, which the page marks as ``py``."""
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = {code: re.findall(r"```py\n(.*?)```", section, re.DOTALL) for code, section in page_sections().items()}
-    return {code: f"{_block(text)}\n{found[0]}" for code, found in blocks.items() if found}
+    return _programs(page_sections(), "py")
 
 
 def refused_programs() -> dict[str, str]:
     """Return the program of each call that is refused, by code."""
-    start = _block(_parts()[0])
-    return {code: f"{start}\n{_block(section)}" for code, section in _sections(_parts()[1]).items()}
+    return _programs(_sections(_parts()[1]), "python")
 
 
-def _block(text: str) -> str:
-    """Return the first block of Python in a text."""
-    return "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1])
+def _programs(sections: dict[str, str], language: str) -> dict[str, str]:
+    """Return the first block in this language of each section, after the imports that the page names once."""
+    first_block = re.compile(rf"```{language}\n(.*?)```", re.DOTALL)
+    blocks = {code: first_block.search(section) for code, section in sections.items()}
+    imports = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert imports is not None
+    return {code: f"{imports[1]}\n{block[1]}" for code, block in blocks.items() if block}
 
 
 def explored(source: str, folder: Path) -> Exploration:
     """Run a program of the page as a module with lines of its own; return its exploration."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("program", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    ex: Exploration = module.ex
+    ex: Exploration = runpy.run_path(str(path), run_name="program")["ex"]
     return ex
 
 

@@ -30,6 +30,8 @@ from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.work import calls
 
+pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
+
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
 COMPILES = {"recompiled", "region-failed", *UPSTREAM}
@@ -59,7 +61,6 @@ PROGRAMS = diagnostics_programs.page_programs()
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = told(ex, code)
@@ -295,12 +296,13 @@ def test_a_body_that_calls_share_says_for_whom_it_is_compiled() -> None:
     assert found.severity is Severity.INFO
 
 
-def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
-    def lost(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("gone"):
-            print("a graph break")
-            return x + 1
+def lost(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("gone"):
+        print("a graph break")
+        return x + 1
 
+
+def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
     with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'gone' \(region-lost\)(?s:.*)in lost"):
         rx.explore(lost, (X,))
     with pytest.raises(CaptureError, match=r"(?s)Change the lines below.*the call itself: .*allow_rnn=True"):
@@ -452,14 +454,12 @@ def test_a_config_tried_without_effect() -> None:
     assert codes(ex) == []
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_the_guard_that_failed_is_named() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.live.capture.run(*programs.pair(grad=False, size=5))
     assert "size mismatch at index 0. expected 8, actual 5" in only(ex, "recompiled").message
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_recompiled_is_one_per_region_and_guard() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
@@ -475,7 +475,6 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_one_guard_with_other_values_is_one_cause() -> None:
     numbers = itertools.count(1)
 
@@ -491,7 +490,6 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     assert "numbers" in found.message
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_recompiled_names_no_region_where_there_is_none() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
@@ -502,11 +500,6 @@ def test_recompiled_names_no_region_where_there_is_none() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    def lost(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("gone"):
-            print("a graph break")
-            return x + 1
-
     def broken(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r", max_autotune=True):
             x = x.sin()

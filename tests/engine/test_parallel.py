@@ -27,7 +27,6 @@ from tests.shared.checks import states
 from tests.shared.processes import is_running
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
-several_threads = pytest.mark.skipif(get_compile_threads() <= 1, reason="Inductor builds on threads of its own")
 
 
 # ------------------------------------------------------------------------------------- builds beside the lowering
@@ -87,6 +86,8 @@ class Builds:
 
 @pytest.fixture
 def builds(monkeypatch):
+    if get_compile_threads() <= 1:
+        pytest.skip("Inductor builds on threads of its own")
     warm_toolchain("cpu")
     found = Builds(codecache._worker_compile_cpp)
     monkeypatch.setattr(codecache, "_worker_compile_cpp", found)
@@ -98,7 +99,6 @@ def assert_as_eager(ex):
     torch.testing.assert_close(ex.compiled(*arguments()), three(*arguments()))
 
 
-@several_threads
 @pytest.mark.compiles
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_all_partitions_are_lowered_before_the_first_is_built(builds, dynamic):
@@ -120,7 +120,6 @@ def test_all_partitions_are_lowered_before_the_first_is_built(builds, dynamic):
     assert_as_eager(ex)
 
 
-@several_threads
 @pytest.mark.compiles
 def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     builds.go.set()
@@ -144,7 +143,6 @@ def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     assert sum(compiled.phases.values()) == pytest.approx(compiled.seconds)
 
 
-@several_threads
 @pytest.mark.compiles
 def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again(builds):
     builds.go.set()
@@ -162,7 +160,6 @@ def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again
     assert_as_eager(ex)
 
 
-@several_threads
 @pytest.mark.compiles
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
 def test_breaking_off_keeps_what_is_built(builds, way):

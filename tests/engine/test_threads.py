@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -51,17 +52,10 @@ def run_together(*works):
 
 
 def raised_elsewhere(work):
-    """Return what ``work`` raises on another thread."""
-    raised = []
-
-    def run():
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            raised.append(error)
-
-    run_together(run)
-    return raised
+    """Return what ``work`` raises on another thread, if anything, in a list."""
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(work).exception()
+    return [] if error is None else [error]
 
 
 @contextmanager
@@ -296,20 +290,19 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
 
 
 def test_who_waits_for_a_new_trace_goes_on_with_it():
-    ex, raised, waiting = explored(), [], threading.Event()
+    ex, profiles, waiting = explored(), [], threading.Event()
 
     def profile():
         assert not ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: waiting.set())).empty
 
-    thread = threading.Thread(target=lambda: raised.extend(raised_elsewhere(profile)))
-
     def progress(_doing, _fraction):
-        thread.start()
+        profiles.append(pool.submit(profile))
         assert waiting.wait(60)
 
-    ex.retrace(dynamic=True, run=rx.Run(progress=progress))
-    thread.join()
-    assert raised == []
+    with ThreadPoolExecutor(1) as pool:
+        ex.retrace(dynamic=True, run=rx.Run(progress=progress))
+    (profiled,) = profiles
+    assert profiled.exception() is None
     assert ex.session.dynamic is True
     assert ex.session.profile is not None
 
