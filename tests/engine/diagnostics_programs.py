@@ -146,10 +146,6 @@ def quickstart() -> Exploration:
     return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
-def stack_by_module() -> Exploration:
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*")
-
-
 CLEAN: dict[str, Callable[[], Exploration]] = {
     "quickstart": quickstart,
     "quickstart, textbook": lambda: rx.explore(of_quickstart("textbook"), programs.pair()),
@@ -158,7 +154,7 @@ CLEAN: dict[str, Callable[[], Exploration]] = {
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
     "twelve": lambda: rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),)),
     "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
-    "stack by module": stack_by_module,
+    "stack by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*"),
     "mlps by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("up", modules="layers.*.up"),
 }
 """Programs about which there is nothing at all to say, with and without regions."""

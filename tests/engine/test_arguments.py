@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import pickle
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def hashable(value):
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
 def draft(ex):
     return ex.draft().mark("other", ops="*mul*").carve("act", ops="*sin*")
 
@@ -143,7 +136,7 @@ DOORS: dict[str, Any] = {
                   {"direction": "forward"}),
     "configure value": (lambda ex, value: draft(ex).configure("act", {"max_fusion_size": value}), [4], {}),
     "configure text": (lambda ex, v: draft(ex).configure("act", {"max_autotune_gemm_backends": v}), ["ATEN"], {}),
-    "configure key": (lambda ex, key: draft(ex).configure("act", {key: 1} if hashable(key) else [key]),
+    "configure key": (lambda ex, key: draft(ex).configure("act", {key: 1} if isinstance(key, Hashable) else [key]),
                       ["max_fusion_size"], {}),
     "retrace": (lambda ex, **k: ex.retrace(**k), [], {"dynamic": None, **CANCELLED}),
     "compile": (lambda ex, **k: ex.compile(**k), [], CANCELLED),

@@ -22,7 +22,7 @@ from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, needs_region_ids, trained
+from tests.shared.checks import BEFORE_2_13, facts, needs_region_ids, trained
 from tests.shared.processes import ROOT, python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
@@ -88,15 +88,6 @@ def told(diagnosed, code):
     """Return the diagnostics of this code, of a compiled function or of an exploration."""
     found = diagnosed.diagnostics if isinstance(diagnosed, rx.Exploration) else rx.status(diagnosed).diagnostics
     return [item for item in found if item.code == code]
-
-
-def facts(found):
-    """Return the partitions of a session or a status, and the configs of their artifacts."""
-    parts = [
-        (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.artifact, p.state)
-        for p in found.partitions
-    ]
-    return parts, {key: artifact.config for key, artifact in found.artifacts.items()}
 
 
 @pytest.mark.parametrize("partitioner", ["default", "min_cut"])

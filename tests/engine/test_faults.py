@@ -28,7 +28,7 @@ def invertible(*, grad=False):
 
 def failed(ex):
     """Return the text of each ``region-failed``, by region."""
-    return {item.region: item.message for item in ex.diagnostics if item.code == "region-failed"}
+    return {item.region: item.message for item in told(ex, "region-failed")}
 
 
 def assert_as_eager(ex, function, *args):
@@ -120,14 +120,14 @@ def test_regions_with_effects_are_checked_and_measured_alone():
 RUNS: list[torch.Size] = []
 
 
-def _a_few_times(x: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())
+def a_few_times(x: torch.Tensor) -> torch.Tensor:
     RUNS.append(x.shape)
     if len(RUNS) > 3:  # traced, then run for the layouts of the inputs, and as captured
         raise RuntimeError("not again")
     return x * 3
 
 
-a_few_times = torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())(_a_few_times)
 a_few_times.register_fake(torch.empty_like)
 
 

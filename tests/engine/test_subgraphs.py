@@ -68,6 +68,16 @@ def nested(**given):
     return Net()
 
 
+def sine(**given):
+    """Return a function that is a nested_compile_region with the options given, if any."""
+
+    @torch.compiler.nested_compile_region(**given)
+    def g(x):
+        return x.sin() * 2
+
+    return g
+
+
 def explored(*, grad=True, **given):
     return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
 
@@ -127,26 +137,19 @@ def test_the_directions_of_the_options_are_those_of_the_region():
 
 
 def test_functions_of_other_options_are_regions_of_their_own():
-    @torch.compiler.nested_compile_region(options=options(ASKED))
-    def g(x):
-        return x.sin() * 2
-
-    one = g
+    one = sine(options=options(ASKED))
 
     @torch.compiler.nested_compile_region(options=options({}))
     def g(x):
         return x.cos() * 3
 
-    other = g
-    ex = rx.explore(lambda x: other(one(x)), (torch.ones(3),))
+    ex = rx.explore(lambda x: g(one(x)), (torch.ones(3),))
     assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [("g", ASKED), ("g'", {})]
     assert len(ex.session.partitions) == 2
 
 
 def test_a_marked_block_around_gives_the_body_away():
-    @torch.compiler.nested_compile_region(options=options(ASKED))
-    def g(x):
-        return x.sin() * 2
+    g = sine(options=options(ASKED))
 
     def f(x):
         with rx.region("outer"):
@@ -173,8 +176,7 @@ def test_the_source_marks_the_same_bodies(asking):
 
 
 def test_a_key_that_is_not_one_regions_is_left_out():
-    patches = {"max_autotune": False} if HAS_DIRECTIONS else {"max_autotune": False, "fx_graph_cache": False}
-    ex = explored(options=options(patches))
+    ex = explored(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
     assert ex.plan["Block"].config == ASKED
     assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
 
@@ -266,10 +268,7 @@ def test_one_of_several_functions_is_marked():
 
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
 def test_a_body_that_torch_inlined_is_told():
-    @torch.compiler.nested_compile_region
-    def g(x):
-        return x.sin() * 2
-
+    g = sine()
     with pytest.raises(SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 

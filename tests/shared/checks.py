@@ -66,6 +66,15 @@ def backwards_use_threads() -> bool:
     return torch._C._is_multithreading_enabled()
 
 
+def facts(found):
+    """Return the partitions of a session or a status, and the configs of their artifacts."""
+    parts = [
+        (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.artifact, p.state)
+        for p in found.partitions
+    ]
+    return parts, {key: artifact.config for key, artifact in found.artifacts.items()}
+
+
 def trained(fn, module, *args):
     """Run a training step of ``fn``; return its loss, and the gradients of the parameters of ``module``."""
     module.zero_grad()
@@ -96,25 +105,15 @@ def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     assert all(bitwise_equal(left, right) for (_, left), (_, right) in pairs)
 
 
-def drawing_as_eager(program):
-    """Return a block in which pieces that draw are replaced by twins that draw what eager draws."""
-    return program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER)
-
-
 def assert_compiled_is_right(ex):
-    """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's.
-
-    Returns:
-        The rows of the comparison.
-    """
+    """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's."""
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert not found.diagnostics
     assert found.exact is not None
     ex.compile()
-    with drawing_as_eager(program):
+    with program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER):
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
             rows = compare("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
     assert (ex.partitions.state == "compiled").all(), ex.partitions[["partition", "state", "error"]].to_string()
-    return rows
