@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.exploration.exploration import Exploration
@@ -68,67 +67,6 @@ def explored(source: str, folder: Path) -> Exploration:
     return ex
 
 
-class Attention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, width = x.shape
-        split = (batch, tokens, self.heads, width // self.heads)
-        q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
-        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
-        future = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
-        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
-        mixed: torch.Tensor = self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
-        return mixed
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with rx.region("norm"):
-            y = self.norm1(x)
-        with rx.region("attention", max_fusion_size=32):
-            y = self.attention(y)
-        x = x + y
-        with rx.region("norm"):
-            y = self.norm2(x)
-        with rx.region("mlp", **{"cpp.simdlen": 256}):
-            y = self.down(F.gelu(self.up(y)))
-        out: torch.Tensor = x + y
-        return out
-
-
-class GPT(nn.Module):
-    """A decoder whose norms are a region of their own, which feeds the others directly and is fed by them."""
-
-    def __init__(self, blocks: int = 4, width: int = 32, heads: int = 4, tokens: int = 8, vocabulary: int = 64) -> None:
-        super().__init__()
-        self.token = nn.Embedding(vocabulary, width)
-        self.position = nn.Embedding(tokens, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.token(tokens) + self.position.weight
-        for block in self.blocks:
-            x = block(x)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
-
-
-def with_neighbours(blocks: int = 4) -> Exploration:
-    return rx.explore(GPT(blocks), tuple(torch.randint(0, 64, (2, 2, 8))))
-
-
 def of_quickstart(name: str) -> Callable[..., Any]:
     """Return a function or class that a cell of the quickstart defines."""
     cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
@@ -140,14 +78,37 @@ def of_quickstart(name: str) -> Callable[..., Any]:
     return found
 
 
-def quickstart() -> Exploration:
-    """The model of the quickstart, narrower."""
-    model = of_quickstart("GPT")(blocks=4, width=32, heads=4, tokens=8, vocabulary=64)
+def gpt(blocks: int = 4) -> Any:
+    """Return the model of the quickstart, narrower."""
+    return of_quickstart("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
+
+
+def norms_apart(block: Any, x: torch.Tensor) -> Any:
+    with rx.region("norm"):
+        y = block.norm1(x)
+    with rx.region("attention", max_fusion_size=32):
+        y = block.attention(y)
+    x = x + y
+    with rx.region("norm"):
+        y = block.norm2(x)
+    with rx.region("mlp", **{"cpp.simdlen": 256}):
+        y = block.down(F.gelu(block.up(y)))
+    return x + y
+
+
+def gpt_of_neighbours(blocks: int = 4) -> Any:
+    """Return that model with its norms a region of their own, which feeds the others directly and is fed by them."""
+    model = gpt(blocks)
+    type(model.blocks[0]).forward = norms_apart  # the class is of this model alone
+    return model
+
+
+def on_tokens(model: Any) -> Exploration:
     return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
 CLEAN: dict[str, Callable[[], Exploration]] = {
-    "quickstart": quickstart,
+    "quickstart": lambda: on_tokens(gpt()),
     "quickstart, textbook": lambda: rx.explore(of_quickstart("textbook"), programs.pair()),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),

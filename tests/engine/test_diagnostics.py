@@ -26,6 +26,7 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.engine import diagnostics_programs
+from tests.engine.diagnostics_programs import gpt_of_neighbours, on_tokens
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.work import calls
@@ -129,7 +130,7 @@ def test_a_clean_program_stays_clean_when_compiled() -> None:
 
 
 def test_neighbours_are_told_once() -> None:
-    ex = diagnostics_programs.with_neighbours()
+    ex = on_tokens(gpt_of_neighbours())
     (found,) = ex.diagnostics
     assert (found.code, found.severity) == ("config-neighbour", Severity.INFO)
     assert "'attention' under no config of 'norm' (4 of 8)" in found.upstream
@@ -540,9 +541,8 @@ def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", spy)
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
-    model = diagnostics_programs.GPT(blocks=2)
-    torch.compile(model, backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
-    found = only(diagnostics_programs.with_neighbours(blocks=2), "config-neighbour").upstream
+    torch.compile(gpt_of_neighbours(blocks=2), backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
+    found = only(on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour").upstream
     said = {
         ("attention", 64, None): "'attention' under no config of 'norm'",
         ("mlp", 64, None): "'mlp' under no config of 'norm'",
@@ -603,7 +603,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
         return []
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
-    _ = diagnostics_programs.with_neighbours(blocks=1).diagnostics
+    _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:
 
