@@ -28,17 +28,6 @@ from tests.shared.processes import ROOT, python
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
 
-class Net(nn.Module):
-    def __init__(self, layers: int = 3) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(programs.Layer() for _ in range(layers))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x.sum()
-
-
 PLAN = rx.Plan(
     (
         rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("layers.*.norm",)),), {"max_fusion_size": 4}),
@@ -50,7 +39,7 @@ PLAN = rx.Plan(
 @pytest.fixture
 def net():
     torch.manual_seed(0)
-    return Net()
+    return programs.Stack()
 
 
 @pytest.fixture
@@ -281,9 +270,9 @@ def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, saved_plan):
 def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
     differs = r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
-        rx.compile(Net(2), saved_plan)(x)
+        rx.compile(programs.Stack(2), saved_plan)(x)
     silently(rx.compile(net, saved_plan), x)
-    explored = rx.explore(Net(2), (x,), plan=saved_plan)
+    explored = rx.explore(programs.Stack(2), (x,), plan=saved_plan)
     assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
     of_another_torch(saved_plan)
     (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
@@ -366,7 +355,7 @@ def test_by_name_with_options(net, x, saved_plan):
     compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(saved_plan)})
     assert_trains_as_eager(net, compiled, x)
     assert states(compiled) == {"compiled"}
-    in_place = Net()
+    in_place = programs.Stack()
     in_place.compile(backend="regional_explorer_by_name", options={"plan": PLAN})
     in_place(x)
     assert {part.region for part in rx.status(in_place).partitions} == {"norm", "up"}
@@ -554,7 +543,7 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
 
 def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_path):
     """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
-    net, x = Net(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
+    net, x = programs.Stack(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
     ex = rx.explore(net, (x,), plan=PLAN)
     ex.compile()
     ex.save_artifacts(tmp_path / "artifacts")

@@ -18,7 +18,6 @@ MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
 HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")
 HAS_DIRECTIONS = "inductor_config_patches" in getattr(MODULE.NestedCompileRegionOptions, "__dataclass_fields__", ())
 NO_OPTIONS = "torch has no options for nested_compile_region"
-needs_directions = pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 INLINES = not BEFORE_2_13
 """Whether torch inlines a body without options that is called once; 2.11 does not."""
 ASKED = {"max_autotune": False}
@@ -124,7 +123,7 @@ def test_bodies_are_compiled_and_give_eagers_results():
     torch.testing.assert_close(trained(compiled, model, x), trained(model, model, x))
 
 
-@needs_directions
+@pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 @pytest.mark.compiles
 def test_the_directions_of_the_options_are_those_of_the_region():
     backward = {"fallback_by_default": True}
