@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -144,34 +145,30 @@ def backward(count: int) -> Graph:
 def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None = None, **config: Any) -> Session:
     """Return a training session of ``count`` layers whose MLPs are a region, one partition each and per graph."""
     asked = config or {"max_autotune": True}
-    forward = {n: (f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)}
-    back = {n: (f"tanh{n}", f"gelu_backward{n}", f"mm_back{n}") for n in range(count)}
+    cut = {
+        "0/forward": [(f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)],
+        "0/backward": [(f"tanh{n}", f"gelu_backward{n}", f"mm_back{n}") for n in range(count)],
+    }
     cuts = tuple(
         Partition(
             id=f"mlp/{n}/{graph}",
             region="mlp",
             instance=n,
             graph=graph,
-            nodes=nodes[n],
+            nodes=nodes,
             state=state,
             config_requested=asked,
             artifact=None if state is State.FAILED else f"artifact-{graph}",
             error=error,
         )
-        for graph, nodes in (("0/forward", forward), ("0/backward", back))
-        for n in range(count)
+        for graph, pieces in cut.items()
+        for n, nodes in enumerate(pieces)
     )
-    members = {
-        "mlp": {
-            "0/forward": tuple(name for names in forward.values() for name in names),
-            "0/backward": tuple(name for names in back.values() for name in names),
-        },
-    }
     made = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.MISS), dict(asked))
     return session(
         (layers(count), backward(count)),
         (region("mlp", **asked),),
-        members,
+        {"mlp": {graph: tuple(itertools.chain(*pieces)) for graph, pieces in cut.items()}},
         partitions=cuts,
         artifacts={part.artifact: made for part in cuts if part.artifact},
     )
