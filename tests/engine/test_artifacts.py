@@ -39,20 +39,15 @@ from regional_explorer.compiler.artifact_folder import (
 from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.record.plan import SelectorKind
 from regional_explorer.torch_api.shipping import Packed
+from tests.shared import programs
 from tests.shared.checks import facts, trained
 from tests.shared.mutations import mutated
 from tests.shared.processes import python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
-PLAN = rx.Plan(
-    (
-        rx.Region("act", (rx.Selector(SelectorKind.MODULES, ("act",)),), {"max_fusion_size": 8}),
-        rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("norm",)),)),
-    )
-)
+PLAN = programs.plan_of(act="act", norm="norm").configured("act", {"max_fusion_size": 8})
 
 
 class Net(nn.Module):

@@ -19,7 +19,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
-from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.plan import Direction
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, facts, needs_region_ids, trained
@@ -28,11 +28,10 @@ from tests.shared.processes import ROOT, python
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
 
-PLAN = rx.Plan(
-    (
-        rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("layers.*.norm",)),), {"max_fusion_size": 4}),
-        rx.Region("up", (rx.Selector(SelectorKind.MODULES, ("layers.*.up",)),), backward_config={"max_fusion_size": 2}),
-    )
+PLAN = (
+    programs.plan_of(norm="layers.*.norm", up="layers.*.up")
+    .configured("norm", {"max_fusion_size": 4})
+    .configured("up", {"max_fusion_size": 2}, Direction.BACKWARD)
 )
 
 
@@ -177,7 +176,7 @@ def test_modules_are_found_behind_a_graph_break():
             return self.second(x).sum()
 
     module = Broken()
-    compiled = rx.compile(module, rx.Plan((rx.Region("second", (rx.Selector("modules", ("second.up",)),)),)))
+    compiled = rx.compile(module, programs.plan_of(second="second.up"))
     assert_trains_as_eager(module, compiled, torch.randn(4, 16))
     assert {part.region for part in rx.status(compiled).partitions} == {"second"}
 
@@ -225,7 +224,7 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_i
 
 
 def test_what_the_plan_names_in_vain_is_told_once(net, x):
-    plan = PLAN.added(rx.Region("gone", (rx.Selector("modules", ("blocks.*",)),)))
+    plan = PLAN.added(*programs.plan_of(gone="blocks.*").regions)
     compiled = rx.compile(net, plan)
     with pytest.warns(UserWarning, match=r"\[region-empty\] Region 'gone'") as caught:
         compiled(x)
@@ -468,14 +467,6 @@ class Dropping(nn.Module):
         return F.cross_entropy(self.last(F.dropout(x, 0.1, self.training)), target)
 
 
-DROPPING_PLAN = rx.Plan(
-    (
-        rx.Region("layer", (rx.Selector(SelectorKind.MODULES, ("layers.*",)),)),
-        rx.Region("drop", (rx.Selector(SelectorKind.MODULES, ("drop",)),)),
-    )
-)
-
-
 class Run:
     """A training loop that draws its batches from torch's generator; its state can be saved and loaded."""
 
@@ -483,7 +474,7 @@ class Run:
         torch.manual_seed(0)
         self.model, self.autocast = Dropping(), autocast
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.step = rx.compile(self.model, DROPPING_PLAN, strict=True, **options)
+        self.step = rx.compile(self.model, programs.plan_of(layer="layers.*", drop="drop"), strict=True, **options)
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])

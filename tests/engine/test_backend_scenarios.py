@@ -7,9 +7,9 @@ from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
 
 import regional_explorer as rx
-from regional_explorer.record.plan import SelectorKind
 from tests.campaign.program import Programs, tensor
 from tests.campaign.programs import PROGRAMS
+from tests.shared import programs
 
 pytestmark = pytest.mark.compiles
 
@@ -114,7 +114,6 @@ def test_an_optimizer_follows_eagers_losses(layers, width):
             found.append(loss.item())
         return found, call
 
-    plan = rx.Plan((rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("2",)),)),))
-    found, compiled = losses(lambda model: rx.compile(model, plan))
+    found, compiled = losses(lambda model: rx.compile(model, programs.plan_of(norm="2")))
     torch.testing.assert_close(found, losses(lambda model: model)[0], rtol=1e-4, atol=1e-5)
     assert rx.status(compiled).graphs == ("0/forward", "0/backward"), "traced once"

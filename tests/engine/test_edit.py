@@ -184,10 +184,9 @@ def test_instances_of_other_ops_stay_whole():
 
 
 def test_a_region_without_ops_cannot_be_split(ex):
-    selector = rx.Selector("modules", ("gone",))
     for at in (None, "gelu"):
         draft = ex.draft()
-        draft.plan = rx.Plan((rx.Region("gone", (selector,)),))
+        draft.plan = programs.plan_of(gone="gone")
         with pytest.raises(PlanError, match="Region 'gone' has no op in this call: there is nothing to split"):
             draft.split("gone", at=at)
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
+from regional_explorer.record.plan import SelectorKind
 
 
 def textbook(x, y):
@@ -60,6 +61,12 @@ def with_break(x, y):
     with rx.region("after"):
         b = a.cos() * y
     return b
+
+
+def plan_of(**patterns):
+    """Return a plan with a region for each pattern of modules."""
+    selectors = {name: (rx.Selector(SelectorKind.MODULES, (pattern,)),) for name, pattern in patterns.items()}
+    return rx.Plan(tuple(rx.Region(name, selector) for name, selector in selectors.items()))
 
 
 def pair(*, grad: bool = True, size: int = 8):
