@@ -203,7 +203,7 @@ def test_what_draws_keeps_its_place() -> None:
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_bodies_of_higher_order_ops() -> None:
+def test_a_body_that_several_calls_share_is_cut_once_with_its_sums() -> None:
     @torch.compiler.nested_compile_region
     def body(x: torch.Tensor) -> Any:
         with rx.region("r"):
@@ -214,6 +214,7 @@ def test_bodies_of_higher_order_ops() -> None:
         return body(body(x)) * 2
 
     ex = rx.explore(call, (vector(),))
+    assert len(ex.partitions) == 2, "one in the body of the forward, one in that of the backward"
     (nodes,) = backward(ex)["r"]
     assert "add" in nodes
     assert_eager_pieces_are_bitwise(ex)
