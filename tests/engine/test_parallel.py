@@ -184,11 +184,10 @@ def test_breaking_off_keeps_what_is_built(builds, way):
 # --------------------------------------------------------------------------------------------------------- what is sent
 
 
-def dumped(fn, *shapes, mode=None, tracing="fake", device="cpu"):
-    mode = mode or fake_mode_with_symbols()
-    with mode:
+def dumped(fn, *shapes, device="cpu"):
+    with fake_mode_with_symbols():
         inputs = [torch.empty(shape, device=device) for shape in shapes]
-    return dump_piece(make_fx(fn, tracing_mode=tracing)(*inputs), inputs)
+    return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
 def test_plain_pieces_can_be_sent():

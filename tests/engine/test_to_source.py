@@ -102,8 +102,8 @@ def shared(explored):
     git(one.path.parent, "add", "program.py")
 
 
-def lines(*ranges, name="r"):
-    return lambda ex: ex.mark(name, lines=list(ranges)).configure(name, FEW)
+def lines(where):
+    return lambda ex: ex.mark("r", lines=where).configure("r", FEW)
 
 
 FUNCTIONS = '''

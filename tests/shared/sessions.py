@@ -58,8 +58,8 @@ HOSTILE = (
 """Names that would break out of HTML, XML or DOT, could not be seen, or are far too long."""
 
 
-def source(line: int, text: str = "y = self.mlp(x)", file: str = "model.py") -> SourceLine:
-    return SourceLine(f"/home/someone/{file}", line, "forward", text)
+def source(line: int, text: str = "y = self.mlp(x)") -> SourceLine:
+    return SourceLine("/home/someone/model.py", line, "forward", text)
 
 
 def op(name: str, target: str, *inputs: str, module: str = "", line: int = 0, **fields: Any) -> Node:
@@ -103,7 +103,7 @@ def region(name: str, **config: Any) -> Region:
     return Region(name, (Selector(SelectorKind.MODULES, (f"layers.*.{name}",)),), config)
 
 
-def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
+def layers(count: int) -> Graph:
     """Return ``count`` layers with a residual around ``t``, ``mm``, ``gelu`` each, and a norm that gives a tuple."""
     nodes = [Node("x", Role.INPUT, "x", values=(SPEC,))]
     nodes += [Node(f"w{n}", Role.PARAMETER, f"w{n}") for n in range(count)]
@@ -120,7 +120,7 @@ def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
         ]
         last = f"add{n}"
     nodes.append(Node("output", Role.OUTPUT, "output", (last, *(f"mm{n}" for n in range(count)))))
-    return Graph(f"0/{kind}", kind, 0, tuple(nodes))
+    return Graph("0/forward", GraphKind.FORWARD, 0, tuple(nodes))
 
 
 def backward(count: int) -> Graph:
