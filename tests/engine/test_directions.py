@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -182,14 +183,6 @@ def test_neighbours_are_compared_in_their_own_direction():
 def test_the_direction_is_that_of_the_graph_not_of_a_module_called_backward():
     directions = [Direction.of_graph(name).value for name in ("0/forward", "0/inference", "1/backward", "0/backward/a")]
     assert directions == ["forward", "forward", "backward", "backward"]
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backward = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.backward(x)
-
-    ex = rx.explore(Net(), (torch.ones(2, 3),)).mark("backward", modules="backward").configure("backward", FEW)
+    net = nn.Sequential(OrderedDict(backward=nn.Linear(3, 3)))
+    ex = rx.explore(net, (torch.ones(2, 3),)).mark("backward", modules="backward").configure("backward", FEW)
     assert ex.plan["backward"].configs == ((None, FEW),)
