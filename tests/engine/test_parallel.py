@@ -207,7 +207,6 @@ def test_what_may_differ_elsewhere_cannot_be_sent():
 
 def test_settings_are_taken_over():
     before = Settings.now()
-    dtype = torch.get_default_dtype()
     with (
         inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}),
         torch_threads(torch.get_num_threads() + 1),
@@ -217,8 +216,7 @@ def test_settings_are_taken_over():
             torch.use_deterministic_algorithms(True, warn_only=True)
             wanted = Settings.now()
         finally:
-            torch.use_deterministic_algorithms(False)
-            torch.set_default_dtype(dtype)
+            before.apply()
     assert Settings.now() == before
     with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
         try:

@@ -100,11 +100,9 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.exclusive_use.turn(PLAIN_RUN)
 
-    def progress(doing, _fraction):
-        told.append(doing)
-
+    run = rx.Run(cancelled=lambda: bool(told), progress=lambda doing, _fraction: told.append(doing))
     with held_elsewhere(lock()):
-        assert ex.compile(run=rx.Run(cancelled=lambda: bool(told), progress=progress)).empty
+        assert ex.compile(run=run).empty
     assert told == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
     with held_elsewhere(lock()) as release:
@@ -213,11 +211,9 @@ def test_a_plan_is_kept_while_its_code_is_measured_and_who_is_kept_out_is_told_t
     ex, raised = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
-    def progress(_doing, _fraction):
-        raised.extend(raised_elsewhere(lambda: ex.disable("a")))
-
+    run = rx.Run(progress=lambda *_: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
     arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
-    getattr(ex, name)(**arguments, run=rx.Run(progress=progress))
+    getattr(ex, name)(**arguments, run=run)
     assert {type(error) for error in raised} == {BusyError}
     assert {str(error).partition(" is measuring.")[0] for error in raised} == {f"ex.{name}()"}
     assert not any("panel" in str(error) for error in raised)
