@@ -11,7 +11,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.record.plan import SelectorKind
-from tests.engine.diagnostics_programs import GPT
+from tests.engine.diagnostics_programs import gpt_of_neighbours
 
 pytestmark = [pytest.mark.compiles, pytest.mark.slow]
 STEPS, WARM = 200, 5
@@ -67,7 +67,7 @@ def by_module(name, pattern):
 
 
 CASES = {
-    "gpt, marked in its source": (GPT, words, None),
+    "gpt, marked in its source": (gpt_of_neighbours, words, None),
     "batch norms": (Convolutions, around_targets(1, 6, 6), by_module("norms", "norms.*")),
     "an unrolled cell": (Recurrent, around_targets(5, 8), by_module("cell", "cell")),
 }

@@ -1,15 +1,14 @@
 """Programs for the diagnostics: those of the page, one per code, and clean ones."""
 
-import importlib.util
 import json
 import re
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.exploration.exploration import Exploration
@@ -37,102 +36,35 @@ def _sections(text: str) -> dict[str, str]:
 
 
 def page_programs() -> dict[str, str]:
-    """Return the program of each code, with the imports that the page names once, at its top."""
-    text = PAGE.read_text(encoding="utf-8")
-    start = _block(text)
-    return {code: f"{start}\n{_block(section)}" for code, section in page_sections().items() if _block(section)}
+    """Return the program of each code."""
+    return _programs(page_sections(), "python")
 
 
 def measured_programs() -> dict[str, str]:
     """Return the program of each code that a measurement finds, which the page marks as ``py``."""
-    text = PAGE.read_text(encoding="utf-8")
-    blocks = {code: re.findall(r"```py\n(.*?)```", section, re.DOTALL) for code, section in page_sections().items()}
-    return {code: f"{_block(text)}\n{found[0]}" for code, found in blocks.items() if found}
+    return _programs(page_sections(), "py")
 
 
 def refused_programs() -> dict[str, str]:
     """Return the program of each call that is refused, by code."""
-    start = _block(_parts()[0])
-    return {code: f"{start}\n{_block(section)}" for code, section in _sections(_parts()[1]).items()}
+    return _programs(_sections(_parts()[1]), "python")
 
 
-def _block(text: str) -> str:
-    """Return the first block of Python in a text."""
-    return "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:1])
+def _programs(sections: dict[str, str], language: str) -> dict[str, str]:
+    """Return the first block in this language of each section, after the imports that the page names once."""
+    first_block = re.compile(rf"```{language}\n(.*?)```", re.DOTALL)
+    blocks = {code: first_block.search(section) for code, section in sections.items()}
+    imports = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert imports is not None
+    return {code: f"{imports[1]}\n{block[1]}" for code, block in blocks.items() if block}
 
 
 def explored(source: str, folder: Path) -> Exploration:
     """Run a program of the page as a module with lines of its own; return its exploration."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("program", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    ex: Exploration = module.ex
+    ex: Exploration = runpy.run_path(str(path), run_name="program")["ex"]
     return ex
-
-
-class Attention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, tokens, width = x.shape
-        split = (batch, tokens, self.heads, width // self.heads)
-        q, k, v = (part.view(split).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1))
-        scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
-        future = torch.ones(tokens, tokens, dtype=torch.bool, device=x.device).triu(1)
-        weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
-        mixed: torch.Tensor = self.out((weights @ v).transpose(1, 2).reshape(batch, tokens, width))
-        return mixed
-
-
-class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with rx.region("norm"):
-            y = self.norm1(x)
-        with rx.region("attention", max_fusion_size=32):
-            y = self.attention(y)
-        x = x + y
-        with rx.region("norm"):
-            y = self.norm2(x)
-        with rx.region("mlp", **{"cpp.simdlen": 256}):
-            y = self.down(F.gelu(self.up(y)))
-        out: torch.Tensor = x + y
-        return out
-
-
-class GPT(nn.Module):
-    """A decoder whose norms are a region of their own, which feeds the others directly and is fed by them."""
-
-    def __init__(self, blocks: int = 4, width: int = 32, heads: int = 4, tokens: int = 8, vocabulary: int = 64) -> None:
-        super().__init__()
-        self.token = nn.Embedding(vocabulary, width)
-        self.position = nn.Embedding(tokens, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        x = self.token(tokens) + self.position.weight
-        for block in self.blocks:
-            x = block(x)
-        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
-
-
-def with_neighbours(blocks: int = 4) -> Exploration:
-    return rx.explore(GPT(blocks), tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
 def of_quickstart(name: str) -> Callable[..., Any]:
@@ -146,25 +78,44 @@ def of_quickstart(name: str) -> Callable[..., Any]:
     return found
 
 
-def quickstart() -> Exploration:
-    """The model of the quickstart, narrower."""
-    model = of_quickstart("GPT")(blocks=4, width=32, heads=4, tokens=8, vocabulary=64)
+def gpt(blocks: int = 4) -> Any:
+    """Return the model of the quickstart, narrower."""
+    return of_quickstart("GPT")(blocks, width=32, heads=4, tokens=8, vocabulary=64)
+
+
+def norms_apart(block: Any, x: torch.Tensor) -> Any:
+    with rx.region("norm"):
+        y = block.norm1(x)
+    with rx.region("attention", max_fusion_size=32):
+        y = block.attention(y)
+    x = x + y
+    with rx.region("norm"):
+        y = block.norm2(x)
+    with rx.region("mlp", **{"cpp.simdlen": 256}):
+        y = block.down(F.gelu(block.up(y)))
+    return x + y
+
+
+def gpt_of_neighbours(blocks: int = 4) -> Any:
+    """Return that model with its norms a region of their own, which feeds the others directly and is fed by them."""
+    model = gpt(blocks)
+    type(model.blocks[0]).forward = norms_apart  # the class is of this model alone
+    return model
+
+
+def on_tokens(model: Any) -> Exploration:
     return rx.explore(model, tuple(torch.randint(0, 64, (2, 2, 8))))
 
 
-def stack_by_module() -> Exploration:
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*")
-
-
 CLEAN: dict[str, Callable[[], Exploration]] = {
-    "quickstart": quickstart,
+    "quickstart": lambda: on_tokens(gpt()),
     "quickstart, textbook": lambda: rx.explore(of_quickstart("textbook"), programs.pair()),
     "textbook": lambda: rx.explore(programs.textbook, programs.pair()),
     "textbook, inference": lambda: rx.explore(programs.textbook, programs.pair(grad=False)),
     "with_dropout": lambda: rx.explore(programs.with_dropout, programs.pair()),
     "twelve": lambda: rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),)),
     "no region": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
-    "stack by module": stack_by_module,
+    "stack by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("layers", modules="layers.*"),
     "mlps by module": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)).mark("up", modules="layers.*.up"),
 }
 """Programs about which there is nothing at all to say, with and without regions."""

@@ -14,7 +14,7 @@ from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.record.benchmark import Phase, VariantName
 from tests.shared import programs
-from tests.shared.checks import codes, only, version_of
+from tests.shared.checks import change_code, codes, only, version_of
 from tests.shared.fakes import FakeClock, TickingClock, timed_by
 
 pytestmark = pytest.mark.compiles
@@ -50,10 +50,7 @@ def stack():
     model.layers = torch.nn.ModuleList(Layer() for _ in range(3))
     ex = rx.explore(model, (torch.randn(4, 16, requires_grad=True),)).mark("layers", modules="layers.*")
     ex.compile()
-    store = ex.live.program.store
-    for key, right in list(store.artifacts.items()):
-        store.artifacts[key] = replace(right, call=clock.twice_as_fast(right.call))
-    ex.live.program.apply_artifacts()
+    change_code(ex, clock.twice_as_fast)
     return ex, clock
 
 
@@ -300,30 +297,27 @@ def of_sizes_that_nobody_knows(x):
     return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (n,))
 
 
-@pytest.mark.parametrize(("function", "runs"), [(one_of_two, [0, 1]), (of_sizes_that_nobody_knows, [0])])
-def test_a_branch_not_taken_is_told_not_timed(function, runs):
+@pytest.mark.parametrize(
+    ("function", "ops", "runs"),
+    [
+        (one_of_two, ["aten.sin*", "aten.mul*", "aten.cos*"], [0, 1]),
+        (of_sizes_that_nobody_knows, ["aten.mul*", "aten.cos*"], [0]),
+    ],
+)
+def test_a_branch_not_taken_is_told_not_timed(function, ops, runs):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        ex = rx.explore(function, (torch.ones(4),), grad=False)
-        ex.mark(
-            "r", ops=["aten.sin*", "aten.mul*", "aten.cos*"] if function is one_of_two else ["aten.mul*", "aten.cos*"]
-        )
+        ex = rx.explore(function, (torch.ones(4),), grad=False).mark("r", ops=ops)
         ex.benchmark(variants=("regional",), budget_s=0.2)
     assert sorted(ex.partition_timings.runs) == runs
 
 
 def test_cancelling_keeps_what_was_measured(two):
-    ex, seen, fractions = two, [], []
-
-    def progress(doing, fraction):
-        seen.append(doing)
-        fractions.append(fraction)
-
-    def cancelled():
-        return any("alone (2 of" in doing for doing in seen)
-
-    ex.benchmark(variants=("regional",), budget_s=0.4, run=rx.Run(cancelled=cancelled, progress=progress))
+    ex, steps = two, []
+    run = rx.Run(lambda: any("alone (2 of" in doing for doing, _ in steps), lambda *step: steps.append(step))
+    ex.benchmark(variants=("regional",), budget_s=0.4, run=run)
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
+    fractions = [fraction for _, fraction in steps]
     assert fractions == sorted(fractions), "a bar never goes back"
     assert ex.compiled(*programs.pair(grad=False)) is not None
 

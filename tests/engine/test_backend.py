@@ -19,38 +19,26 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
 from regional_explorer.errors import InvalidArgumentError, PlanError
-from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.plan import Direction
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, needs_region_ids
+from tests.shared.checks import BEFORE_2_13, facts, needs_region_ids, trained
 from tests.shared.processes import ROOT, python
 
 pytestmark = [pytest.mark.compiles, pytest.mark.usefixtures("own_recompile_limit")]
 
 
-class Net(nn.Module):
-    def __init__(self, layers: int = 3) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(programs.Layer() for _ in range(layers))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x.sum()
-
-
-PLAN = rx.Plan(
-    (
-        rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("layers.*.norm",)),), {"max_fusion_size": 4}),
-        rx.Region("up", (rx.Selector(SelectorKind.MODULES, ("layers.*.up",)),), backward_config={"max_fusion_size": 2}),
-    )
+PLAN = (
+    programs.plan_of(norm="layers.*.norm", up="layers.*.up")
+    .configured("norm", {"max_fusion_size": 4})
+    .configured("up", {"max_fusion_size": 2}, Direction.BACKWARD)
 )
 
 
 @pytest.fixture
 def net():
     torch.manual_seed(0)
-    return Net()
+    return programs.Stack()
 
 
 @pytest.fixture
@@ -64,23 +52,15 @@ def saved_plan(net, x, tmp_path):
         return ex.save_plan(tmp_path / "plan.json")
 
 
-def gradients(module, fn, *args):
-    module.zero_grad()
-    loss = fn(*args)
-    loss.backward()
-    return loss.detach(), [parameter.grad.clone() for parameter in module.parameters()]
-
-
 def assert_trains_as_eager(module, compiled, *args):
-    expected = gradients(module, module, *args)
+    expected = trained(module, module, *args)
     for _ in range(3):
-        torch.testing.assert_close(gradients(module, compiled, *args), expected)
+        torch.testing.assert_close(trained(compiled, module, *args), expected)
 
 
 def silently(compiled, *args):
     """Call it; a warning is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
+    with warnings.catch_warnings(action="error", category=UserWarning):
         return compiled(*args)
 
 
@@ -96,15 +76,6 @@ def told(diagnosed, code):
     """Return the diagnostics of this code, of a compiled function or of an exploration."""
     found = diagnosed.diagnostics if isinstance(diagnosed, rx.Exploration) else rx.status(diagnosed).diagnostics
     return [item for item in found if item.code == code]
-
-
-def facts(found):
-    """Return the partitions of a session or a status, and the configs of their artifacts."""
-    parts = [
-        (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.artifact, p.state)
-        for p in found.partitions
-    ]
-    return parts, {key: artifact.config for key, artifact in found.artifacts.items()}
 
 
 @pytest.mark.parametrize("partitioner", ["default", "min_cut"])
@@ -129,7 +100,7 @@ def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_
         return loss
 
     compiled_graphs = []
-    first, again = gradients(net, loss_of, x), gradients(net, loss_of, x)
+    first, again = trained(loss_of, net, x), trained(loss_of, net, x)
     assert compiled_graphs == [{"0/forward"}, {"0/forward", "0/backward"}]
     assert states(compiled) == {"compiled"}
     assert "compiled" in repr(rx.status(compiled))
@@ -205,7 +176,7 @@ def test_modules_are_found_behind_a_graph_break():
             return self.second(x).sum()
 
     module = Broken()
-    compiled = rx.compile(module, rx.Plan((rx.Region("second", (rx.Selector("modules", ("second.up",)),)),)))
+    compiled = rx.compile(module, programs.plan_of(second="second.up"))
     assert_trains_as_eager(module, compiled, torch.randn(4, 16))
     assert {part.region for part in rx.status(compiled).partitions} == {"second"}
 
@@ -253,7 +224,7 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_i
 
 
 def test_what_the_plan_names_in_vain_is_told_once(net, x):
-    plan = PLAN.added(rx.Region("gone", (rx.Selector("modules", ("blocks.*",)),)))
+    plan = PLAN.added(*programs.plan_of(gone="blocks.*").regions)
     compiled = rx.compile(net, plan)
     with pytest.warns(UserWarning, match=r"\[region-empty\] Region 'gone'") as caught:
         compiled(x)
@@ -298,9 +269,9 @@ def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, saved_plan):
 def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
     differs = r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
-        rx.compile(Net(2), saved_plan)(x)
+        rx.compile(programs.Stack(2), saved_plan)(x)
     silently(rx.compile(net, saved_plan), x)
-    explored = rx.explore(Net(2), (x,), plan=saved_plan)
+    explored = rx.explore(programs.Stack(2), (x,), plan=saved_plan)
     assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
     of_another_torch(saved_plan)
     (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
@@ -383,7 +354,7 @@ def test_by_name_with_options(net, x, saved_plan):
     compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(saved_plan)})
     assert_trains_as_eager(net, compiled, x)
     assert states(compiled) == {"compiled"}
-    in_place = Net()
+    in_place = programs.Stack()
     in_place.compile(backend="regional_explorer_by_name", options={"plan": PLAN})
     in_place(x)
     assert {part.region for part in rx.status(in_place).partitions} == {"norm", "up"}
@@ -467,8 +438,7 @@ def test_a_call_with_other_sizes_changes_no_count_of_partitions(tmp_path):
     def activated(x):
         return F.gelu(linear(x))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         ex = rx.explore(activated, (torch.randn(4, 8),)).mark("r", ops="gelu")
         ex.compile()
         ex.compiled(torch.randn(6, 8))
@@ -497,14 +467,6 @@ class Dropping(nn.Module):
         return F.cross_entropy(self.last(F.dropout(x, 0.1, self.training)), target)
 
 
-DROPPING_PLAN = rx.Plan(
-    (
-        rx.Region("layer", (rx.Selector(SelectorKind.MODULES, ("layers.*",)),)),
-        rx.Region("drop", (rx.Selector(SelectorKind.MODULES, ("drop",)),)),
-    )
-)
-
-
 class Run:
     """A training loop that draws its batches from torch's generator; its state can be saved and loaded."""
 
@@ -512,7 +474,7 @@ class Run:
         torch.manual_seed(0)
         self.model, self.autocast = Dropping(), autocast
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.step = rx.compile(self.model, DROPPING_PLAN, strict=True, **options)
+        self.step = rx.compile(self.model, programs.plan_of(layer="layers.*", drop="drop"), strict=True, **options)
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -572,7 +534,7 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
 
 def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_path):
     """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
-    net, x = Net(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
+    net, x = programs.Stack(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)
     ex = rx.explore(net, (x,), plan=PLAN)
     ex.compile()
     ex.save_artifacts(tmp_path / "artifacts")

@@ -7,9 +7,9 @@ from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
 
 import regional_explorer as rx
-from regional_explorer.record.plan import SelectorKind
 from tests.campaign.program import Programs, tensor
 from tests.campaign.programs import PROGRAMS
+from tests.shared import programs
 
 pytestmark = pytest.mark.compiles
 
@@ -61,9 +61,15 @@ OF_THE_CAMPAIGN = (
 SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
-def assert_as_eager(call, grad):
-    """The results, and the gradients of what needs some, are eager's in the first call and in later ones."""
-    fn, args = call
+# Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
+@pytest.mark.parametrize(
+    ("name", "grad"),
+    [(name, grad) for name, program in SCENARIOS.items() for grad in (False, True) if not grad or program.grad is None],
+)
+def test_results_and_gradients_are_eagers(name, grad):
+    """In the first call and in later ones."""
+    torch.manual_seed(1)
+    fn, args = SCENARIOS[name].make()
     leaves = [value for value in args if value.requires_grad]
     compiled = rx.compile(fn)
 
@@ -76,43 +82,25 @@ def assert_as_eager(call, grad):
     expected = run(fn)
     for _ in range(3):
         torch.testing.assert_close(run(compiled), expected)
-    return rx.status(compiled)
+    partitions = rx.status(compiled).partitions
+    assert {str(part.state) for part in partitions} == {"compiled"}
+    assert any("backward" in part.graph for part in partitions) is grad
 
 
-# Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
-@pytest.mark.parametrize(
-    ("name", "grad"),
-    [(name, grad) for name, program in SCENARIOS.items() for grad in (False, True) if not grad or program.grad is None],
-)
-def test_results_and_gradients_are_eagers(name, grad):
-    torch.manual_seed(1)
-    status = assert_as_eager(SCENARIOS[name].make(), grad)
-    assert {str(part.state) for part in status.partitions} == {"compiled"}
-    assert any("backward" in part.graph for part in status.partitions) is grad
+def linear():
+    return nn.Linear(12, 8), nn.GELU(), nn.LayerNorm(8)
 
 
-class Small(nn.Module):
-    """A network with what makes training loops interesting: norms with state, and dropout."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-        self.first = nn.Conv1d(4, 8, 3, padding=1) if kind == "convolution" else nn.Linear(12, 8)
-        self.norm = nn.BatchNorm1d(8) if kind == "convolution" else nn.LayerNorm(8)
-        self.last = nn.Linear(8, 3)
-
-    def forward(self, x, target):
-        x = x.reshape(-1, 4, 3) if self.kind == "convolution" else x
-        x = F.gelu(self.norm(self.first(x)))
-        x = x.mean(-1) if self.kind == "convolution" else x
-        return F.cross_entropy(self.last(x), target)
+def convolution():
+    """What makes training loops interesting: a norm with state."""
+    return nn.Unflatten(1, (4, 3)), nn.Conv1d(4, 8, 3, padding=1), nn.BatchNorm1d(8), nn.GELU(), nn.Flatten()
 
 
-@pytest.mark.parametrize("kind", ["linear", "convolution"])
-def test_an_optimizer_follows_eagers_losses(kind):
+@pytest.mark.parametrize(("layers", "width"), [(linear, 8), (convolution, 24)])
+def test_an_optimizer_follows_eagers_losses(layers, width):
     def losses(wrap):
         torch.manual_seed(0)
-        model = Small(kind)
+        model = nn.Sequential(*layers(), nn.Linear(width, 3))
         call = wrap(model)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         found = []
@@ -120,13 +108,12 @@ def test_an_optimizer_follows_eagers_losses(kind):
             generator = torch.Generator().manual_seed(step)
             x, target = torch.randn(16, 12, generator=generator), torch.randint(0, 3, (16,), generator=generator)
             optimizer.zero_grad()
-            loss = call(x, target)
+            loss = F.cross_entropy(call(x), target)
             loss.backward()
             optimizer.step()
             found.append(loss.item())
         return found, call
 
-    plan = rx.Plan((rx.Region("norm", (rx.Selector(SelectorKind.MODULES, ("norm",)),)),))
-    found, compiled = losses(lambda model: rx.compile(model, plan))
+    found, compiled = losses(lambda model: rx.compile(model, programs.plan_of(norm="2")))
     torch.testing.assert_close(found, losses(lambda model: model)[0], rtol=1e-4, atol=1e-5)
     assert rx.status(compiled).graphs == ("0/forward", "0/backward"), "traced once"

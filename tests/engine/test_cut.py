@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import annotate
 
 import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
@@ -18,40 +17,19 @@ from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
 from regional_explorer.regions.select import assign
 from regional_explorer.torch_api.graphs import ORIGIN
-from tests.shared.checks import assert_eager_pieces_are_bitwise
-
-
-def cut_by_region(ex, graph="0/forward"):
-    found = {}
-    for part in ex.session.partitions:
-        if part.graph == graph:
-            found.setdefault(part.region, []).append(list(part.nodes))
-    return found
+from tests.shared import programs
+from tests.shared.checks import assert_eager_pieces_are_bitwise, cut_by_region
 
 
 def test_what_the_source_carves_out_cuts_a_region():
-    def carved(x):
-        with rx.region("r"):
-            a = x.sin()
-            with annotate({"fallback_to_eager": True}):
-                a = a.exp()
-            return a.cos()
-
-    assert cut_by_region(rx.explore(carved, (torch.ones(3),)), "0/inference") == {"r": [["sin"], ["cos"]]}
+    ex = rx.explore(programs.carved, (torch.ones(3),))
+    assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
 
 
 def test_pieces_that_an_edit_does_not_change_are_used_again():
-    def two(x):
-        with rx.region("a"):
-            x = x.sin()
-        x = x + 1
-        with rx.region("b"):
-            x = x.cos()
-        return x
-
-    ex = rx.explore(two, (torch.ones(3),))
+    ex = rx.explore(programs.two, (torch.ones(3),))
     before = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
-    ex.rename("a", "first").mark("added", ops="add")
+    ex.rename("a", "first").mark("added", ops="exp")
     after = {switch.piece.claim.region: switch.piece.gm for switch in ex.live.program.switches}
     assert list(after) == ["first", "added", "b"]
     assert after["first"] is before["a"]

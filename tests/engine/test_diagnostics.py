@@ -26,9 +26,12 @@ from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import Assignment
 from regional_explorer.torch_api.graphs import ANNOTATION
 from tests.engine import diagnostics_programs
+from tests.engine.diagnostics_programs import gpt_of_neighbours, on_tokens
 from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, REGION_IDS, codes, needs_region_ids, only, told
 from tests.shared.work import calls
+
+pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
 
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
@@ -59,7 +62,6 @@ PROGRAMS = diagnostics_programs.page_programs()
 @pytest.mark.parametrize(
     "code", [pytest.param(code, marks=pytest.mark.compiles if code in COMPILES else ()) for code in PROGRAMS]
 )
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
     found = told(ex, code)
@@ -128,7 +130,7 @@ def test_a_clean_program_stays_clean_when_compiled() -> None:
 
 
 def test_neighbours_are_told_once() -> None:
-    ex = diagnostics_programs.with_neighbours()
+    ex = on_tokens(gpt_of_neighbours())
     (found,) = ex.diagnostics
     assert (found.code, found.severity) == ("config-neighbour", Severity.INFO)
     assert "'attention' under no config of 'norm' (4 of 8)" in found.upstream
@@ -295,12 +297,13 @@ def test_a_body_that_calls_share_says_for_whom_it_is_compiled() -> None:
     assert found.severity is Severity.INFO
 
 
-def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
-    def lost(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("gone"):
-            print("a graph break")
-            return x + 1
+def lost(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("gone"):
+        print("a graph break")
+        return x + 1
 
+
+def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
     with pytest.raises(CaptureError, match=r"Nothing was captured.*region 'gone' \(region-lost\)(?s:.*)in lost"):
         rx.explore(lost, (X,))
     with pytest.raises(CaptureError, match=r"(?s)Change the lines below.*the call itself: .*allow_rnn=True"):
@@ -452,22 +455,14 @@ def test_a_config_tried_without_effect() -> None:
     assert codes(ex) == []
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_the_guard_that_failed_is_named() -> None:
     ex = rx.explore(programs.textbook, programs.pair(grad=False))
     ex.live.capture.run(*programs.pair(grad=False, size=5))
     assert "size mismatch at index 0. expected 8, actual 5" in only(ex, "recompiled").message
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_recompiled_is_one_per_region_and_guard() -> None:
-    def two(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("a"):
-            x = x.sin()
-        with rx.region("b"):
-            return x.cos()
-
-    ex = rx.explore(two, (torch.ones(8),), dynamic=False)
+    ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):
         ex.live.capture.run(torch.ones(size))
     found = told(ex, "recompiled")
@@ -481,7 +476,6 @@ def test_recompiled_is_one_per_region_and_guard() -> None:
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="Dynamo does not trace itertools.count yet")
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_one_guard_with_other_values_is_one_cause() -> None:
     numbers = itertools.count(1)
 
@@ -497,7 +491,6 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     assert "numbers" in found.message
 
 
-@pytest.mark.filterwarnings("ignore:The call was traced again")
 def test_recompiled_names_no_region_where_there_is_none() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):
@@ -508,11 +501,6 @@ def test_recompiled_names_no_region_where_there_is_none() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    def lost(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("gone"):
-            print("a graph break")
-            return x + 1
-
     def broken(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r", max_autotune=True):
             x = x.sin()
@@ -553,9 +541,8 @@ def test_neighbours_are_those_upstream_compiles_under_another_config(monkeypatch
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", spy)
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
-    model = diagnostics_programs.GPT(blocks=2)
-    torch.compile(model, backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
-    found = only(diagnostics_programs.with_neighbours(blocks=2), "config-neighbour").upstream
+    torch.compile(gpt_of_neighbours(blocks=2), backend=backend)(*torch.randint(0, 64, (2, 2, 8))).backward()
+    found = only(on_tokens(gpt_of_neighbours(blocks=2)), "config-neighbour").upstream
     said = {
         ("attention", 64, None): "'attention' under no config of 'norm'",
         ("mlp", 64, None): "'mlp' under no config of 'norm'",
@@ -616,7 +603,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
         return []
 
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
-    _ = diagnostics_programs.with_neighbours(blocks=1).diagnostics
+    _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
     _ = deep(4).diagnostics
     for evidence in seen:
 

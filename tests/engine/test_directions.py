@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -15,23 +16,16 @@ from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
 from regional_explorer.tables.benchmark import regions_table
-from tests.shared import programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 
 
-@pytest.fixture(scope="module")
-def explored():
-    return rx.explore(programs.Stack(), (torch.randn(4, 16),))
-
-
 @pytest.fixture
-def ex(explored):
+def ex(ex):
     """Return an exploration with one region, without a config."""
-    explored.plan = rx.Plan()
-    return explored.mark("up", modules="layers.*.up")
+    return ex.mark("up", modules="layers.*.up")
 
 
 def asked(ex, column="config_requested"):
@@ -189,14 +183,6 @@ def test_neighbours_are_compared_in_their_own_direction():
 def test_the_direction_is_that_of_the_graph_not_of_a_module_called_backward():
     directions = [Direction.of_graph(name).value for name in ("0/forward", "0/inference", "1/backward", "0/backward/a")]
     assert directions == ["forward", "forward", "backward", "backward"]
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.backward = nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.backward(x)
-
-    ex = rx.explore(Net(), (torch.ones(2, 3),)).mark("backward", modules="backward").configure("backward", FEW)
+    net = nn.Sequential(OrderedDict(backward=nn.Linear(3, 3)))
+    ex = rx.explore(net, (torch.ones(2, 3),)).mark("backward", modules="backward").configure("backward", FEW)
     assert ex.plan["backward"].configs == ((None, FEW),)

@@ -15,6 +15,7 @@ from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.torch_api import inductor as torch_compile
+from tests.shared import programs
 from tests.shared.checks import BEFORE_2_13, codes, states, told
 from tests.shared.processes import assert_mended, python
 
@@ -27,7 +28,7 @@ def invertible(*, grad=False):
 
 def failed(ex):
     """Return the text of each ``region-failed``, by region."""
-    return {item.region: item.message for item in ex.diagnostics if item.code == "region-failed"}
+    return {item.region: item.message for item in told(ex, "region-failed")}
 
 
 def assert_as_eager(ex, function, *args):
@@ -119,14 +120,14 @@ def test_regions_with_effects_are_checked_and_measured_alone():
 RUNS: list[torch.Size] = []
 
 
-def _a_few_times(x: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())
+def a_few_times(x: torch.Tensor) -> torch.Tensor:
     RUNS.append(x.shape)
     if len(RUNS) > 3:  # traced, then run for the layouts of the inputs, and as captured
         raise RuntimeError("not again")
     return x * 3
 
 
-a_few_times = torch.library.custom_op("regional_explorer_tests::a_few_times", mutates_args=())(_a_few_times)
 a_few_times.register_fake(torch.empty_like)
 
 
@@ -152,14 +153,6 @@ def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_res
 # ---------------------------------------------------------------------------------------- any failure, one partition
 
 
-def two(x):
-    with rx.region("bad"):
-        y = x.sin() * 2
-    y = y.exp()
-    with rx.region("good"):
-        return y.cos() + 1
-
-
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
@@ -172,7 +165,7 @@ def two(x):
 )
 def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owner, name):
     x = torch.randn(8)
-    ex = rx.explore(two, (x,))
+    ex = rx.explore(programs.two, (x,))
     original = getattr(owner(ex), name)
     planted = []
 
@@ -184,12 +177,12 @@ def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owne
 
     monkeypatch.setattr(owner(ex), name, wrapped)
     ex.compile()
-    assert states(ex) == {"bad": "failed", "good": "compiled"}
-    assert "ZeroDivisionError: planted" in failed(ex)["bad"]
-    assert_as_eager(ex, two, x)
+    assert states(ex) == {"a": "failed", "b": "compiled"}
+    assert "ZeroDivisionError: planted" in failed(ex)["a"]
+    assert_as_eager(ex, programs.two, x)
     ex.benchmark(("eager", "regional"), budget_s=0.1)
     assert set(ex.timings.variant) == {"eager", "regional"}
-    assert list(failed(ex)) == ["bad"]
+    assert list(failed(ex)) == ["a"]
 
 
 def planted(*_args):
@@ -197,16 +190,16 @@ def planted(*_args):
 
 
 def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkeypatch):
-    ex = rx.explore(two, (torch.randn(8),))
+    ex = rx.explore(programs.two, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
     monkeypatch.setattr(switch, "fingerprint", planted)
     ex.compile()
     assert set(ex.partitions.state) == {"failed"}
-    assert "planted" in failed(ex)["good"]
+    assert "planted" in failed(ex)["b"]
 
 
 def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
-    ex = rx.explore(two, (torch.randn(8),))
+    ex = rx.explore(programs.two, (torch.randn(8),))
     (key, switch), *_ = ex.live.program.stale().items()
     monkeypatch.setattr(artifact, "canonical", planted)
     with pytest.raises(RegionCompileError, match="ZeroDivisionError: planted") as raised:
@@ -241,7 +234,7 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
 
 @pytest.fixture
 def explored():
-    """Return an exploration of ``two``, compiled; its region ``bad`` raises what is in the list beside it."""
+    """Return an exploration of two regions, compiled; its region ``a`` raises what is in the list beside it."""
     errors, pieces = [], []
     original = torch_compile.compile_piece
 
@@ -260,10 +253,10 @@ def explored():
 
         return replace(compiled, call=call)
 
-    ex = rx.explore(two, (torch.randn(8),))
+    ex = rx.explore(programs.two, (torch.randn(8),))
     ex.live.program.store.run_inductor = compile_piece
     ex.compile()
-    assert states(ex) == {"bad": "compiled", "good": "compiled"}
+    assert states(ex) == {"a": "compiled", "b": "compiled"}
     return ex, errors
 
 
@@ -275,12 +268,12 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     ex, errors = explored
     errors.append(error)
     x = torch.randn(8)
-    torch.testing.assert_close(ex.live.capture.run(x), two(x))
-    assert states(ex) == {"bad": "failed", "good": "compiled"}
-    assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["bad"]
+    torch.testing.assert_close(ex.live.capture.run(x), programs.two(x))
+    assert states(ex) == {"a": "failed", "b": "compiled"}
+    assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["a"]
     ex.benchmark(("eager", "regional"), budget_s=0.1)
     assert set(ex.timings.variant) == {"eager", "regional"}
-    assert list(failed(ex)) == ["bad"]
+    assert list(failed(ex)) == ["a"]
 
 
 @pytest.mark.parametrize("error", PLANTED, ids=lambda error: type(error).__name__)
@@ -291,20 +284,19 @@ def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored
     errors.append(error)
     with pytest.raises(type(error), match="planted") as raised:
         ex.compiled(x)
-    assert raised.value.__notes__ == ["Raised in the compiled code of region 'bad', graph 0/inference."]
-    torch.testing.assert_close(ex.compiled(x), two(x))
-    assert states(ex) == {"bad": "failed", "good": "compiled"}
+    assert raised.value.__notes__ == ["Raised in the compiled code of region 'a', graph 0/inference."]
+    torch.testing.assert_close(ex.compiled(x), programs.two(x))
+    assert states(ex) == {"a": "failed", "b": "compiled"}
 
 
 def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     ex, errors = explored
     ex.benchmark(("eager", "regional"), budget_s=0.1)
-    measured = ex.history
+    assert len(ex.history) == 1
     errors.append(MemoryError("planted"))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
     assert {"region-failed", "variant-failed"} & set(codes(ex))
     assert {"eager", "aot_eager"} <= set(ex.timings.variant)
-    assert len(measured) == 1
 
 
 def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
@@ -341,17 +333,17 @@ def test_a_machine_that_fails_is_told_and_tried_again(monkeypatch, error):
     monkeypatch.setattr(torch._inductor, "standalone_compile", standalone_compile)
     warm_toolchain.cache_clear()
     x = torch.randn(8)
-    ex = rx.explore(two, (x,))
+    ex = rx.explore(programs.two, (x,))
     ex.compile()
-    assert states(ex) == {"bad": "failed", "good": "failed"}
-    assert type(error).__name__ in failed(ex)["bad"]
-    assert "TORCHINDUCTOR_CACHE_DIR" in failed(ex)["bad"]
-    torch.testing.assert_close(ex.compiled(x), two(x))
+    assert states(ex) == {"a": "failed", "b": "failed"}
+    assert type(error).__name__ in failed(ex)["a"]
+    assert "TORCHINDUCTOR_CACHE_DIR" in failed(ex)["a"]
+    torch.testing.assert_close(ex.compiled(x), programs.two(x))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}
     planted.clear()
     ex.compile()
-    assert states(ex) == {"bad": "compiled", "good": "compiled"}
+    assert states(ex) == {"a": "compiled", "b": "compiled"}
     assert not failed(ex)
 
 

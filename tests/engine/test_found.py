@@ -7,7 +7,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
@@ -20,28 +19,9 @@ from tests.shared import programs
 from tests.shared.checks import assert_eager_pieces_are_bitwise, codes
 
 
-def test_a_body_that_several_calls_share_is_cut_once():
-    @torch.compiler.nested_compile_region
-    def block(x):
-        with rx.region("r"):
-            return x.sin() + 1
-
-    ex = rx.explore(lambda x: block(block(x)), (torch.randn(8, requires_grad=True),))
-    assert len(ex.partitions) == 2, "one in the body of the forward, one in that of the backward"
-    assert_eager_pieces_are_bitwise(ex)
-
-
-def carved(x):
-    with rx.region("r"):
-        x = x.sin()
-        with annotate({"fallback_to_eager": True}):
-            x = x.exp()
-        return x.cos()
-
-
 @pytest.mark.compiles
 def test_upstreams_cut_leaves_carved_ops_to_inductor():
-    ex = rx.explore(carved, (torch.randn(8),))
+    ex = rx.explore(programs.carved, (torch.randn(8),))
     assert len(ex.partitions) == 2
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
     assert len(ex.partitions) == (1 if inductor_knows_fallback() else 2)

@@ -27,7 +27,6 @@ from tests.shared.checks import states
 from tests.shared.processes import is_running
 
 posix = pytest.mark.skipif(os.name != "posix", reason="processes as POSIX has them")
-several_threads = pytest.mark.skipif(get_compile_threads() <= 1, reason="Inductor builds on threads of its own")
 
 
 # ------------------------------------------------------------------------------------- builds beside the lowering
@@ -43,9 +42,7 @@ def ours(a: torch.Tensor) -> torch.Tensor:
     return a + 1
 
 
-@ours.register_fake
-def _(a):
-    return torch.empty_like(a)
+ours.register_fake(torch.empty_like)
 
 
 def three(x, w):
@@ -87,6 +84,8 @@ class Builds:
 
 @pytest.fixture
 def builds(monkeypatch):
+    if get_compile_threads() <= 1:
+        pytest.skip("Inductor builds on threads of its own")
     warm_toolchain("cpu")
     found = Builds(codecache._worker_compile_cpp)
     monkeypatch.setattr(codecache, "_worker_compile_cpp", found)
@@ -98,7 +97,6 @@ def assert_as_eager(ex):
     torch.testing.assert_close(ex.compiled(*arguments()), three(*arguments()))
 
 
-@several_threads
 @pytest.mark.compiles
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_all_partitions_are_lowered_before_the_first_is_built(builds, dynamic):
@@ -120,7 +118,6 @@ def test_all_partitions_are_lowered_before_the_first_is_built(builds, dynamic):
     assert_as_eager(ex)
 
 
-@several_threads
 @pytest.mark.compiles
 def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     builds.go.set()
@@ -144,7 +141,6 @@ def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     assert sum(compiled.phases.values()) == pytest.approx(compiled.seconds)
 
 
-@several_threads
 @pytest.mark.compiles
 def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again(builds):
     builds.go.set()
@@ -162,7 +158,6 @@ def test_a_build_that_fails_is_a_failure_of_its_partition_and_can_be_tried_again
     assert_as_eager(ex)
 
 
-@several_threads
 @pytest.mark.compiles
 @pytest.mark.parametrize("way", ["cancel", "interrupt"])
 def test_breaking_off_keeps_what_is_built(builds, way):
@@ -189,11 +184,10 @@ def test_breaking_off_keeps_what_is_built(builds, way):
 # --------------------------------------------------------------------------------------------------------- what is sent
 
 
-def dumped(fn, *shapes, mode=None, tracing="fake", device="cpu"):
-    mode = mode or fake_mode_with_symbols()
-    with mode:
+def dumped(fn, *shapes, device="cpu"):
+    with fake_mode_with_symbols():
         inputs = [torch.empty(shape, device=device) for shape in shapes]
-    return dump_piece(make_fx(fn, tracing_mode=tracing)(*inputs), inputs)
+    return dump_piece(make_fx(fn, tracing_mode="fake")(*inputs), inputs)
 
 
 def test_plain_pieces_can_be_sent():
@@ -213,7 +207,6 @@ def test_what_may_differ_elsewhere_cannot_be_sent():
 
 def test_settings_are_taken_over():
     before = Settings.now()
-    dtype = torch.get_default_dtype()
     with (
         inductor_config.patch({"max_fusion_size": 7, "cpp.simdlen": 256}),
         torch_threads(torch.get_num_threads() + 1),
@@ -223,8 +216,7 @@ def test_settings_are_taken_over():
             torch.use_deterministic_algorithms(True, warn_only=True)
             wanted = Settings.now()
         finally:
-            torch.use_deterministic_algorithms(False)
-            torch.set_default_dtype(dtype)
+            before.apply()
     assert Settings.now() == before
     with inductor_config.patch({"max_fusion_size": 1, "cpp.simdlen": 1}):
         try:

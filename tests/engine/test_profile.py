@@ -1,12 +1,7 @@
 """Where the time goes: eager time op by op, its sums, its budget, and what it keeps."""
 
-from __future__ import annotations
-
 import json
 import weakref
-from collections.abc import Callable, Collection
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +13,7 @@ from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.results import load
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes, overhead_s
-from regional_explorer.measure.rates import STEPS, Rates, Work, copy_bandwidth
+from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
 from tests.shared import programs
@@ -28,16 +23,15 @@ ATEN = torch.ops.aten
 
 
 @pytest.fixture(scope="module")
-def stack() -> rx.Exploration:
+def stack():
     torch.manual_seed(0)
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
     ex.profile(budget_s=1.0)
     return ex
 
 
-def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploration) -> None:
+def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
     found, frame = stack.session.profile, stack.op_times
-    assert found is not None
     graphs = {graph.id: graph for graph in stack.session.graphs}
     timed = {(op.graph, op.node) for op in found.ops}
     expected = {(graph.id, op.name) for graph in graphs.values() if graph.kind != "dynamo" for op in graph.ops}
@@ -64,12 +58,11 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack: rx.Exploratio
     assert (bounded.eager_us <= bounded.high_us).all()
 
 
-def test_ops_too_short_are_summed_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ops_too_short_are_summed_and_told(monkeypatch):
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
     plant_op_times(monkeypatch, lambda name: 5e-6 if name.startswith("t_") else 1e-4)
     ex.profile(0.1)
     found = ex.session.profile
-    assert found is not None
     assert {op.node.rstrip("0123456789") for op in found.short_ops} == {"t_"}, "less than ten times what a mark costs"
     (short,) = [row for row in found.by(ProfileKind.OP) if row.name.startswith("ops shorter than")]
     assert short.name == "ops shorter than 10.0 µs each"
@@ -77,7 +70,7 @@ def test_ops_too_short_are_summed_and_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert "too short to be measured individually are combined" in " ".join(session_text(ex.session).split())
 
 
-def test_the_profile_is_shown_saved_and_read_again(stack: rx.Exploration, tmp_path: Path) -> None:
+def test_the_profile_is_shown_saved_and_read_again(stack, tmp_path):
     assert "Where the time goes: modules" in session_text(stack.session)
     assert "Where the time goes: source lines" in session_html(stack.session)
     path = stack.save(tmp_path / "x.json")
@@ -90,7 +83,7 @@ def test_the_profile_is_shown_saved_and_read_again(stack: rx.Exploration, tmp_pa
     assert load(path).op_times.empty
 
 
-def test_a_plan_does_not_matter_and_nothing_is_compiled(stack: rx.Exploration) -> None:
+def test_a_plan_does_not_matter_and_nothing_is_compiled(stack):
     before = stack.session.profile
     stack.mark("layers", modules="layers.*")
     assert stack.session.profile == before
@@ -98,40 +91,35 @@ def test_a_plan_does_not_matter_and_nothing_is_compiled(stack: rx.Exploration) -
     stack.unmark("layers")
 
 
-def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one_round() -> None:
+def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one_round():
     ex = rx.explore(programs.textbook, programs.pair())
-    seen: list[str] = []
+    seen = []
     ex.profile(60.0, run=rx.Run(cancelled=lambda: len(seen) > 6, progress=lambda doing, _fraction: seen.append(doing)))
-    found = ex.session.profile
-    assert found is not None
-    assert found.stopped == "cancelled"
-    assert found.rounds > 0
+    assert ex.session.profile.stopped == "cancelled"
+    assert ex.session.profile.rounds > 0
     ex.profile(1e-6)
-    found = ex.session.profile
-    assert found is not None
-    assert found.rounds == 1
+    assert ex.session.profile.rounds == 1
     with pytest.raises(MeasureError, match="budget_s"):
         ex.profile(0.0)
     assert ex.compiled(*programs.pair()) is not None
 
 
-def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again() -> None:
+def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again():
     ex = rx.explore(programs.textbook, programs.pair())
     for at in ("warming up", "profiling: round"):
 
-        def progress(doing: str, _fraction: float, at: str = at) -> None:
+        def progress(doing, _fraction):
             if at in doing:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
             ex.profile(60.0, run=rx.Run(progress=progress))
         assert (ex.session.profile is None) is (at == "warming up")
-    assert ex.session.profile is not None
     assert ex.session.profile.stopped == "interrupted"
     assert ex.session.profile.rounds > 0
 
 
-def graph_of(*ops: tuple[Callable[..., Any], tuple[Any, ...]]) -> fx.GraphModule:
+def graph_of(*ops):
     """Return a graph whose ops read the values numbered in their arguments, the input first; it returns the last."""
     graph = fx.Graph()
     values = [graph.placeholder("x")]
@@ -141,15 +129,14 @@ def graph_of(*ops: tuple[Callable[..., Any], tuple[Any, ...]]) -> fx.GraphModule
     return fx.GraphModule({}, graph)
 
 
-def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_last_use() -> None:
-    alive: list[bool] = []
-    first: list[weakref.ref[torch.Tensor]] = []
+def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_last_use():
+    alive, first = [], []
 
-    def note(x: torch.Tensor) -> torch.Tensor:
+    def note(x):
         first.append(weakref.ref(x))
         return x + 1
 
-    def look(x: torch.Tensor) -> torch.Tensor:
+    def look(x):
         alive.append(first[0]() is not None)
         return x * 2
 
@@ -169,10 +156,10 @@ def test_the_timer_computes_what_the_graph_does_and_frees_values_after_their_las
     assert overhead_s(CpuClock()) > 0
 
 
-def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out() -> None:
+def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out():
     clock = TickingClock(tick_s=1.0)
 
-    def slow(x: torch.Tensor) -> torch.Tensor:
+    def slow(x):
         clock.spend(10.0)
         return x + 1
 
@@ -184,7 +171,7 @@ def test_ops_take_the_time_from_mark_to_mark_so_nothing_of_the_graph_is_left_out
     assert overhead_s(clock) == 1.0
 
 
-def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up() -> None:
+def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up():
     runs = [(8.0, 9.0), (1.0, 3.0), (3.5, 4.0), (6.0, 7.5)]  # as the graphs have them, not as they ran
     found = list(around(FakeClock(), (0.0, 5.0, 10.0), runs))
     assert [name.partition(":")[0] for name, _ in found] == [
@@ -200,8 +187,8 @@ def test_what_lies_around_the_graphs_is_named_by_its_place_and_adds_up() -> None
     assert [seconds for _, seconds in around(FakeClock(), (0.0, 5.0), runs[1:2])] == [1.0, 2.0]
 
 
-def test_a_graph_is_weighed_by_what_its_trace_knows() -> None:
-    def sizes(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+def test_a_graph_is_weighed_by_what_its_trace_knows():
+    def sizes(x, table):
         return (x.sin().t() * 2)[:, : x.shape[0]] + table[0].expand(4, 16)
 
     for shapes in (False, True):
@@ -214,13 +201,13 @@ def test_a_graph_is_weighed_by_what_its_trace_knows() -> None:
         assert ex.op_times.set_index("name").moved_bytes["aten.add.Tensor"] == moved["add"]
 
 
-def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known() -> None:
+def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(lambda x: x[x > 0] * 2, (torch.randn(16),))
     assert all("mul" not in bytes_moved(live.gm) for live in ex.live.program.capture.live)
 
 
-def test_what_an_op_moves() -> None:
+def test_what_an_op_moves():
     x, out = torch.randn(16, 4), torch.randn(16, 4)
     assert moved_bytes(ATEN.add.Tensor, ((x, x), {}), x + x) == 3 * 256
     assert moved_bytes(ATEN.view.default, ((x,), {}), x.view(64)) == 0
@@ -229,18 +216,18 @@ def test_what_an_op_moves() -> None:
     assert moved_bytes(ATEN.cat.default, (([x, x],), {}), torch.cat([x, x])) == 4 * 256
 
 
-def test_the_copy_bandwidth_says_how_it_was_measured() -> None:
+def test_the_copy_bandwidth_says_how_it_was_measured():
     found = copy_bandwidth("cpu", 1 << 20)
     low, high = found.bytes_per_s.bounds or (0.0, 0.0)
     assert 0.0 < low <= found.bytes_per_s.value <= high
     assert "copies of 1,024 KiB to fresh memory" in found.how
 
 
-def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch):
     """As 113.5 µs beside 51.9 µs, when the rate was that of large copies to memory that is new."""
 
     class Slow(Rates):
-        def measure(self, works: Collection[Work]) -> None:
+        def measure(self, works):
             self.fastest = dict.fromkeys((("copy", step) for step in STEPS), 1.0)
 
     monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Slow)
@@ -249,7 +236,6 @@ def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch: pytest.Monk
     ops = found[found["by"] == "op"]
     assert ops.moved_bytes.tolist() == [2 * 256 * 256 * 4]
     assert ops.copy_us.isna().all()
-    assert ex.session.profile is not None
     rows = tuple(replace(row, copy_s=row.seconds.value / 2) for row in ex.session.profile.rows)
     ex.live.profile = replace(ex.session.profile, rows=rows)
     ops = ex.op_times[ex.op_times["by"] == "op"]

@@ -3,11 +3,10 @@
 import gc
 import weakref
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import fx
+from torch._dynamo.testing import CompileCounter
 
 import regional_explorer as rx
 from regional_explorer.exploration import live
@@ -54,10 +53,11 @@ def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(mon
             del ex, argument, weight
             assert all(argument() is None for argument in arguments)
         assert all(trace() is not None for trace in traces), "freed by themselves: the collector need not run"
-        kept = rx.explore(straight, pair())
+        kept = rx.explore(straight, args := pair())
         assert all(trace() is None for trace in traces)
-        compiled = kept.compiled
-        del kept
+        compiled, argument_of_kept = kept.compiled, weakref.ref(args[0])
+        del kept, args
+        assert argument_of_kept() is None, "nothing needs them any more, though the callable is kept"
     finally:
         gc.enable()
     torch.testing.assert_close(compiled(*(args := pair())), straight(*args))
@@ -65,39 +65,29 @@ def test_dropped_explorations_are_freed_together_and_their_arguments_at_once(mon
         torch.testing.assert_close(compiled(*(args := (torch.ones(2, 2), torch.ones(2, 2)))), straight(*args))
 
 
-class Counting:
-    """A backend that keeps the graphs that it is given."""
-
-    def __init__(self) -> None:
-        self.graphs: list[fx.GraphModule] = []
-
-    def __call__(self, gm: fx.GraphModule, _inputs: Any) -> Any:
-        self.graphs.append(gm)
-        return gm.forward
-
-
 def test_the_users_own_compiled_function_stays() -> None:
     for fn in (straight, broken):
-        own = torch.compile(fn, backend=(backend := Counting()))
+        own = torch.compile(fn, backend=(backend := CompileCounter()))
         expected = own(*(args := pair()))
-        traced = len(backend.graphs)
-        explored(fn, close=True)
-        explored(fn, close=False)
+        traced = backend.frame_count
+        for close in (True, False):
+            explored(fn, close=close)
+            rx.explore(lambda x, w: own(x, w) * 2, pair())
         gc.collect()
         assert torch.equal(own(*args), expected)
-        assert len(backend.graphs) == traced > 0, "traced again"
+        assert backend.frame_count == traced > 0, "traced again"
 
 
 def test_a_function_explored_often_can_still_be_compiled() -> None:
     def step(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.sin(x @ w).sum()
 
-    backend = Counting()
+    backend = CompileCounter()
     with torch._dynamo.config.patch(accumulated_recompile_limit=4):
         for _ in range(5):
             rx.explore(step, pair()).close()
         torch.compile(step, backend=backend)(*pair())
-    assert backend.graphs, "Dynamo gave up on it"
+    assert backend.frame_count, "Dynamo gave up on it"
 
 
 def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:

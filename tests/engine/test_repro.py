@@ -151,22 +151,14 @@ def test_an_operator_of_a_library_cannot_be_written():
         rx.explore(custom, (torch.randn(4, 4),)).repro("r")
 
 
-class Convolutions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
-
-    def forward(self, x):
-        return F.max_pool2d(F.relu(self.norm(self.first(x))), 2).sum()
-
-
 @pytest.mark.slow
 def test_partitions_of_convolutions_embeddings_and_attention_run(tmp_path):
     def attention(words):
         x = F.embedding(words, torch.ones(9, 16)).reshape(2, 4, 4, 4)
         return F.scaled_dot_product_attention(x, x * 2, x, is_causal=True)
 
-    convolutions = rx.explore(Convolutions(), (torch.randn(2, 3, 12, 12),)).mark("all", ops="*")
+    pooled = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2))
+    convolutions = rx.explore(pooled, (torch.randn(2, 3, 12, 12),)).mark("all", ops="*")
     scripts = [convolutions.repro("all", partition=part.id) for part in convolutions.session.partitions]
     attending = rx.explore(attention, (torch.randint(0, 9, (2, 4)),)).mark("all", ops="*")
     for output in outputs_of([*scripts, attending.repro("all")], tmp_path):

@@ -193,7 +193,7 @@ def test_a_module_that_a_graph_break_made_run_eagerly_says_so_and_where(tmp_path
         ex.mark("r", lines="Averaging.forward:3")
     with pytest.raises(SelectorError, match=r"matches no operation of this call. Examples of modules: up"):
         ex.mark("r", modules="uq")
-    ex.plan = rx.Plan((rx.Region("r", (rx.Selector("modules", ("norm",)),)),))
+    ex.plan = programs.plan_of(r="norm")
     (empty,) = [found for found in ex.diagnostics if found.code == "region-empty"]
     assert "match nothing in this call. The graph broke in module 'norm' at" in empty.message
     assert rx.load(ex.save(tmp_path / "session.json")).session.breaks == ex.session.breaks

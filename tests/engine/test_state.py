@@ -14,7 +14,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
 from regional_explorer.errors import CaptureError
-from tests.shared.checks import BEFORE_2_13, version_of
+from tests.shared.checks import BEFORE_2_13, codes, only, version_of
 
 CALLS = 3
 X = torch.randn(2, 4)
@@ -30,10 +30,6 @@ def repeated(fn, *args):
                 call.restore()
             call.forward(ex.live.capture.run)
     return ex
-
-
-def codes(ex):
-    return [item.code for item in ex.diagnostics]
 
 
 def test_data_of_a_parameter_is_put_back():
@@ -120,9 +116,9 @@ def test_what_the_first_call_makes_stays_and_is_named():
     assert table is model.table is not None
     assert list(model.memo) == ["mask"]
     assert (model.log, model.calls) == ([0], 0), "the list is the first call's, what later ones append is put back"
-    (found,) = (item for item in ex.diagnostics if item.code == "state-kept")
+    message = only(ex, "state-kept").message
     for name in ("model.ready", "model.table", "model.memo['mask']", "model.log", " table"):
-        assert name in found.message
+        assert name in message
     assert len(ex.live.capture.frames) == 1
 
 
@@ -313,8 +309,7 @@ def cached(n):
 def test_a_function_under_lru_cache_is_looked_into_and_its_cache_is_named():
     cached.cache_clear()
     ex = repeated(lambda x: x * cached(2), X)
-    (found,) = (item for item in ex.diagnostics if item.code == "state-kept")
-    assert "cached.cache" in found.message
+    assert "cached.cache" in only(ex, "state-kept").message
     assert cached.cache_info().currsize == 1
     assert CACHED == 1
     cached.cache_clear()

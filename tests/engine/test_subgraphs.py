@@ -12,13 +12,12 @@ from regional_explorer.errors import SelectorError
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
-from tests.shared.checks import BEFORE_2_13, codes, only
+from tests.shared.checks import BEFORE_2_13, codes, only, trained
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
 HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")
 HAS_DIRECTIONS = "inductor_config_patches" in getattr(MODULE.NestedCompileRegionOptions, "__dataclass_fields__", ())
-needs_options = pytest.mark.skipif(not HAS_OPTIONS, reason="torch has no options for nested_compile_region")
-needs_directions = pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
+NO_OPTIONS = "torch has no options for nested_compile_region"
 INLINES = not BEFORE_2_13
 """Whether torch inlines a body without options that is called once; 2.11 does not."""
 ASKED = {"max_autotune": False}
@@ -35,6 +34,9 @@ def options_are_on():
 
 
 def options(config=None, **others):
+    """Return such options; a test that asks for some is skipped where torch has none."""
+    if not HAS_OPTIONS:
+        pytest.skip(NO_OPTIONS)
     return MODULE.get_invoke_subgraph_compile_options(config, **others)
 
 
@@ -65,6 +67,16 @@ def nested(**given):
     return Net()
 
 
+def sine(**given):
+    """Return a function that is a nested_compile_region with the options given, if any."""
+
+    @torch.compiler.nested_compile_region(**given)
+    def g(x):
+        return x.sin() * 2
+
+    return g
+
+
 def explored(*, grad=True, **given):
     return rx.explore(nested(**given), (torch.randn(4, 8),), grad=None if grad else False)
 
@@ -78,7 +90,6 @@ def asking():
     return explored(options=options(ASKED))
 
 
-@needs_options
 def test_a_body_with_options_is_a_region_and_one_partition_with_all_that_torch_adds(asking, tmp_path):
     (row,) = asking.regions.to_dict("records")
     assert (row["region"], row["selector"], row["config"]) == ("Block", "subgraph", ASKED)
@@ -95,14 +106,12 @@ def test_a_body_with_options_is_a_region_and_one_partition_with_all_that_torch_a
     assert [graph.options for graph in read.graphs] == [graph.options for graph in asking.session.graphs]
 
 
-@needs_options
 def test_options_without_a_config_or_of_torchs_own_compiler_ask_for_none():
     wrapped = functools.partial(lambda gm, inputs, **_: None, inductor_config_patches={"max_fusion_size": 1})
     for given in (options(), MODULE.NestedCompileRegionOptions(fw_compiler=wrapped, bw_compiler=wrapped)):
         assert explored(options=given).plan["Block"].configs == ((None, {}),)
 
 
-@needs_options
 @pytest.mark.compiles
 def test_bodies_are_compiled_and_give_eagers_results():
     model, x = nested(options=options(ASKED)), torch.randn(4, 8)
@@ -111,16 +120,10 @@ def test_bodies_are_compiled_and_give_eagers_results():
     assert set(ex.partitions.state) == {"compiled"}
     assert all(config == ASKED for config in ex.partitions.config_applied)
     assert ex.partitions.shared_with.notna().any()
-
-    def gradients(run):
-        model.zero_grad()
-        run(x).backward()
-        return [parameter.grad.clone() for parameter in model.parameters()]
-
-    torch.testing.assert_close(gradients(compiled), gradients(model))
+    torch.testing.assert_close(trained(compiled, model, x), trained(model, model, x))
 
 
-@needs_directions
+@pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
 @pytest.mark.compiles
 def test_the_directions_of_the_options_are_those_of_the_region():
     backward = {"fallback_by_default": True}
@@ -132,29 +135,20 @@ def test_the_directions_of_the_options_are_those_of_the_region():
     assert table[table.graph.str.contains("backward")].config_applied.tolist() == [backward] * 3
 
 
-@needs_options
 def test_functions_of_other_options_are_regions_of_their_own():
-    @torch.compiler.nested_compile_region(options=options(ASKED))
-    def g(x):
-        return x.sin() * 2
-
-    one = g
+    one = sine(options=options(ASKED))
 
     @torch.compiler.nested_compile_region(options=options({}))
     def g(x):
         return x.cos() * 3
 
-    other = g
-    ex = rx.explore(lambda x: other(one(x)), (torch.ones(3),))
+    ex = rx.explore(lambda x: g(one(x)), (torch.ones(3),))
     assert [(region.name, dict(region.config)) for region in ex.plan.regions] == [("g", ASKED), ("g'", {})]
     assert len(ex.session.partitions) == 2
 
 
-@needs_options
 def test_a_marked_block_around_gives_the_body_away():
-    @torch.compiler.nested_compile_region(options=options(ASKED))
-    def g(x):
-        return x.sin() * 2
+    g = sine(options=options(ASKED))
 
     def f(x):
         with rx.region("outer"):
@@ -167,7 +161,6 @@ def test_a_marked_block_around_gives_the_body_away():
     assert "region-shrunk" in codes(ex)
 
 
-@needs_options
 def test_the_source_marks_the_same_bodies(asking):
     ex, before = asking, asking.plan
     ex.configure("Block", {"max_fusion_size": 2}, direction="backward")
@@ -181,10 +174,8 @@ def test_the_source_marks_the_same_bodies(asking):
     ex.plan = before
 
 
-@needs_options
 def test_a_key_that_is_not_one_regions_is_left_out():
-    patches = {"max_autotune": False} if HAS_DIRECTIONS else {"max_autotune": False, "fx_graph_cache": False}
-    ex = explored(options=options(patches))
+    ex = explored(options=options(ASKED if HAS_DIRECTIONS else {**ASKED, "fx_graph_cache": False}))
     assert ex.plan["Block"].config == ASKED
     assert ("config-global" in codes(ex)) is not HAS_DIRECTIONS
 
@@ -192,7 +183,6 @@ def test_a_key_that_is_not_one_regions_is_left_out():
 # ------------------------------------------------------------------------------------------- options no plan can hold
 
 
-@needs_options
 def test_a_partitioner_and_decompositions_are_followed():
     """Decompositions shape the trace, and only that of the body."""
 
@@ -210,7 +200,7 @@ def test_a_partitioner_and_decompositions_are_followed():
     assert "tanh" not in traced
 
 
-@needs_options
+@pytest.mark.skipif(not HAS_OPTIONS, reason=NO_OPTIONS)
 def test_a_compiler_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
@@ -277,10 +267,7 @@ def test_one_of_several_functions_is_marked():
 
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
 def test_a_body_that_torch_inlined_is_told():
-    @torch.compiler.nested_compile_region
-    def g(x):
-        return x.sin() * 2
-
+    g = sine()
     with pytest.raises(SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 

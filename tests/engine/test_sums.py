@@ -14,7 +14,7 @@ import regional_explorer as rx
 from regional_explorer.record.json_file import load_plan
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions import instances
-from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, told
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, cut_by_region, told
 from tests.ui.gpt import GPT
 
 
@@ -22,13 +22,8 @@ def vector(size: int = 3) -> torch.Tensor:
     return torch.linspace(0.1, 0.9, size).requires_grad_()
 
 
-def backward(ex: rx.Exploration) -> dict[str, list[tuple[str, ...]]]:
-    """Return the nodes of the backward's partitions, by region."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for part in ex.session.partitions:
-        if part.graph.startswith("0/backward"):
-            found.setdefault(part.region, []).append(part.nodes)
-    return found
+def backward(ex: rx.Exploration) -> dict[str, list[list[str]]]:
+    return cut_by_region(ex, "0/backward")
 
 
 def left(ex: rx.Exploration) -> list[str]:
@@ -208,7 +203,7 @@ def test_what_draws_keeps_its_place() -> None:
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_bodies_of_higher_order_ops() -> None:
+def test_a_body_that_several_calls_share_is_cut_once_with_its_sums() -> None:
     @torch.compiler.nested_compile_region
     def body(x: torch.Tensor) -> Any:
         with rx.region("r"):
@@ -219,6 +214,7 @@ def test_bodies_of_higher_order_ops() -> None:
         return body(body(x)) * 2
 
     ex = rx.explore(call, (vector(),))
+    assert len(ex.partitions) == 2, "one in the body of the forward, one in that of the backward"
     (nodes,) = backward(ex)["r"]
     assert "add" in nodes
     assert_eager_pieces_are_bitwise(ex)

@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,22 +26,15 @@ from regional_explorer.torch_api import inductor as torch_compile
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
+from tests.shared import programs
 from tests.shared.checks import backwards_use_threads, owns_compile_lock
 from tests.shared.processes import python, until
 
 WAITING = "waiting for another thread of this process that compiles"
 
 
-def two(x):
-    with rx.region("a"):
-        y = x.sin() * 2
-    y = y.exp()
-    with rx.region("b"):
-        return y.cos() + 1
-
-
 def explored():
-    return rx.explore(two, (torch.randn(8, requires_grad=True),))
+    return rx.explore(programs.two, (torch.randn(8, requires_grad=True),))
 
 
 def started(*works):
@@ -58,17 +52,10 @@ def run_together(*works):
 
 
 def raised_elsewhere(work):
-    """Return what ``work`` raises on another thread."""
-    raised = []
-
-    def run():
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            raised.append(error)
-
-    run_together(run)
-    return raised
+    """Return what ``work`` raises on another thread, if anything, in a list."""
+    with ThreadPoolExecutor(1) as pool:
+        error = pool.submit(work).exception()
+    return [] if error is None else [error]
 
 
 @contextmanager
@@ -113,11 +100,9 @@ def test_waiting_is_told_and_can_be_cancelled(which):
     def lock():
         return convert_frame.compile_lock if which == "any compile" else ex.exclusive_use.turn(PLAIN_RUN)
 
-    def progress(doing, _fraction):
-        told.append(doing)
-
+    run = rx.Run(cancelled=lambda: bool(told), progress=lambda doing, _fraction: told.append(doing))
     with held_elsewhere(lock()):
-        assert ex.compile(run=rx.Run(cancelled=lambda: bool(told), progress=progress)).empty
+        assert ex.compile(run=run).empty
     assert told == [WAITING]
     assert set(ex.partitions.state) == {"stale"}
     with held_elsewhere(lock()) as release:
@@ -226,11 +211,9 @@ def test_a_plan_is_kept_while_its_code_is_measured_and_who_is_kept_out_is_told_t
     ex, raised = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
 
-    def progress(_doing, _fraction):
-        raised.extend(raised_elsewhere(lambda: ex.disable("a")))
-
+    run = rx.Run(progress=lambda *_: raised.extend(raised_elsewhere(lambda: ex.disable("a"))))
     arguments = {"bitwise": False} if name == "roofline" else {"name": "a", "budget_s": 0.05}
-    getattr(ex, name)(**arguments, run=rx.Run(progress=progress))
+    getattr(ex, name)(**arguments, run=run)
     assert {type(error) for error in raised} == {BusyError}
     assert {str(error).partition(" is measuring.")[0] for error in raised} == {f"ex.{name}()"}
     assert not any("panel" in str(error) for error in raised)
@@ -303,20 +286,19 @@ def test_a_measurement_waits_for_a_compile_and_can_be_cancelled_meanwhile(measur
 
 
 def test_who_waits_for_a_new_trace_goes_on_with_it():
-    ex, raised, waiting = explored(), [], threading.Event()
+    ex, profiles, waiting = explored(), [], threading.Event()
 
     def profile():
         assert not ex.profile(0.05, run=rx.Run(progress=lambda _doing, _fraction: waiting.set())).empty
 
-    thread = threading.Thread(target=lambda: raised.extend(raised_elsewhere(profile)))
-
     def progress(_doing, _fraction):
-        thread.start()
+        profiles.append(pool.submit(profile))
         assert waiting.wait(60)
 
-    ex.retrace(dynamic=True, run=rx.Run(progress=progress))
-    thread.join()
-    assert raised == []
+    with ThreadPoolExecutor(1) as pool:
+        ex.retrace(dynamic=True, run=rx.Run(progress=progress))
+    (profiled,) = profiles
+    assert profiled.exception() is None
     assert ex.session.dynamic is True
     assert ex.session.profile is not None
 

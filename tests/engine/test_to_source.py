@@ -102,8 +102,8 @@ def shared(explored):
     git(one.path.parent, "add", "program.py")
 
 
-def lines(*ranges, name="r"):
-    return lambda ex: ex.mark(name, lines=list(ranges)).configure(name, FEW)
+def lines(where):
+    return lambda ex: ex.mark("r", lines=where).configure("r", FEW)
 
 
 FUNCTIONS = '''
@@ -560,12 +560,11 @@ def test_an_interrupt_leaves_no_function_changed(program):
 
 
 def test_it_says_what_it_does_and_can_be_cancelled(shared):
-    one = shared
-    said = one.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
+    said = shared.ex.to_source(apply=True, run=rx.Run(cancelled=lambda: True))
     assert said.startswith("# Region 'r' is not in the source below: cancelled before it was traced.")
-    assert one.path.read_bytes() == one.before
+    assert shared.path.read_bytes() == shared.before
     done = []
-    one.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
+    shared.ex.to_source(run=rx.Run(progress=lambda doing, _: done.append(doing)))
     assert done == ["tracing the changed source"]
 
 
@@ -726,13 +725,12 @@ def test_a_file_that_changed_since_is_not_guessed_at(shared):
     ],
 )
 def test_only_clean_files_are_written(shared, spoil, message):
-    one = shared
-    spoil(one)
-    before = one.path.read_bytes()
+    spoil(shared)
+    before = shared.path.read_bytes()
     with pytest.raises(rx.SourcePatchError, match=message):
-        one.ex.to_source(apply=True)
-    assert one.path.read_bytes() == before
-    assert "+++ b/program.py" in one.ex.to_source()
+        shared.ex.to_source(apply=True)
+    assert shared.path.read_bytes() == before
+    assert "+++ b/program.py" in shared.ex.to_source()
 
 
 def test_an_installed_library_is_shown_and_never_written(tmp_path):

@@ -6,7 +6,6 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
-from tests.shared import programs
 from tests.shared.checks import needs_region_ids
 
 pytestmark = [pytest.mark.compiles, needs_region_ids]
@@ -21,37 +20,29 @@ def found(ex):
     return {item.code: item for item in ex.diagnostics if item.code.startswith("upstream-")}
 
 
-@pytest.fixture
-def step():
-    model = programs.Stack()
-    ex = rx.explore(model, (torch.randn(4, 16),))
-    yield ex
-    ex.close()
-
-
-def test_the_marks_of_a_plan_run_under_upstream(step):
+def test_the_marks_of_a_plan_run_under_upstream(ex):
     """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
-    benchmark(step.mark("up", modules="layers.*.up").configure("up", {"max_fusion_size": 8}), "upstream")
-    assert set(step.timings.variant) == {"eager", "upstream"}
-    assert set(step.numerics[step.numerics.variant == "upstream"].verdict) == {"ok"}
-    assert step.compile_costs.what.tolist()[-1] == "upstream"
-    assert set(found(step)) <= {"upstream-merged"}, "views of weights lie side by side"
+    benchmark(ex.mark("up", modules="layers.*.up").configure("up", {"max_fusion_size": 8}), "upstream")
+    assert set(ex.timings.variant) == {"eager", "upstream"}
+    assert set(ex.numerics[ex.numerics.variant == "upstream"].verdict) == {"ok"}
+    assert ex.compile_costs.what.tolist()[-1] == "upstream"
+    assert set(found(ex)) <= {"upstream-merged"}, "views of weights lie side by side"
 
 
-def test_upstream_compiles_what_is_marked_and_nothing_else(step, monkeypatch):
+def test_upstream_compiles_what_is_marked_and_nothing_else(ex, monkeypatch):
     pieces = []
     note = upstream_marks.Marks._note_piece
     monkeypatch.setattr(
         upstream_marks.Marks, "_note_piece", lambda self, origins: (pieces.append(origins), note(self, origins))
     )
-    benchmark(step.mark("up", modules="layers.*.up"), "upstream")
-    graph = step.session.graph("0/dynamo")
+    benchmark(ex.mark("up", modules="layers.*.up"), "upstream")
+    graph = ex.session.graph("0/dynamo")
     marked = {node.origin for node in graph.ops if any(call.path.endswith(".up") for call in node.modules)}
     assert set().union(*pieces) == marked
     count = len(pieces)
-    benchmark(step, "upstream")
+    benchmark(ex, "upstream")
     assert len(pieces) == count, "compiled once for one plan"
-    benchmark(step.disable("up").mark("down", modules="layers.*.down"), "upstream")
+    benchmark(ex.disable("up").mark("down", modules="layers.*.down"), "upstream")
     assert not marked & set().union(*pieces[count:])
 
 
@@ -75,20 +66,18 @@ def test_neighbours_lend_their_config():
 
 def test_layers_of_one_id_are_joined_and_those_of_ids_of_their_own_are_not():
     class Net(nn.Module):
-        def __init__(self, ids):
+        def __init__(self):
             super().__init__()
             self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
-            self.ids = ids
 
         def forward(self, x):
             for index, layer in enumerate(self.layers):
-                name = ("layers", index) if self.ids else "layers"
-                with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": name}}):
+                with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": ("layers", index)}}):
                     x = layer(x)
             return x
 
     x = torch.randn(2, 4)
-    apart = benchmark(rx.explore(Net(ids=True), (x,)), "upstream")
+    apart = benchmark(rx.explore(Net(), (x,)), "upstream")
     assert [part.region for part in apart.session.partitions if part.graph == "0/forward"] == ["layers"] * 3
     assert found(apart) == {}
     marked = benchmark(
@@ -127,6 +116,6 @@ def test_lite_mode_says_what_it_leaves_to_eager():
     assert "upstream-ignored" in said or "upstream-config" in said, "no config of a region reaches lite mode"
 
 
-def test_neither_is_compared_unless_asked_for(step):
-    step.mark("up", modules="layers.*.up").benchmark(budget_s=0.1, regions=False)
-    assert set(step.timings.variant) == {"eager", "aot_eager", "regional", "full"}
+def test_neither_is_compared_unless_asked_for(ex):
+    ex.mark("up", modules="layers.*.up").benchmark(budget_s=0.1, regions=False)
+    assert set(ex.timings.variant) == {"eager", "aot_eager", "regional", "full"}

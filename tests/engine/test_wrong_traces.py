@@ -1,6 +1,5 @@
 """Traces that are not what the call does, calls that do not repeat themselves: both are told, and no speedup stands."""
 
-import dataclasses
 import itertools
 import os
 from functools import partial
@@ -18,6 +17,7 @@ from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
 from tests.shared import programs
+from tests.shared.checks import change_code, codes, only
 from tests.shared.sessions import cells
 
 NOT_COMPARABLE = "not comparable"
@@ -46,7 +46,7 @@ def test_no_variant_of_a_wrong_trace_is_ok():
     assert len(others) == 3
     assert set(others.numerics) == {"failed"}
     assert others.speedup.isna().all()
-    (found,) = [item for item in ex.diagnostics if item.code == "trace-differs"]
+    found = only(ex, "trace-differs")
     assert (found.graph, found.nodes) == ("0/inference", ("mul",))
     assert [line.text for line in found.where] == ["return y * (2 if torch.compiler.is_compiling() else 3)"]
     assert "The same under torch.compile(backend='eager')" in found.message
@@ -164,14 +164,6 @@ def test_layers_that_the_trace_drops_and_eager_does_not():
     assert [line.function for line in found.where] == ["masked"]
 
 
-def replace_artifacts(ex, wrong):
-    """Let every artifact run what ``wrong`` makes of its function."""
-    for switch in ex.live.program.switches:
-        right = switch.artifact
-        ex.live.program.store.artifacts[right.key] = dataclasses.replace(right, call=wrong(right.call))
-    ex.live.program.apply_artifacts()
-
-
 @torch.compiler.disable
 def noise():
     return torch.tensor(int.from_bytes(os.urandom(2), "big") / 65536)
@@ -187,11 +179,11 @@ def noisy(x):
 def test_a_call_that_does_not_repeat_itself_is_not_comparable():
     ex = rx.explore(noisy, (torch.randn(64),))
     ex.compile()
-    replace_artifacts(ex, lambda right: lambda args: tuple(value * 0 for value in right(args)))
+    change_code(ex, lambda right: lambda args: tuple(value * 0 for value in right(args)))
     timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
     assert set(timings.numerics) == {NOT_COMPARABLE}
     assert set(ex.numerics.verdict) == {NOT_COMPARABLE}
-    assert "call-nondeterministic" in {item.code for item in ex.diagnostics}
+    assert "call-nondeterministic" in codes(ex)
     assert set(ex.region_timings.numerics) == {"failed"}, "a region alone, on recorded inputs, does repeat itself"
     for row in cells(timings_table(ex.session)):
         shown = row[4]
@@ -261,7 +253,7 @@ def test_eager_is_looked_at_again_before_a_variant_is_called_wrong(explored_befo
     drift_after(4)  # eager twice, the trace, and the trace in float64
     timings = ex.benchmark(variants=("aot_eager",), budget_s=0.1)
     assert set(timings.numerics) == {NOT_COMPARABLE}
-    assert "call-nondeterministic" in {item.code for item in ex.diagnostics}
+    assert "call-nondeterministic" in codes(ex)
 
 
 @pytest.mark.compiles
@@ -273,7 +265,7 @@ def test_a_result_that_is_wrong_once_is_not_comparable():
     ex = rx.explore(f, (torch.randn(64),))
     ex.compile()
     calls = itertools.count()
-    replace_artifacts(ex, lambda right: lambda args: tuple(v * 0 if next(calls) == 0 else v for v in right(args)))
+    change_code(ex, lambda right: lambda args: tuple(v * 0 if next(calls) == 0 else v for v in right(args)))
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()
     assert (row.verdict, row.note) == (

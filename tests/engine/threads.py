@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import time
-import traceback
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch._inductor.compile_fx  # threads that enter torch's circular imports at two places see half-made modules
@@ -61,18 +61,13 @@ def plain(model):
 
 
 def run_round(threads, *, distinct, cold):
-    """Run ``threads`` threads and one that compiles plainly; raise what the first of them raised."""
-    errors = []
+    """Run ``threads`` threads and one that compiles plainly; raise what one of them raised."""
     shared = None if distinct else explored(cold=cold)
     barrier = threading.Barrier(threads + 1)
 
     def run(work):
-        try:
-            barrier.wait()
-            work()
-        except Exception as error:  # noqa: BLE001 - the main thread raises it
-            traceback.print_exc()
-            errors.append(error)
+        barrier.wait()
+        work()
 
     def explore():
         model, ex = shared or explored(cold=cold)
@@ -82,14 +77,8 @@ def run_round(threads, *, distinct, cold):
             raise AssertionError(partitions[["state", "error"]].drop_duplicates().to_string())
         check(ex.compiled, model)
 
-    works = [explore] * threads + [lambda: plain(Model())]
-    started = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in started:
-        thread.start()
-    for thread in started:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(threads + 1) as pool:
+        list(pool.map(run, [explore] * threads + [lambda: plain(Model())]))
 
 
 def main():

@@ -1,8 +1,9 @@
-"""What every exploration must hold to, what torch keeps of tensors and locks, and what the running torch can do."""
+"""What every exploration must hold to, what it and torch are asked, and code that is changed to be wrong or quick."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -44,6 +45,15 @@ def states(ex: rx.Exploration) -> dict[str, str]:
     return dict(zip(ex.partitions.region, ex.partitions.state, strict=True))
 
 
+def cut_by_region(ex: rx.Exploration, graph: str = "0/forward") -> dict[str, list[list[str]]]:
+    """Return the nodes of each partition of a graph and of the bodies in it, by region."""
+    found: dict[str, list[list[str]]] = {}
+    for part in ex.session.partitions:
+        if part.graph.startswith(graph):
+            found.setdefault(part.region, []).append(list(part.nodes))
+    return found
+
+
 def version_of(tensor: torch.Tensor) -> int:
     return tensor._version
 
@@ -54,6 +64,33 @@ def owns_compile_lock() -> bool:
 
 def backwards_use_threads() -> bool:
     return torch._C._is_multithreading_enabled()
+
+
+def facts(found):
+    """Return the partitions of a session or a status, and the configs of their artifacts."""
+    parts = [
+        (p.id, p.region, p.instance, p.graph, p.nodes, p.config_requested, p.artifact, p.state)
+        for p in found.partitions
+    ]
+    return parts, {key: artifact.config for key, artifact in found.artifacts.items()}
+
+
+def trained(fn, module, *args):
+    """Run a training step of ``fn``; return its loss, and the gradients of the parameters of ``module``."""
+    module.zero_grad()
+    loss = fn(*args)
+    loss.backward()
+    return [loss.detach(), *(parameter.grad.clone() for parameter in module.parameters())]
+
+
+def change_code(ex, change, graph=""):
+    """Let every artifact, or those of one graph, run what ``change`` makes of its function."""
+    program = ex.live.program
+    for switch in program.switches:
+        if graph in ("", switch.piece.graph_id):
+            right = switch.artifact
+            program.store.artifacts[right.key] = replace(right, call=change(right.call))
+    program.apply_artifacts()
 
 
 def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
@@ -68,25 +105,15 @@ def assert_eager_pieces_are_bitwise(ex: rx.Exploration) -> None:
     assert all(bitwise_equal(left, right) for (_, left), (_, right) in pairs)
 
 
-def drawing_as_eager(program):
-    """Return a block in which pieces that draw are replaced by twins that draw what eager draws."""
-    return program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER)
-
-
 def assert_compiled_is_right(ex):
-    """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's.
-
-    Returns:
-        The rows of the comparison.
-    """
+    """Everything compiles, takes its inputs, and outputs and gradients are as near to the truth as eager's."""
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
     assert not found.diagnostics
     assert found.exact is not None
     ex.compile()
-    with drawing_as_eager(program):
+    with program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER):
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
             rows = compare("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]
     assert (ex.partitions.state == "compiled").all(), ex.partitions[["partition", "state", "error"]].to_string()
-    return rows

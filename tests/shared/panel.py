@@ -105,8 +105,8 @@ class MainLoop:
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
         threading.Timer(delay_s, self.add_callback, [callback]).start()
 
-    def run_until(self, done: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        ends_s = time.monotonic() + timeout_s
+    def run_until(self, done: Callable[[], bool]) -> None:
+        ends_s = time.monotonic() + 120.0
         while not done():
             if time.monotonic() > ends_s:
                 pytest.fail("the work did not end")

@@ -5,8 +5,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.fx.traceback import annotate
 
 import regional_explorer as rx
+from regional_explorer.record.plan import SelectorKind
 
 
 def textbook(x, y):
@@ -14,6 +16,14 @@ def textbook(x, y):
     with rx.region("middle"):
         b = a * y + 1
     return torch.sin(b)
+
+
+def two(x):
+    with rx.region("a"):
+        y = x.sin() * 2
+    y = y.exp()
+    with rx.region("b"):
+        return y.cos() + 1
 
 
 def neighbours(x, y):
@@ -35,6 +45,15 @@ def with_dropout(x, y):
     return b.sin()
 
 
+def carved(x):
+    """A region out of which the source carves an op."""
+    with rx.region("r"):
+        a = x.sin()
+        with annotate({"fallback_to_eager": True}):
+            a = a.exp()
+        return a.cos()
+
+
 def with_break(x, y):
     with rx.region("before"):
         a = x * y + 1
@@ -42,6 +61,12 @@ def with_break(x, y):
     with rx.region("after"):
         b = a.cos() * y
     return b
+
+
+def plan_of(**patterns):
+    """Return a plan with a region for each pattern of modules."""
+    selectors = {name: (rx.Selector(SelectorKind.MODULES, (pattern,)),) for name, pattern in patterns.items()}
+    return rx.Plan(tuple(rx.Region(name, selector) for name, selector in selectors.items()))
 
 
 def pair(*, grad: bool = True, size: int = 8):

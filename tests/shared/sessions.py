@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -57,8 +58,8 @@ HOSTILE = (
 """Names that would break out of HTML, XML or DOT, could not be seen, or are far too long."""
 
 
-def source(line: int, text: str = "y = self.mlp(x)", file: str = "model.py") -> SourceLine:
-    return SourceLine(f"/home/someone/{file}", line, "forward", text)
+def source(line: int, text: str = "y = self.mlp(x)") -> SourceLine:
+    return SourceLine("/home/someone/model.py", line, "forward", text)
 
 
 def op(name: str, target: str, *inputs: str, module: str = "", line: int = 0, **fields: Any) -> Node:
@@ -102,7 +103,7 @@ def region(name: str, **config: Any) -> Region:
     return Region(name, (Selector(SelectorKind.MODULES, (f"layers.*.{name}",)),), config)
 
 
-def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
+def layers(count: int) -> Graph:
     """Return ``count`` layers with a residual around ``t``, ``mm``, ``gelu`` each, and a norm that gives a tuple."""
     nodes = [Node("x", Role.INPUT, "x", values=(SPEC,))]
     nodes += [Node(f"w{n}", Role.PARAMETER, f"w{n}") for n in range(count)]
@@ -119,7 +120,7 @@ def layers(count: int, *, kind: GraphKind = GraphKind.FORWARD) -> Graph:
         ]
         last = f"add{n}"
     nodes.append(Node("output", Role.OUTPUT, "output", (last, *(f"mm{n}" for n in range(count)))))
-    return Graph(f"0/{kind}", kind, 0, tuple(nodes))
+    return Graph("0/forward", GraphKind.FORWARD, 0, tuple(nodes))
 
 
 def backward(count: int) -> Graph:
@@ -144,34 +145,30 @@ def backward(count: int) -> Graph:
 def trained(count: int = 4, *, state: State = State.COMPILED, error: str | None = None, **config: Any) -> Session:
     """Return a training session of ``count`` layers whose MLPs are a region, one partition each and per graph."""
     asked = config or {"max_autotune": True}
-    forward = {n: (f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)}
-    back = {n: (f"tanh{n}", f"gelu_backward{n}", f"mm_back{n}") for n in range(count)}
+    cut = {
+        "0/forward": [(f"t{n}", f"mm{n}", f"gelu{n}") for n in range(count)],
+        "0/backward": [(f"tanh{n}", f"gelu_backward{n}", f"mm_back{n}") for n in range(count)],
+    }
     cuts = tuple(
         Partition(
             id=f"mlp/{n}/{graph}",
             region="mlp",
             instance=n,
             graph=graph,
-            nodes=nodes[n],
+            nodes=nodes,
             state=state,
             config_requested=asked,
             artifact=None if state is State.FAILED else f"artifact-{graph}",
             error=error,
         )
-        for graph, nodes in (("0/forward", forward), ("0/backward", back))
-        for n in range(count)
+        for graph, pieces in cut.items()
+        for n, nodes in enumerate(pieces)
     )
-    members = {
-        "mlp": {
-            "0/forward": tuple(name for names in forward.values() for name in names),
-            "0/backward": tuple(name for names in back.values() for name in names),
-        },
-    }
     made = ArtifactRecord(ArtifactCompile(1.5, CacheAnswer.MISS), dict(asked))
     return session(
         (layers(count), backward(count)),
         (region("mlp", **asked),),
-        members,
+        {"mlp": {graph: tuple(itertools.chain(*pieces)) for graph, pieces in cut.items()}},
         partitions=cuts,
         artifacts={part.artifact: made for part in cuts if part.artifact},
     )
