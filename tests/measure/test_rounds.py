@@ -46,8 +46,8 @@ from regional_explorer.measure.rounds import (
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
-from regional_explorer.record.session import Environment
 from tests.shared.fakes import FakeClock, Make
+from tests.shared.sessions import ENVIRONMENT
 
 FORWARD, BACKWARD, STEP = Phase
 LONG = 2.0**-6
@@ -636,15 +636,14 @@ def test_the_state_of_a_gpu_is_told_over_the_run() -> None:
 def test_a_clock_that_fell_is_said_of_the_run(
     clock: FakeClock,
     taking: Make,
-    environment: Environment,
     states: tuple[DeviceState | None, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timings, "device_state", Mock(side_effect=states))
-    context = MeasureContext(Run(), environment, clock)
+    context = MeasureContext(Run(), ENVIRONMENT, clock)
     calls = [taking("eager", LONGER), taking("regional", LONG)]
     rounds = measure_rounds(calls, 4.0, context, baseline="eager")
-    found, conditions = timings_of(rounds), conditions_of(rounds, environment)
+    found, conditions = timings_of(rounds), conditions_of(rounds, ENVIRONMENT)
     fell = "Throttling: the SM clock fell from 1980 to 1400 MHz" in conditions.noise.sentence
     # The fake device is never slower than the host.
     launch_bound = [any("launch-bound" in text for text in timing.warnings) for timing in found]
