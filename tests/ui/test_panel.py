@@ -412,7 +412,7 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
 
 
 def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
-    name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
+    name = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
     mark(panel, "selection", "", "picked")
     assert "Enter a pattern" in text(panel, "marking")
     panel.press("select", value=[name])
@@ -482,9 +482,8 @@ def test_forty_regions_are_one_widget(exploration: Exploration, control: Control
     panel = Panel(control)
     few = len(_instances) - before
     panel.close()
-    graph = next(graph for graph in control.session.graphs if graph.id == "0/forward")
     for number in range(40):
-        exploration.mark(f"r{number}", nodes=f"{graph.id}:{graph.ops[0].name}")
+        exploration.mark(f"r{number}", nodes=f"0/forward:{control.session.graph('0/forward').ops[0].name}")
     control.refresh()
     panel = Panel(control)
     assert len(_instances) - before == few

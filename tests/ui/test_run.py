@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import signal
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,16 +60,11 @@ def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() 
 
 
 def test_off_the_main_thread_nothing_is_done() -> None:
-    runs: list[rx.Run] = []
-
-    def work() -> None:
+    def work() -> rx.Run:
         with interruptible(PLAIN_RUN) as run:
-            runs.append(run)
+            return run
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert runs == [PLAIN_RUN]
+    assert ThreadPoolExecutor(1).submit(work).result() == PLAIN_RUN
 
 
 def two(x: torch.Tensor) -> torch.Tensor:
