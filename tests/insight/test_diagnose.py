@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -173,8 +174,7 @@ def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
         with rx.region("r"):
             return x.sin().sum(0)
 
-    ex = rx.explore(layers, (torch.randn(64, 64), *(torch.randn(64, 64) for _ in range(3))))
-    ex.compile()
+    ex = compiled(layers, *(torch.randn(64, 64) for _ in range(4)))
     assert len(set(ex.partitions.artifact)) == 2
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = ex.diagnose("r", 0.4)
@@ -187,13 +187,10 @@ def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return y, y * 2, y - 3, y * 0.5
 
 
-def timed(verdict: Verdict) -> Any:
+def timed(verdict: Verdict) -> Mock:
     """Return what stands for the measurement of a remedy."""
-
-    def timing(*_args: Any) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), 0.0, Figure(1.5, 1.4, 1.6), verdict)
-
-    return timing
+    timing = Timing("remedy", Phase.FORWARD, (), exactly(1.0), 0.0, Figure(1.5, 1.4, 1.6), verdict)
+    return Mock(return_value=timing)
 
 
 @pytest.mark.compiles
@@ -302,16 +299,10 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: p
 
 @pytest.mark.compiles
 def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = []
-
-    def clock_for(device: str) -> CpuClock:
-        devices.append(device)
-        return CpuClock()
-
-    monkeypatch.setattr(timings, "clock_for", clock_for)
+    monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     ex = compiled(four_loops, torch.randn(1 << 12))
     ex.diagnose("r", 0.2)
-    assert devices == [ex.session.environment.device]
+    clock_for.assert_called_once_with(ex.session.environment.device)
 
 
 @pytest.mark.compiles
@@ -350,19 +341,14 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
     assert find("r", part, part.code) is None
 
 
-def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
-    if code == "kernel-bound":
-        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
-    elif code != "launch-bound":
-        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
-
-
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"])
 def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fires(code, monkeypatch)
+    if code == "kernel-bound":
+        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+    elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
+        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
     ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message

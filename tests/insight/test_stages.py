@@ -26,7 +26,7 @@ def explored(*, grad: bool = False) -> rx.Exploration:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> rx.Exploration:
+def ex() -> rx.Exploration:
     """Return an exploration for tests that only read its stages."""
     ex = explored()
     ex.compile()
@@ -67,8 +67,7 @@ def test_before_a_compile_it_is_told_what_to_do() -> None:
 
 
 @pytest.mark.compiles
-def test_each_stage_of_a_forward(compiled: rx.Exploration) -> None:
-    ex = compiled
+def test_each_stage_of_a_forward(ex: rx.Exploration) -> None:
     stages = ex.stages("mlp")
     (part,) = stages
     assert [stage.kind for stage in part.stages] == list(StageKind)
@@ -88,8 +87,7 @@ def test_each_stage_of_a_forward(compiled: rx.Exploration) -> None:
 
 
 @pytest.mark.compiles
-def test_a_node_is_followed_both_ways(compiled: rx.Exploration) -> None:
-    ex = compiled
+def test_a_node_is_followed_both_ways(ex: rx.Exploration) -> None:
     followed = ex.stages("mlp").follow("gelu")
     (part,) = followed
     found = part.followed(followed.nodes)
@@ -125,16 +123,15 @@ def test_training_has_stages_of_both_directions_and_a_file_has_them_too(tmp_path
 
 
 @pytest.mark.compiles
-def test_out_of_the_cache_they_are_the_same(compiled: rx.Exploration) -> None:
+def test_out_of_the_cache_they_are_the_same(ex: rx.Exploration) -> None:
     second = explored()
     second.compile()
     assert set(second.partitions.cache) == {"warm"}
-    assert str(compiled.stages("mlp")) == str(second.stages("mlp"))
+    assert str(ex.stages("mlp")) == str(second.stages("mlp"))
 
 
 @pytest.mark.compiles
-def test_it_shows_itself(compiled: rx.Exploration) -> None:
-    ex = compiled
+def test_it_shows_itself(ex: rx.Exploration) -> None:
     shown = ex.stages("mlp").follow("gelu")._repr_mimebundle_()
     assert "Stages of mlp" in shown["text/plain"]
     html = shown["text/html"]

@@ -188,15 +188,18 @@ def _outputs(change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
     )
 
 
-def _gradient(index: int, change: Callable[[torch.Tensor], torch.Tensor | None]) -> Changed:
+def _one_of(kind: str, index: int, change: Callable[[torch.Tensor], torch.Tensor | None]) -> Changed:
     def changed(values: Values) -> Values:
-        gradients = list(values.gradients)
-        name, tensor = gradients[index]
-        assert tensor is not None
-        gradients[index] = (name, change(tensor.clone()))
-        return replace(values, gradients=tuple(gradients))
+        tensors = list(getattr(values, kind))
+        name, tensor = tensors[index]
+        tensors[index] = (name, change(tensor.clone()))
+        found: dict[str, Any] = {kind: tuple(tensors)}
+        return replace(values, **found)
 
     return Changed(changed)
+
+
+_output, _gradient = functools.partial(_one_of, "outputs"), functools.partial(_one_of, "gradients")
 
 
 def _noise(level: float) -> Changed:
@@ -215,16 +218,6 @@ def _steps(count: int, index: int | slice = slice(None)) -> Changed:
         return tensor
 
     return _outputs(changed)
-
-
-def _output(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
-    def changed(values: Values) -> Values:
-        outputs = list(values.outputs)
-        name, tensor = outputs[index]
-        outputs[index] = (name, change(tensor.clone()))
-        return replace(values, outputs=tuple(outputs))
-
-    return Changed(changed)
 
 
 def _at(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
@@ -280,10 +273,8 @@ WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "another index": ("pick", _at(5, lambda element: torch.logical_not(element) if element.dtype is torch.bool
                                   else element + 1)),
     # Nothing, and half of what is right.
-    **{f"{name}, zeros": (name, _times(0.0))
-       for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
-                    "eight of half precision", "eight, product", "rectified")},
-    **{f"{name}, halves": (name, _times(0.5))
+    **{f"{name}, {what}": (name, _times(factor))
+       for what, factor in (("zeros", 0.0), ("halves", 0.5))
        for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
                     "eight of half precision", "eight, product", "rectified")},
     "zeros in the smaller of two results": ("two sizes", _output(1, lambda tensor: tensor * 0)),
@@ -443,9 +434,8 @@ DOUBLE, SINGLE = _in(torch.float64), _in(torch.float32)
 
 RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     **{f"{name}, again": (name, program.function) for name, program in PROGRAMS.items() if name != "pick"},
-    **{f"{name}, in float64": (name, DOUBLE(PROGRAMS[name].function)) for name in ("wave", "product", "deep", "total")},
-    "attention, in float64": ("attention", DOUBLE(attention)),
-    "normed, in float64": ("normed", DOUBLE(normed)),
+    **{f"{name}, in float64": (name, DOUBLE(PROGRAMS[name].function))
+       for name in ("wave", "product", "deep", "total", "attention", "normed")},
     **{f"{name}, rounded once": (name, SINGLE(PROGRAMS[name].function)) for name in ("wave16", "waveb", "productb")},
     "wave, by cosines": ("wave", lambda x, y: torch.cos(x - torch.pi / 2) * y + 1.5),
     "product, in pieces": ("product", _in_pieces(8)),
