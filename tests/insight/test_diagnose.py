@@ -274,27 +274,20 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, mon
 def test_a_remedy_measured_on_a_busy_machine_is_not_recommended(
     disturbed: int, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rounds(*_args: Any, **_options: Any) -> RoundsResult:
-        samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
-        noise = Noise(100, disturbed)
-        return RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=noise)
-
+    samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
+    rounds = RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+    monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
     ex = compiled(four_loops, torch.randn(1 << 12))
-    monkeypatch.setattr(timings, "run_rounds", rounds)
     assert ("fusion-refused" in {item.code for item in ex.diagnose("r", 0.2)}) is named
 
 
 @pytest.mark.compiles
 def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = compiled(four_loops, torch.randn(1 << 12))
-    shares = []
-
-    def timing(_program: Any, _environment: Any, _part: Any, config: Any, share_s: float, _run: Any) -> None:
-        shares.append((dict(config), share_s))
-
-    monkeypatch.setattr(diagnose, "remedy_timing", timing)
+    monkeypatch.setattr(diagnose, "remedy_timing", remedy_timing := Mock(return_value=None))
     ex.diagnose("r", 0.4)
-    assert shares == [({"max_fusion_size": 512}, 0.2)]
+    ((_program, _environment, _part, config, share_s, _run),) = (call.args for call in remedy_timing.call_args_list)
+    assert (dict(config), share_s) == ({"max_fusion_size": 512}, 0.2)
 
 
 @pytest.mark.compiles

@@ -91,7 +91,7 @@ def test_a_node_is_followed_both_ways(ex: rx.Exploration) -> None:
     followed = ex.stages("mlp").follow("gelu")
     (part,) = followed
     found = part.followed(followed.nodes)
-    assert found[StageKind.DYNAMO] == {"y_1"} or len(found[StageKind.DYNAMO]) == 1
+    assert len(found[StageKind.DYNAMO]) == 1
     assert found[StageKind.PARTITION] == {"gelu"}
     names = {node.name: node.op for node in part.stages[3].ops}
     assert {"erf", "mul"} <= {names[name] for name in found[StageKind.AFTER_PASSES]}
@@ -136,7 +136,7 @@ def test_it_shows_itself(ex: rx.Exploration) -> None:
     assert "Stages of mlp" in shown["text/plain"]
     html = shown["text/html"]
     assert html.count("<svg") == len(StageKind)
-    assert "gelu_0" in html or "gelu" in html
+    assert "gelu" in html
     assert "<script" not in html
 
 

@@ -463,13 +463,12 @@ def test_what_is_measured_between_rounds_is_spread_over_the_run_and_not_charged(
     places = [number for number, name in enumerate(clock.log) if name == "between"]
     assert len(places) == 6, "at first, at each look, and at last"
     assert places[-1] == len(clock.log) - 1
-    assert not clock.log[: places[0]].count("between")
     assert all(later - earlier > 10 for earlier, later in pairwise(places))
 
 
 def test_first_calls_can_be_fewer(clock: FakeClock, taking: Make) -> None:
-    once = len(run_rounds([taking("eager", 8.0)], 4.0, clock=clock, first_calls=1).samples) + 1
-    assert clock.log == ["eager"] * (once + 1), "one first call, one that warms up, and a round"
+    run_rounds([taking("eager", 8.0)], 4.0, clock=clock, first_calls=1)
+    assert clock.log == ["eager"] * 3, "one first call, one that warms up, and a round"
 
 
 def test_phases_are_kept_apart(rounds: Rounds, taking: Make) -> None:

@@ -452,8 +452,7 @@ def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_s
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     panel.press("open", "mm")
-    panel.press("pick", "mm")
-    panel.press("pick", "act", ctrl=True)
+    pick(panel, "mm", "act")
     exploration.rename("mm", "product")
     control.refresh()
     assert (control.state.opened, control.state.picked) == ("product", ("product", "act"))
