@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.errors import NotCompiledError
 from regional_explorer.record.graph import Node, Role
 from regional_explorer.record.stages import StageKind, change
 
@@ -56,14 +55,6 @@ def test_an_unchanged_stage_says_so() -> None:
     node = op("mul", "aten.mul.Tensor")
     assert str(change([node], [node], {"mul": ("mul",)})) == "1 op → 1: none changed."
     assert str(change([node], [node], {"mul": ("mul",)}, kernels=True)) == "1 op → 1 kernel: one for each."
-
-
-def test_before_a_compile_it_is_told_what_to_do() -> None:
-    ex = explored()
-    with pytest.raises(NotCompiledError, match=r"'mlp' has no code yet.*ex\.compile\(\)"):
-        ex.stages("mlp")
-    with pytest.raises(rx.UnknownRegionError, match="Did you mean 'mlp'"):
-        ex.stages("mlpp")
 
 
 @pytest.mark.compiles

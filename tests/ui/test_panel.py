@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -254,14 +255,11 @@ def test_of_all_parts_a_report_of_progress_makes_one_anew(
 ) -> None:
     made: list[str] = []
 
-    def counted(name: str, part: Part) -> Part:
-        def make(shown: Shown) -> list[Node]:
-            made.append(name)
-            return part.make(shown)
+    def counted(name: str, part: Part, shown: Shown) -> list[Node]:
+        made.append(name)
+        return part.make(shown)
 
-        return replace(part, make=make)
-
-    counted_parts = {name: counted(name, part) for name, part in PARTS.items()}
+    counted_parts = {name: replace(part, make=partial(counted, name, part)) for name, part in PARTS.items()}
     monkeypatch.setattr("regional_explorer.ui.panel.PARTS", counted_parts)
     with control.jobs.running_in_cell("Compile & measure") as run:
         assert {"tools", "regions"} <= set(made)

@@ -22,7 +22,6 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
 from regional_explorer.style.css import mix
 from regional_explorer.style.formats import duration
-from regional_explorer.ui import widget
 from regional_explorer.ui.widget import SessionView
 from tests.shared import sessions
 from tests.shared.pages import contrast
@@ -105,16 +104,6 @@ def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("regional_explorer.picture.page_records.graph_facts", broken)
     shown.press("graph", "1")
     assert shown.problem == "RuntimeError: no luck"
-
-
-def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = view()
-    monkeypatch.setattr(widget, "graph_traits", Mock(side_effect=RuntimeError("no luck")))
-    shown.set_session(sessions.trained(3))
-    assert shown.problem == "RuntimeError: no luck"
-    monkeypatch.undo()
-    shown.set_session(sessions.trained(2))
-    assert shown.problem == ""
 
 
 def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
