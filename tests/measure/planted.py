@@ -103,10 +103,6 @@ def eight(x: torch.Tensor) -> torch.Tensor:
     return (x * 2).to(torch.float8_e5m2)
 
 
-def eight_finite(x: torch.Tensor) -> torch.Tensor:
-    return (x * 0.37 + 0.11).to(torch.float8_e4m3fn)
-
-
 def eight_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Two factors in eight bits, and a result that is stored in eight bits."""
     factors = [t.to(torch.float8_e4m3fn).to(torch.bfloat16) for t in (x, w)]
@@ -116,10 +112,6 @@ def eight_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def centred(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """A norm takes the bias away again: its gradient is what is left of sums whose terms cancel."""
     return F.instance_norm(F.conv2d(x, weight, bias)).tanh()
-
-
-def two_sizes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x.sin() * 1000, y.sin() / 1000
 
 
 PROGRAMS = {
@@ -157,14 +149,16 @@ PROGRAMS = {
     ),
     "eight": Program(eight, lambda: (_normal(4096),)),
     "eight of half precision": Program(eight, lambda: (_normal(4096, dtype=torch.float16),)),
-    "eight, finite": Program(eight_finite, lambda: (_normal(4096, dtype=torch.bfloat16),)),
+    "eight, finite": Program(
+        lambda x: (x * 0.37 + 0.11).to(torch.float8_e4m3fn), lambda: (_normal(4096, dtype=torch.bfloat16),)
+    ),
     "eight, product": Program(
         eight_product, lambda: (_normal(64, 64, dtype=torch.bfloat16), _normal(64, 64, dtype=torch.bfloat16)), 64
     ),
     "centred": Program(
         centred, lambda: (_normal(2, 3, 48, 48), _weight(8, 3, 3, 3), (_normal(8) * 100).requires_grad_()), 4232
     ),
-    "two sizes": Program(two_sizes, lambda: (_normal(64, 64), _normal(64, 64))),
+    "two sizes": Program(lambda x, y: (x.sin() * 1000, y.sin() / 1000), lambda: (_normal(64, 64), _normal(64, 64))),
     "wide": Program(product, lambda: (_normal(64, 64, dtype=torch.float64), _normal(64, 64, dtype=torch.float64)), 64),
 }
 
@@ -323,31 +317,19 @@ def _traced(otherwise: Any, usual: Any) -> Any:
     return otherwise if torch.compiler.is_compiling() else usual
 
 
-def _trace_rounding(x: torch.Tensor) -> Any:
-    return _traced(torch.floor, torch.round)(x * 3.3) / 3.3
-
-
-def _trace_without_gradient(x: torch.Tensor, w: torch.Tensor) -> Any:
-    return F.relu(x @ _traced(w.detach(), w)) + 0 * w.sum()
-
-
-def _trace_index(x: torch.Tensor) -> Any:
-    return _traced(torch.argmin, torch.argmax)(x * 1.5, -1)
-
-
 WRONG_TRACES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "two thirds": (lambda x: x.sin() * _traced(2, 3), (64, 64)),
     "two thirds behind a step": (lambda x: torch.where(x > 0.5, x.sin(), x.cos()) * _traced(2, 3), (64, 64)),
     "zeros behind a step": (lambda x: F.relu(x * 1.1) * _traced(0, 1), (64, 64)),
     "half of it, rounded": (lambda x: (x * 7.7).round() * _traced(0.5, 1.0), (64, 64)),
-    "down instead of to the nearest": (_trace_rounding, (64, 64)),
+    "down instead of to the nearest": (lambda x: _traced(torch.floor, torch.round)(x * 3.3) / 3.3, (64, 64)),
     "another threshold": (lambda x: torch.where(x * 1.1 > _traced(0.4, 0.5), x.sin(), x.cos()), (64, 64)),
-    "another index": (_trace_index, (64, 32)),
+    "another index": (lambda x: _traced(torch.argmin, torch.argmax)(x * 1.5, -1), (64, 32)),
     "whole numbers, one more": (lambda x: (x * 50.3).to(torch.int32) + _traced(1, 0), (64, 64)),
     "eight bits, halves": (lambda x: (x * _traced(1, 2)).to(torch.float8_e5m2), (64, 64)),
     "eight bits, zeros": (lambda x: (x * _traced(0, 2)).to(torch.float8_e4m3fn), (64, 64)),
     "a step in place of a slope": (lambda x: _traced(F.relu, F.gelu)(x * 2), (64, 64)),
-    "a gradient behind a step": (_trace_without_gradient, (64, 64, 64)),
+    "a gradient behind a step": (lambda x, w: F.relu(x @ _traced(w.detach(), w)) + 0 * w.sum(), (64, 64, 64)),
 }
 """Functions whose traces compute something else, and the sizes of their arguments: each is of two neighbours."""
 
@@ -388,10 +370,6 @@ def _permuted(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _naive_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     scores = torch.exp((x @ q) @ (x @ k + bias).transpose(-1, -2) / 8.0)
     return (scores / scores.sum(-1, keepdim=True)) @ x
-
-
-def _other_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(x @ q, x @ k + bias, x, scale=0.125)
 
 
 def _reordered_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -442,7 +420,8 @@ RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "product of bfloat16, in another order": ("productb", _permuted),
     "product, in another order": ("product", _permuted),
     "attention, naive softmax": ("attention", _naive_attention),
-    "attention, in one kernel": ("attention", _other_attention),
+    "attention, in one kernel": (
+        "attention", lambda x, q, k, b: F.scaled_dot_product_attention(x @ q, x @ k + b, x, scale=0.125)),
     "attention, reordered": ("attention", _reordered_attention),
     "normed, by moments": ("normed", _norm_by_moments),
     "normed, in steps": ("normed", _norm_in_steps),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -34,18 +32,10 @@ def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@contextmanager
-def handled_by(handler: Any) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
     asked: list[int] = []
-    with handled_by(lambda number, _frame: asked.append(number)):
+    before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+    try:
         with interruptible(PLAIN_RUN) as run:
             signal.raise_signal(signal.SIGINT)
             assert run.cancelled()
@@ -57,6 +47,8 @@ def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() 
             signal.raise_signal(signal.SIGINT)
             assert not run.cancelled()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_off_the_main_thread_nothing_is_done() -> None:
