@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-import torch.nn.functional as F
 from msgspec.structs import replace
 
 import regional_explorer as rx
@@ -31,6 +30,7 @@ from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
+from tests.insight.test_diff import gelu_norm
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -132,10 +132,6 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
 def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
-    def gelu_norm(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return F.layer_norm(F.gelu(x), (x.shape[-1],))
-
     ex = compiled(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message

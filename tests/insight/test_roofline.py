@@ -69,12 +69,10 @@ def test_a_plan_that_was_not_measured_is_told_what_to_do() -> None:
 
 
 def test_every_dtype_has_its_own_size() -> None:
-    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    sizes = {
-        name: size_of(Node(name, Role.OP, name, values=(TensorSpec(name, (2, 5), (5, 1), "cpu"),)))
-        for name in (str(dtype).removeprefix("torch.") for dtype in dtypes)
-    }
-    assert sizes == {str(dtype).removeprefix("torch."): 10 * dtype.itemsize for dtype in dtypes}
+    dtypes = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+    specs = {name: TensorSpec(name, (2, 5), (5, 1), "cpu") for name in dtypes}
+    sizes = {name: size_of(Node(name, Role.OP, name, values=(spec,))) for name, spec in specs.items()}
+    assert sizes == {name: 10 * dtype.itemsize for name, dtype in dtypes.items()}
 
 
 HALF = Figure(0.5, 0.4, 0.6)

@@ -13,6 +13,7 @@ import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, StreamProgress, Throttle, interruptible
+from tests.shared import programs
 
 
 def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
@@ -59,23 +60,15 @@ def test_off_the_main_thread_nothing_is_done() -> None:
     assert ThreadPoolExecutor(1).submit(work).result() == PLAIN_RUN
 
 
-def two(x: torch.Tensor) -> torch.Tensor:
-    with rx.region("a"):
-        y = x.sin() * 2
-    y = y.exp()
-    with rx.region("b"):
-        return y.cos() + 1
-
-
 METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
     "profile": lambda ex, run: ex.profile(0.05, run=run),
     "compile": lambda ex, run: ex.compile(run=run),
     "benchmark": lambda ex, run: ex.benchmark(("eager", "regional"), 0.05, run=run),
-    "code": lambda ex, run: ex.code("a", run=run),
-    "code under a config": lambda ex, run: ex.code("a", config={"max_fusion_size": 3}, run=run),
-    "stages": lambda ex, run: ex.stages("b", run=run),
-    "kernel times": lambda ex, run: ex.kernel_times("a", 0.05, run=run),
-    "diagnose": lambda ex, run: ex.diagnose("a", 0.05, run=run),
+    "code": lambda ex, run: ex.code("first", run=run),
+    "code under a config": lambda ex, run: ex.code("first", config={"max_fusion_size": 3}, run=run),
+    "stages": lambda ex, run: ex.stages("second", run=run),
+    "kernel times": lambda ex, run: ex.kernel_times("first", 0.05, run=run),
+    "diagnose": lambda ex, run: ex.diagnose("first", 0.05, run=run),
     "roofline": lambda ex, run: ex.roofline(run=run),
     "retrace": lambda ex, run: ex.retrace(run=run),
 }
@@ -83,7 +76,7 @@ METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
 
 @pytest.mark.compiles
 def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
-    ex = rx.explore(two, (torch.ones(8),))
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     came_on: dict[str, list[str]] = {}
     handler = signal.getsignal(signal.SIGINT)
     for name, method in METHODS.items():
