@@ -38,11 +38,8 @@ class Events:
     def unregister(self, name: str, callback: Callable[[], None]) -> None:
         self.callbacks[name].remove(callback)
 
-    def cell(self, seconds: float = 0.0) -> None:
-        for callback in self.callbacks["pre_execute"]:
-            callback()
-        time.sleep(seconds)
-        for callback in self.callbacks["post_execute"]:
+    def cell(self) -> None:
+        for callback in (*self.callbacks["pre_execute"], *self.callbacks["post_execute"]):
             callback()
 
 

@@ -24,13 +24,14 @@ from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
-from regional_explorer.record.benchmark import Phase, Timing, Verdict
+from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
 from tests.insight.test_diff import gelu_norm
+from tests.shared.sessions import timing
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -91,10 +92,9 @@ def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
-    def timing(verdict: Verdict) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), verdict=verdict)
-
-    faster, slower, same = map(timing, (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME))
+    faster, slower, same = (
+        timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
+    )
     assert wins([faster])
     assert wins([faster, same])
     assert not wins([same])
@@ -185,8 +185,7 @@ def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def timed(verdict: Verdict) -> Mock:
     """Return what stands for the measurement of a remedy."""
-    timing = Timing("remedy", Phase.FORWARD, (), exactly(1.0), 0.0, Figure(1.5, 1.4, 1.6), verdict)
-    return Mock(return_value=timing)
+    return Mock(return_value=timing("remedy", 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict))
 
 
 @pytest.mark.compiles

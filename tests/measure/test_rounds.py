@@ -163,55 +163,43 @@ def test_the_collector_rests_in_a_sample_and_is_left_as_it_was(clock: FakeClock,
 # -------------------------------------------------------------------------------------------------------------- clocks
 
 
-class Device:
-    """A CUDA device on paper: what is asked of it is written down, its events tick 2 ms each."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
-        self.ticks_ms = 0.0
-
-    def as_torch(self) -> SimpleNamespace:
-        device = self
-
-        class Event:
-            at_ms = 0.0
-
-            def __init__(self, *, enable_timing: bool) -> None:
-                assert enable_timing
-
-            def record(self, stream: str) -> None:
-                assert stream == "stream of cuda:1"
-                device.log.append("mark")
-                device.ticks_ms += 2.0
-                self.at_ms = device.ticks_ms
-
-            def elapsed_time(self, other: Event) -> float:
-                return other.at_ms - self.at_ms
-
-        def empty(size: int, *, dtype: str, device: str) -> SimpleNamespace:
-            self.log.append(f"scratch of {size} {dtype} on {device}")
-            return SimpleNamespace(zero_=lambda: self.log.append("flush"))
-
-        cuda = SimpleNamespace(
-            Event=Event,
-            current_stream=lambda where: f"stream of {where}",
-            synchronize=lambda where: self.log.append(f"wait for {where}"),
-            get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1000),
-        )
-        return SimpleNamespace(cuda=cuda, device=str, empty=empty, int8="bytes")
-
-
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    made = Device()
-    monkeypatch.setattr("regional_explorer.measure.clock.torch", made.as_torch())
-    return made
+def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A CUDA device on paper: what is asked of it is written down, its events tick 2 ms each."""
+    log: list[str] = []
+    ticks_ms = count(2.0, 2.0)
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self, stream: str) -> None:
+            assert stream == "stream of cuda:1"
+            log.append("mark")
+            self.at_ms = next(ticks_ms)
+
+        def elapsed_time(self, other: Event) -> float:
+            return other.at_ms - self.at_ms
+
+    def empty(size: int, *, dtype: str, device: str) -> SimpleNamespace:
+        log.append(f"scratch of {size} {dtype} on {device}")
+        return SimpleNamespace(zero_=lambda: log.append("flush"))
+
+    cuda = SimpleNamespace(
+        Event=Event,
+        current_stream=lambda where: f"stream of {where}",
+        synchronize=lambda where: log.append(f"wait for {where}"),
+        get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1000),
+    )
+    fake = SimpleNamespace(cuda=cuda, device=str, empty=empty, int8="bytes")
+    monkeypatch.setattr("regional_explorer.measure.clock.torch", fake)
+    return log
 
 
-def test_the_device_chooses_the_clock(device: Device) -> None:
+def test_the_device_chooses_the_clock(device: list[str]) -> None:
     assert isinstance(clock_for("cpu"), CpuClock)
     assert isinstance(clock_for("cuda:1 (NVIDIA of some kind)"), CudaClock)
-    assert device.log == ["scratch of 2000 bytes on cuda:1"]
+    assert device == ["scratch of 2000 bytes on cuda:1"]
 
 
 def test_cpu_marks_are_seconds() -> None:
@@ -223,13 +211,13 @@ def test_cpu_marks_are_seconds() -> None:
     assert clock.now() >= end
 
 
-def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: Device) -> None:
+def test_cuda_waits_once_per_sample_and_flushes_outside_of_the_marks(device: list[str]) -> None:
     clock = CudaClock("cuda:1")
-    device.log.clear()
-    timed_call = TimedCall("full", lambda: device.log.append("forward"), lambda _: device.log.append("backward"))
+    device.clear()
+    timed_call = TimedCall("full", lambda: device.append("forward"), lambda _: device.append("backward"))
     figures = timed_call.sample(clock, 2)
     call = ["flush", "mark", "forward", "mark", "backward", "mark"]
-    assert device.log == [*call, *call, "wait for cuda:1"]
+    assert device == [*call, *call, "wait for cuda:1"]
     assert figures == {FORWARD: 0.002, BACKWARD: 0.002, STEP: 0.004}
     assert clock.now() > 0.0
 
