@@ -255,21 +255,17 @@ def test_it_stops_at_the_first_look_where_every_ci_is_narrow_or_at_the_budget(ro
     assert result.samples["full"][FORWARD] == (4.0,)
 
 
-class Queue(SameThread):
-    """A place where every turn has to be waited for."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-
-    def run_timed(self, work: Callable[[], T]) -> T:
-        self._clock.spend(16.0)
-        return work()
-
-
 def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, rounds: Rounds, taking: Make) -> None:
+    class Queue(SameThread):
+        """A place where every turn has to be waited for."""
+
+        def run_timed(self, work: Callable[[], T]) -> T:
+            clock.spend(16.0)
+            return work()
+
     at_once, queued = (
         rounds(taking("eager", LONG), noisy(taking), context=Run(executor=executor))
-        for executor in (SAME_THREAD, Queue(clock))
+        for executor in (SAME_THREAD, Queue())
     )
     assert at_once.rounds == queued.rounds > 50
     assert at_once.spent_s == pytest.approx(queued.spent_s)

@@ -274,31 +274,28 @@ class Beats(Steps):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heartbeat, self.lost = Heartbeat(), 0
+        self.heartbeat, self.on_lost = Heartbeat(), Mock()
         self.start()
 
     def start(self) -> None:
         self.heartbeat.start(self, self.on_lost)
         self.run()
 
-    def on_lost(self) -> None:
-        self.lost += 1
-
 
 def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
     beats = Beats()
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert beats.lost == 0, "it never replied"
+    assert not beats.on_lost.called, "it never replied"
     beats.heartbeat.pings.append(beats.heartbeat.on_reply)
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.heartbeat.pings.clear()
     for _ in range(2 * jobs.MAX_UNANSWERED):  # a cell runs, in which it cannot reply
         beats.heartbeat.reset()
         beats.run()
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert (beats.lost, beats.asked) == (1, [])
+    assert (beats.on_lost.call_count, beats.asked) == (1, [])
 
 
 def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
@@ -308,10 +305,10 @@ def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
     beats.start()
     assert len(beats.asked) == 1, "the beats of the job before have ended"
     beats.run(jobs.MAX_UNANSWERED)
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.heartbeat.stop()
     beats.run(2)
-    assert (beats.lost, beats.asked) == (0, [])
+    assert (beats.on_lost.call_count, beats.asked) == (0, [])
 
 
 def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:
