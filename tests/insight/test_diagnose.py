@@ -30,6 +30,7 @@ from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
+from tests.insight.test_code import compiled
 from tests.insight.test_diff import gelu_norm
 from tests.shared.sessions import timing
 
@@ -100,12 +101,6 @@ def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None
     assert not wins([same])
     assert not wins([faster, slower])
     assert not wins([faster, None])
-
-
-def compiled(function: Callable[..., Any], *args: torch.Tensor) -> rx.Exploration:
-    ex = rx.explore(function, args)
-    ex.compile()
-    return ex
 
 
 def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
