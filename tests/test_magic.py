@@ -239,13 +239,11 @@ def test_a_plan_is_taken_from_a_panel_or_a_file_and_the_session_saved(made: Made
 
 
 def test_what_is_measured_is_what_was_asked(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
-    requested: dict[str, Any] = {}
-    replace_benchmark(lambda _self, **given: requested.update(given))
+    replace_benchmark(benchmark := Mock())
     run("%regional_compile --variants regional,full --budget 0.5 f(x);")
-    assert requested["variants"] == ("regional", "full")
-    assert requested["budget_s"] == 0.5
     run("%regional_compile f(x);")
-    assert requested["budget_s"] == 5.0
+    first, second = (call.kwargs for call in benchmark.call_args_list)
+    assert (first["variants"], first["budget_s"], second["budget_s"]) == (("regional", "full"), 0.5, 5.0)
 
 
 def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: Output) -> None:

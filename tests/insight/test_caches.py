@@ -57,33 +57,25 @@ def deterministic():
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize(
-    ("changed", "around", "named"),
-    [
-        ({"config": {"max_fusion_size": 8}}, None, {"inductor config max_fusion_size"}),
-        ({}, inductor_config.patch({"cpp.simdlen": 0}), {"inductor config cpp.simdlen"}),
-        ({}, functorch_config.patch(activation_memory_budget=0.5), {"functorch config activation_memory_budget"}),
-        ({"op": ATEN.sub.Tensor}, None, {"op 0"}),
-        ({"argument": 3}, None, {"op 0"}),
-        ({"shape": (16, 4)}, None, {"input 0"}),
-        ({"stride": (1, 8)}, None, {"input 0"}),
-        ({"dtype": torch.float64}, None, {"input 0"}),
-        ({}, default_dtype(torch.float64), {"default dtype"}),
-        ({}, deterministic(), {"deterministic", "inductor config deterministic"}),
-    ],
-    ids=[
-        "config",
-        "inductor",
-        "functorch",
-        "op",
-        "argument",
-        "shape",
-        "stride",
-        "dtype",
-        "default dtype",
-        "deterministic",
-    ],
-)
+CHANGES = {
+    "config": ({"config": {"max_fusion_size": 8}}, None, {"inductor config max_fusion_size"}),
+    "inductor": ({}, inductor_config.patch({"cpp.simdlen": 0}), {"inductor config cpp.simdlen"}),
+    "functorch": (
+        {},
+        functorch_config.patch(activation_memory_budget=0.5),
+        {"functorch config activation_memory_budget"},
+    ),
+    "op": ({"op": ATEN.sub.Tensor}, None, {"op 0"}),
+    "argument": ({"argument": 3}, None, {"op 0"}),
+    "shape": ({"shape": (16, 4)}, None, {"input 0"}),
+    "stride": ({"stride": (1, 8)}, None, {"input 0"}),
+    "dtype": ({"dtype": torch.float64}, None, {"input 0"}),
+    "default dtype": ({}, default_dtype(torch.float64), {"default dtype"}),
+    "deterministic": ({}, deterministic(), {"deterministic", "inductor config deterministic"}),
+}
+
+
+@pytest.mark.parametrize(("changed", "around", "named"), CHANGES.values(), ids=CHANGES)
 def test_one_fact_is_changed_and_that_one_is_named(changed, around, named):
     before = facts_of()
     assert before == facts_of()
@@ -193,19 +185,27 @@ def explored() -> rx.Exploration:
     return rx.explore(twice_sine, (torch.randn(64, 16),))
 
 
+def cache_row():
+    """Return what the caches said of the region in a compile."""
+    ex = explored()
+    ex.compile()
+    (row,) = ex.caches.to_dict("records")
+    return row
+
+
 @pytest.fixture(scope="module")
 def compiled() -> Any:
     ex = explored()
     ex.compile(cold=True)
-    first = ex.caches, ex.session
+    caches = ex.caches
     ex.configure("r", max_fusion_size=8)
     ex.compile(cold=True)
-    return ex, *first
+    return ex, caches
 
 
 @pytest.mark.compiles
 def test_a_cold_compile_is_a_miss_though_it_was_compiled_before(compiled):
-    ex, caches, _ = compiled
+    ex, caches = compiled
     assert list(caches.answer) == ["miss"]
     assert list(caches.why) == ["compiled with empty caches, as requested"]
     assert list(ex.partitions.cache) == ["cold"]
@@ -218,7 +218,7 @@ def test_a_cold_compile_is_a_miss_though_it_was_compiled_before(compiled):
 
 @pytest.mark.compiles
 def test_where_compile_time_goes_adds_up(compiled):
-    ex, _, _ = compiled
+    ex, _ = compiled
     (row,) = ex.compile_times.to_dict("records")
     phases = [row[f"{phase.name.lower()}_s"] for phase in CompilePhase]
     assert sum(phases) == pytest.approx(row["compile_s"])
@@ -230,7 +230,7 @@ def test_where_compile_time_goes_adds_up(compiled):
 
 @pytest.mark.compiles
 def test_tables_and_saved_sessions_have_it(compiled, tmp_path):
-    ex, _, _ = compiled
+    ex, _ = compiled
     loaded = rx.load(ex.save(tmp_path / "x.json"))
     assert loaded.caches.equals(ex.caches)
     assert loaded.compile_times.equals(ex.compile_times)
@@ -273,9 +273,7 @@ class Known(CustomGraphPass):
 @pytest.mark.compiles
 def test_a_pass_without_uuid_bypasses_the_cache_and_is_named():
     with inductor_config.patch(post_grad_custom_pre_pass=same):
-        ex = explored()
-        ex.compile()
-        (row,) = ex.caches.to_dict("records")
+        row = cache_row()
     assert row["answer"] == "bypass"
     assert "same has no uuid()" in row["why"]
 
@@ -284,14 +282,9 @@ def test_a_pass_without_uuid_bypasses_the_cache_and_is_named():
 @pytest.mark.skipif(BEFORE_2_13, reason="torch does not say yet when they run")
 def test_when_passes_before_autograd_run():
     with inductor_config.patch(pre_grad_custom_pass=Known()):
-        ex = explored()
-        ex.compile()
-        assert list(ex.caches.pre_grad_passes) == ["after the look-up: skipped on a hit"]
-    for _ in range(2):
-        with inductor_config.patch(pre_grad_custom_pass=same):
-            ex = explored()
-            ex.compile()
-            (row,) = ex.caches.to_dict("records")
+        assert cache_row()["pre_grad_passes"] == "after the look-up: skipped on a hit"
+    with inductor_config.patch(pre_grad_custom_pass=same):
+        _, row = cache_row(), cache_row()
     assert row["pre_grad_passes"] == "before the look-up: on every compile, as same has no uuid()"
     assert row["answer"] == "hit"
     assert row["pre_grad_s"] > 0, "it runs on a hit too"
@@ -300,7 +293,5 @@ def test_when_passes_before_autograd_run():
 @pytest.mark.compiles
 def test_caches_that_are_off_say_which():
     with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        ex = explored()
-        ex.compile()
-        (row,) = ex.caches.to_dict("records")
+        row = cache_row()
     assert (row["answer"], row["why"]) == ("off", "fx_graph_cache and enable_autograd_cache are off")

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
-import torch.nn.functional as F
 from msgspec.structs import replace
 
 import regional_explorer as rx
@@ -24,12 +24,15 @@ from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
-from regional_explorer.record.benchmark import Phase, Timing, Verdict
+from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.diagnostic import Diagnostic
-from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
+from tests.insight.test_code import compiled
+from tests.insight.test_diff import gelu_norm
+from tests.shared.sessions import timing
 
 PART = PartitionCode(
     Partition("r", "r", 0, "0/inference", (), State.COMPILED, artifact="a"),
@@ -90,21 +93,14 @@ def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
-    def timing(verdict: Verdict) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), verdict=verdict)
-
-    faster, slower, same = map(timing, (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME))
+    faster, slower, same = (
+        timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
+    )
     assert wins([faster])
     assert wins([faster, same])
     assert not wins([same])
     assert not wins([faster, slower])
     assert not wins([faster, None])
-
-
-def compiled(function: Callable[..., Any], *args: torch.Tensor) -> rx.Exploration:
-    ex = rx.explore(function, args)
-    ex.compile()
-    return ex
 
 
 def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
@@ -131,10 +127,6 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
 def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
-    def gelu_norm(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return F.layer_norm(F.gelu(x), (x.shape[-1],))
-
     ex = compiled(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
@@ -173,8 +165,7 @@ def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
         with rx.region("r"):
             return x.sin().sum(0)
 
-    ex = rx.explore(layers, (torch.randn(64, 64), *(torch.randn(64, 64) for _ in range(3))))
-    ex.compile()
+    ex = compiled(layers, *(torch.randn(64, 64) for _ in range(4)))
     assert len(set(ex.partitions.artifact)) == 2
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = ex.diagnose("r", 0.4)
@@ -187,13 +178,9 @@ def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return y, y * 2, y - 3, y * 0.5
 
 
-def timed(verdict: Verdict) -> Any:
+def timed(verdict: Verdict) -> Mock:
     """Return what stands for the measurement of a remedy."""
-
-    def timing(*_args: Any) -> Timing:
-        return Timing("remedy", Phase.FORWARD, (), exactly(1.0), 0.0, Figure(1.5, 1.4, 1.6), verdict)
-
-    return timing
+    return Mock(return_value=timing("remedy", 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict))
 
 
 @pytest.mark.compiles
@@ -277,41 +264,28 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, mon
 def test_a_remedy_measured_on_a_busy_machine_is_not_recommended(
     disturbed: int, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rounds(*_args: Any, **_options: Any) -> RoundsResult:
-        samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
-        noise = Noise(100, disturbed)
-        return RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=noise)
-
+    samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
+    rounds = RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+    monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
     ex = compiled(four_loops, torch.randn(1 << 12))
-    monkeypatch.setattr(timings, "run_rounds", rounds)
     assert ("fusion-refused" in {item.code for item in ex.diagnose("r", 0.2)}) is named
 
 
 @pytest.mark.compiles
 def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     ex = compiled(four_loops, torch.randn(1 << 12))
-    shares = []
-
-    def timing(_program: Any, _environment: Any, _part: Any, config: Any, share_s: float, _run: Any) -> None:
-        shares.append((dict(config), share_s))
-
-    monkeypatch.setattr(diagnose, "remedy_timing", timing)
+    monkeypatch.setattr(diagnose, "remedy_timing", remedy_timing := Mock(return_value=None))
     ex.diagnose("r", 0.4)
-    assert shares == [({"max_fusion_size": 512}, 0.2)]
+    ((_program, _environment, _part, config, share_s, _run),) = (call.args for call in remedy_timing.call_args_list)
+    assert (dict(config), share_s) == ({"max_fusion_size": 512}, 0.2)
 
 
 @pytest.mark.compiles
 def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    devices = []
-
-    def clock_for(device: str) -> CpuClock:
-        devices.append(device)
-        return CpuClock()
-
-    monkeypatch.setattr(timings, "clock_for", clock_for)
+    monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     ex = compiled(four_loops, torch.randn(1 << 12))
     ex.diagnose("r", 0.2)
-    assert devices == [ex.session.environment.device]
+    clock_for.assert_called_once_with(ex.session.environment.device)
 
 
 @pytest.mark.compiles
@@ -350,19 +324,14 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
     assert find("r", part, part.code) is None
 
 
-def fires(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plant the measurement that a finding needs; a launch of eight elements takes longer than its kernel anywhere."""
-    if code == "kernel-bound":
-        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
-    elif code != "launch-bound":
-        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
-
-
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"])
 def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fires(code, monkeypatch)
+    if code == "kernel-bound":
+        plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+    elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
+        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
     ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message

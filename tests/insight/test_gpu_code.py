@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.exploration.code_results import _gpu_note
@@ -13,16 +12,12 @@ from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.torch_api.virtual_gpu import occupancy
+from tests.insight.test_code import Step
+from tests.insight.test_kernel_times import block
 
 pytestmark = pytest.mark.compiles
 
 SIZE = 256
-
-
-def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    with rx.region("r"):
-        y = torch.sin(x) * 2
-        return (y @ w).softmax(-1)
 
 
 @pytest.fixture(scope="module")
@@ -129,15 +124,7 @@ def test_cancelled_before_the_process_is_ready_nothing_is_left(ex: rx.Exploratio
 @pytest.mark.slow
 def test_training_both_ways() -> None:
     pytest.importorskip("triton")
-    net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
-
-    def step(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            y: torch.Tensor = net(x)
-        return y.square().mean()
-
-    ex = rx.explore(step, (torch.randn(8, 64),))
-    code = ex.code("r", target="h100")
+    code = rx.explore(Step(), (torch.randn(8, 64),)).code("r", target="h100")
     assert [part.code.problem for part in code] == [None, None]
     assert code.coverage.share == 1.0
 

@@ -32,6 +32,7 @@ from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
+from tests.insight.test_caches import default_dtype
 from tests.shared.fakes import FakeClock
 
 pytestmark = pytest.mark.compiles
@@ -62,8 +63,7 @@ def timed() -> rx.Exploration:
 
 
 def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed: rx.Exploration) -> None:
-    ex = timed
-    found = ex.results.kernel_times("r")
+    found = timed.results.kernel_times("r")
     forward = found[found.partition.str.contains("forward")]
     kernels = forward[forward.number.notna()]
     assert sorted(kernels.number) == [1, 2, 3]
@@ -76,7 +76,7 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed: rx.Explo
     assert found.groupby("partition").share.sum().tolist() == [pytest.approx(1.0)] * 2
     assert (found.share.dropna() >= 0).all()
     assert list(forward.kernel[forward.number.isna()])[:2] == ["between kernels", "around the generated code"]
-    times = ex.session.artifacts[ex.partitions.artifact[0]].kernel_times
+    times = timed.session.artifacts[timed.partitions.artifact[0]].kernel_times
     assert times is not None
     assert times.between.value > 0
     assert times.noise.rounds >= times.rounds > 0, "fixed work stands around each round"
@@ -349,14 +349,9 @@ def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch: p
         return [1.0] * calls
 
     monkeypatch.setattr(rates, "_seconds", seconds)
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        with torch.device("meta"):
-            Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")])
-            rates.copy_bandwidth("cpu:0", MIB)
-    finally:
-        torch.set_default_dtype(before)
+    with default_dtype(torch.float64), torch.device("meta"):
+        Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")])
+        rates.copy_bandwidth("cpu:0", MIB)
     assert set(moved) == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
 
 

@@ -26,8 +26,8 @@ from regional_explorer.insight.roofline import (
     share_of_gain,
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
-from regional_explorer.record.benchmark import Phase, Timing, Verdict
-from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.benchmark import Phase, Verdict
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
@@ -46,7 +46,7 @@ from regional_explorer.record.roofline import (
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13
-from tests.shared.sessions import op, session
+from tests.shared.sessions import op, session, timing
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
@@ -69,12 +69,10 @@ def test_a_plan_that_was_not_measured_is_told_what_to_do() -> None:
 
 
 def test_every_dtype_has_its_own_size() -> None:
-    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-    sizes = {
-        name: size_of(Node(name, Role.OP, name, values=(TensorSpec(name, (2, 5), (5, 1), "cpu"),)))
-        for name in (str(dtype).removeprefix("torch.") for dtype in dtypes)
-    }
-    assert sizes == {str(dtype).removeprefix("torch."): 10 * dtype.itemsize for dtype in dtypes}
+    dtypes = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
+    specs = {name: TensorSpec(name, (2, 5), (5, 1), "cpu") for name in dtypes}
+    sizes = {name: size_of(Node(name, Role.OP, name, values=(spec,))) for name, spec in specs.items()}
+    assert sizes == {name: 10 * dtype.itemsize for name, dtype in dtypes.items()}
 
 
 HALF = Figure(0.5, 0.4, 0.6)
@@ -113,16 +111,13 @@ def test_intervals_of_shares_cover_what_they_say() -> None:
 
 
 def test_what_was_measured_is_what_is_told() -> None:
-    def timing(variant: str, seconds: float, verdict: Verdict) -> Timing:
-        return Timing(variant, Phase.FORWARD, (seconds,) * 9, exactly(seconds), verdict=verdict)
-
-    eager, full = timing("eager", 3.0, Verdict.BASELINE), timing("full", 1.0, Verdict.FASTER)
-    session = replace(explored().session, timings=(eager, timing("regional", 2.0, Verdict.FASTER), full))
+    eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
+    session = replace(explored().session, timings=(eager, regional, timing("full", 1.0, None)))
     (reach,) = reached(session)
     assert (reach.share, reach.gain_s) == (HALF_EXACTLY, 2.0)
     assert region_reaches(session, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
-        reached(replace(session, timings=(eager, timing("regional", 2.0, Verdict.FASTER))))
+        reached(replace(session, timings=(eager, regional)))
 
 
 @pytest.mark.compiles

@@ -8,7 +8,6 @@ from itertools import repeat
 import pytest
 
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.record.session import Environment
 from tests.shared.fakes import FakeClock, Make
 
 
@@ -36,8 +35,3 @@ def taking(clock: FakeClock) -> Make:
         return TimedCall(name, run, None if backward is None else back)
 
     return make
-
-
-@pytest.fixture
-def environment() -> Environment:
-    return Environment(torch="2.13.0", python="3.11", device="cpu", threads=2)

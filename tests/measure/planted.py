@@ -103,10 +103,6 @@ def eight(x: torch.Tensor) -> torch.Tensor:
     return (x * 2).to(torch.float8_e5m2)
 
 
-def eight_finite(x: torch.Tensor) -> torch.Tensor:
-    return (x * 0.37 + 0.11).to(torch.float8_e4m3fn)
-
-
 def eight_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Two factors in eight bits, and a result that is stored in eight bits."""
     factors = [t.to(torch.float8_e4m3fn).to(torch.bfloat16) for t in (x, w)]
@@ -116,10 +112,6 @@ def eight_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def centred(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """A norm takes the bias away again: its gradient is what is left of sums whose terms cancel."""
     return F.instance_norm(F.conv2d(x, weight, bias)).tanh()
-
-
-def two_sizes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return x.sin() * 1000, y.sin() / 1000
 
 
 PROGRAMS = {
@@ -157,14 +149,16 @@ PROGRAMS = {
     ),
     "eight": Program(eight, lambda: (_normal(4096),)),
     "eight of half precision": Program(eight, lambda: (_normal(4096, dtype=torch.float16),)),
-    "eight, finite": Program(eight_finite, lambda: (_normal(4096, dtype=torch.bfloat16),)),
+    "eight, finite": Program(
+        lambda x: (x * 0.37 + 0.11).to(torch.float8_e4m3fn), lambda: (_normal(4096, dtype=torch.bfloat16),)
+    ),
     "eight, product": Program(
         eight_product, lambda: (_normal(64, 64, dtype=torch.bfloat16), _normal(64, 64, dtype=torch.bfloat16)), 64
     ),
     "centred": Program(
         centred, lambda: (_normal(2, 3, 48, 48), _weight(8, 3, 3, 3), (_normal(8) * 100).requires_grad_()), 4232
     ),
-    "two sizes": Program(two_sizes, lambda: (_normal(64, 64), _normal(64, 64))),
+    "two sizes": Program(lambda x, y: (x.sin() * 1000, y.sin() / 1000), lambda: (_normal(64, 64), _normal(64, 64))),
     "wide": Program(product, lambda: (_normal(64, 64, dtype=torch.float64), _normal(64, 64, dtype=torch.float64)), 64),
 }
 
@@ -188,15 +182,18 @@ def _outputs(change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
     )
 
 
-def _gradient(index: int, change: Callable[[torch.Tensor], torch.Tensor | None]) -> Changed:
+def _one_of(kind: str, index: int, change: Callable[[torch.Tensor], torch.Tensor | None]) -> Changed:
     def changed(values: Values) -> Values:
-        gradients = list(values.gradients)
-        name, tensor = gradients[index]
-        assert tensor is not None
-        gradients[index] = (name, change(tensor.clone()))
-        return replace(values, gradients=tuple(gradients))
+        tensors = list(getattr(values, kind))
+        name, tensor = tensors[index]
+        tensors[index] = (name, change(tensor.clone()))
+        found: dict[str, Any] = {kind: tuple(tensors)}
+        return replace(values, **found)
 
     return Changed(changed)
+
+
+_output, _gradient = functools.partial(_one_of, "outputs"), functools.partial(_one_of, "gradients")
 
 
 def _noise(level: float) -> Changed:
@@ -215,16 +212,6 @@ def _steps(count: int, index: int | slice = slice(None)) -> Changed:
         return tensor
 
     return _outputs(changed)
-
-
-def _output(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
-    def changed(values: Values) -> Values:
-        outputs = list(values.outputs)
-        name, tensor = outputs[index]
-        outputs[index] = (name, change(tensor.clone()))
-        return replace(values, outputs=tuple(outputs))
-
-    return Changed(changed)
 
 
 def _at(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
@@ -280,10 +267,8 @@ WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "another index": ("pick", _at(5, lambda element: torch.logical_not(element) if element.dtype is torch.bool
                                   else element + 1)),
     # Nothing, and half of what is right.
-    **{f"{name}, zeros": (name, _times(0.0))
-       for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
-                    "eight of half precision", "eight, product", "rectified")},
-    **{f"{name}, halves": (name, _times(0.5))
+    **{f"{name}, {what}": (name, _times(factor))
+       for what, factor in (("zeros", 0.0), ("halves", 0.5))
        for name in ("wave16", "waveb", "productb", "masked", "rounded", "whole", "wholeb", "eight", "eight, finite",
                     "eight of half precision", "eight, product", "rectified")},
     "zeros in the smaller of two results": ("two sizes", _output(1, lambda tensor: tensor * 0)),
@@ -332,31 +317,19 @@ def _traced(otherwise: Any, usual: Any) -> Any:
     return otherwise if torch.compiler.is_compiling() else usual
 
 
-def _trace_rounding(x: torch.Tensor) -> Any:
-    return _traced(torch.floor, torch.round)(x * 3.3) / 3.3
-
-
-def _trace_without_gradient(x: torch.Tensor, w: torch.Tensor) -> Any:
-    return F.relu(x @ _traced(w.detach(), w)) + 0 * w.sum()
-
-
-def _trace_index(x: torch.Tensor) -> Any:
-    return _traced(torch.argmin, torch.argmax)(x * 1.5, -1)
-
-
 WRONG_TRACES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "two thirds": (lambda x: x.sin() * _traced(2, 3), (64, 64)),
     "two thirds behind a step": (lambda x: torch.where(x > 0.5, x.sin(), x.cos()) * _traced(2, 3), (64, 64)),
     "zeros behind a step": (lambda x: F.relu(x * 1.1) * _traced(0, 1), (64, 64)),
     "half of it, rounded": (lambda x: (x * 7.7).round() * _traced(0.5, 1.0), (64, 64)),
-    "down instead of to the nearest": (_trace_rounding, (64, 64)),
+    "down instead of to the nearest": (lambda x: _traced(torch.floor, torch.round)(x * 3.3) / 3.3, (64, 64)),
     "another threshold": (lambda x: torch.where(x * 1.1 > _traced(0.4, 0.5), x.sin(), x.cos()), (64, 64)),
-    "another index": (_trace_index, (64, 32)),
+    "another index": (lambda x: _traced(torch.argmin, torch.argmax)(x * 1.5, -1), (64, 32)),
     "whole numbers, one more": (lambda x: (x * 50.3).to(torch.int32) + _traced(1, 0), (64, 64)),
     "eight bits, halves": (lambda x: (x * _traced(1, 2)).to(torch.float8_e5m2), (64, 64)),
     "eight bits, zeros": (lambda x: (x * _traced(0, 2)).to(torch.float8_e4m3fn), (64, 64)),
     "a step in place of a slope": (lambda x: _traced(F.relu, F.gelu)(x * 2), (64, 64)),
-    "a gradient behind a step": (_trace_without_gradient, (64, 64, 64)),
+    "a gradient behind a step": (lambda x, w: F.relu(x @ _traced(w.detach(), w)) + 0 * w.sum(), (64, 64, 64)),
 }
 """Functions whose traces compute something else, and the sizes of their arguments: each is of two neighbours."""
 
@@ -399,10 +372,6 @@ def _naive_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: to
     return (scores / scores.sum(-1, keepdim=True)) @ x
 
 
-def _other_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(x @ q, x @ k + bias, x, scale=0.125)
-
-
 def _reordered_attention(x: torch.Tensor, q: torch.Tensor, k: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     scores = torch.einsum("bik,bjk->bij", x @ q * 0.125, torch.einsum("bjc,ck->bjk", x, k) + bias)
     return torch.einsum("bij,bjc->bic", F.log_softmax(scores, -1).exp(), x)
@@ -443,16 +412,16 @@ DOUBLE, SINGLE = _in(torch.float64), _in(torch.float32)
 
 RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     **{f"{name}, again": (name, program.function) for name, program in PROGRAMS.items() if name != "pick"},
-    **{f"{name}, in float64": (name, DOUBLE(PROGRAMS[name].function)) for name in ("wave", "product", "deep", "total")},
-    "attention, in float64": ("attention", DOUBLE(attention)),
-    "normed, in float64": ("normed", DOUBLE(normed)),
+    **{f"{name}, in float64": (name, DOUBLE(PROGRAMS[name].function))
+       for name in ("wave", "product", "deep", "total", "attention", "normed")},
     **{f"{name}, rounded once": (name, SINGLE(PROGRAMS[name].function)) for name in ("wave16", "waveb", "productb")},
     "wave, by cosines": ("wave", lambda x, y: torch.cos(x - torch.pi / 2) * y + 1.5),
     "product, in pieces": ("product", _in_pieces(8)),
     "product of bfloat16, in another order": ("productb", _permuted),
     "product, in another order": ("product", _permuted),
     "attention, naive softmax": ("attention", _naive_attention),
-    "attention, in one kernel": ("attention", _other_attention),
+    "attention, in one kernel": (
+        "attention", lambda x, q, k, b: F.scaled_dot_product_attention(x @ q, x @ k + b, x, scale=0.125)),
     "attention, reordered": ("attention", _reordered_attention),
     "normed, by moments": ("normed", _norm_by_moments),
     "normed, in steps": ("normed", _norm_in_steps),

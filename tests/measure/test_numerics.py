@@ -71,7 +71,6 @@ def test_bitwise_means_to_the_last_bit(mine: torch.Tensor, theirs: torch.Tensor,
 @pytest.mark.parametrize(("dtype", "noise"), [(torch.bfloat16, True), (torch.float32, False)])
 def test_a_gradient_that_is_truly_zero_is_noise_at_the_scale_of_the_others(dtype: torch.dtype, *, noise: bool) -> None:
     """Of the bias of attention's keys, or before a batch norm: what is left of it is how the others were rounded."""
-    torch.manual_seed(0)
     large, first, second = torch.randn(64), torch.randn(64) / 500, torch.randn(64) / 500
     one, other = (Values((), (("large", large.to(dtype)), ("zero", left.to(dtype)))) for left in (first, second))
     rows = compare("eager", other, Reference(one, arithmetic=Arithmetic(64)))
@@ -184,7 +183,6 @@ def test_what_is_wrong_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", WRONG_TRACES)
 def test_a_trace_that_is_wrong_is_told_and_what_runs_it_is_called_wrong(name: str) -> None:
     function, sizes = WRONG_TRACES[name]
-    torch.manual_seed(0)
     ex = rx.explore(function, [torch.randn(shape, requires_grad="gradient" in name) for shape in pairwise(sizes)])
     call, program = ex.live.call, ex.live.program
     found = find_reference(call, program)
@@ -211,7 +209,6 @@ def test_the_largest_reduction_is_found(name: str) -> None:
 
 def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
     """As under autocast: float32 results of sums in bfloat16."""
-    torch.manual_seed(0)
 
     def halved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return (a.bfloat16().sin() @ b.bfloat16()).cos().float()
@@ -227,7 +224,6 @@ def test_a_result_rounded_to_fewer_bits_on_the_way_is_judged_by_them() -> None:
 
 def test_equal_terms_summed_one_after_the_other_are_right() -> None:
     """As in the gradient of a bias before a mean: each addition rounds the same way, and eager sums pairwise."""
-    torch.manual_seed(0)
 
     def summed(x: torch.Tensor) -> torch.Tensor:
         return x.sum(0)

@@ -16,7 +16,6 @@ from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, C
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, Reconciled, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
-from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
@@ -120,10 +119,6 @@ def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
     assert regions.loc[0, "pays_off_after_calls"] == 10_000
     assert Results(sessions.trained(2)).regions["speedup"].isna().all()
     assert len(Results(measured_alone()).partition_timings) == 4
-
-
-def test_a_session_with_partition_timings_survives_json() -> None:
-    assert load_session(dump_session(measured_alone())) == measured_alone()
 
 
 # ------------------------------------------------------------------------------------------ how they add up to a call

@@ -280,15 +280,12 @@ def test_no_message_of_a_finding_names_an_exploration() -> None:
     messages = 0
     for path in Path(regional_explorer.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "found":
-                code = call.func.value.attr if isinstance(call.func.value, ast.Attribute) else ""
-                texts = (
-                    [node.value for node in ast.walk(call.args[0]) if isinstance(node, ast.Constant)]
-                    if call.args
-                    else []
-                )
-                messages += bool(texts)
-                assert code in OF_AN_EXPLORATION or not any("ex." in str(text) for text in texts), (path, call.lineno)
+            match call:
+                case ast.Call(func=ast.Attribute(value=code, attr="found"), args=[message, *_]):
+                    texts = [str(node.value) for node in ast.walk(message) if isinstance(node, ast.Constant)]
+                    messages += bool(texts)
+                    exempt = getattr(code, "attr", "") in OF_AN_EXPLORATION
+                    assert exempt or not any("ex." in text for text in texts), (path, call.lineno)
     assert messages > 40, "of 45 codes"
 
 

@@ -17,7 +17,6 @@ from regional_explorer.record import statistics
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict, Phase, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
-from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
     MIN_FLOOR,
     QUIET_LIMIT,
@@ -34,6 +33,7 @@ from regional_explorer.record.statistics import (
 )
 from regional_explorer.record.statistics import VERDICT_CONFIDENCE as CONFIDENCE
 from tests.shared.fakes import FakeClock, Make
+from tests.shared.sessions import ENVIRONMENT
 
 
 def counted(n: int) -> Floats:
@@ -351,10 +351,10 @@ def timing_of(
     return next(timing for timing in timings_of(result, {variant: numerics}) if timing.variant == variant)
 
 
-def test_a_run_becomes_a_record(clock: FakeClock, taking: Make, environment: Environment) -> None:
+def test_a_run_becomes_a_record(clock: FakeClock, taking: Make) -> None:
     timed_calls = [taking("eager", LONG, LONG), taking("regional", LONG / 4, LONG), taking("full", LONG, LONG)]
     result = run_rounds(timed_calls, 4.0, clock=clock)
-    timings, conditions = timings_of(result, {"regional": NumericsVerdict.OK}), conditions_of(result, environment)
+    timings, conditions = timings_of(result, {"regional": NumericsVerdict.OK}), conditions_of(result, ENVIRONMENT)
     assert [(timing.variant, timing.phase) for timing in timings] == [
         (variant, phase) for variant in ("eager", "regional", "full") for phase in Phase
     ]
@@ -408,15 +408,15 @@ def test_a_wrong_result_has_no_speedup() -> None:
     assert (full.median_s, full.numerics) == (exactly(1.0), NumericsVerdict.FAILED)
 
 
-def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict(environment: Environment) -> None:
+def test_without_eager_there_is_no_speedup_and_with_few_samples_no_verdict() -> None:
     alone, few = seen({"full": [1.0] * 20}), seen({"eager": [2.0] * 9, "full": [1.0] * 9})
     assert [(one.speedup, one.verdict) for one in timings_of(alone)] == [(None, Verdict.UNKNOWN)]
     assert (timing_of(few).speedup, timing_of(few).verdict) == (exactly(2.0), Verdict.UNKNOWN)
     assert timing_of(few).warnings == ("too few samples for a verdict (9): a larger budget_s helps",)
-    assert [conditions_of(run, environment).smallest_difference for run in (alone, few)] == [None, None]
+    assert [conditions_of(run, ENVIRONMENT).smallest_difference for run in (alone, few)] == [None, None]
 
 
-def test_a_control_that_differs_raises_the_bar_and_is_told(environment: Environment) -> None:
+def test_a_control_that_differs_raises_the_bar_and_is_told() -> None:
     samples = {"eager": [1.02] * 20, "full": [1.0] * 20}
     assert timing_of(samples).verdict is Verdict.FASTER
     unsteady = seen(samples, control=[0.98] * 20)
@@ -424,7 +424,7 @@ def test_a_control_that_differs_raises_the_bar_and_is_told(environment: Environm
     assert timing_of(unsteady, "eager").warnings == (
         "the baseline differs from itself (1.041 to 1.041): small differences mean nothing here",
     )
-    assert conditions_of(unsteady, environment).smallest_difference == pytest.approx(0.0408, abs=1e-4)
+    assert conditions_of(unsteady, ENVIRONMENT).smallest_difference == pytest.approx(0.0408, abs=1e-4)
 
 
 def test_what_a_variant_does_is_told_on_the_variant() -> None:

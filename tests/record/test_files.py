@@ -40,6 +40,8 @@ from regional_explorer.record.session import FORMAT, Environment, Session
 from tests.shared import sessions
 from tests.shared.mutations import at, mutated
 
+T = TypeVar("T")
+
 SOME = 100
 """Mutations of each kind of file in a normal run; 3,000 in a slow one."""
 ALL = 3000
@@ -52,14 +54,11 @@ def rich() -> Session:
     base = sessions.measured(sessions.trained(2))
     troubled, profile = sessions.troubled(), sessions.profiled(base).profile
     assert profile is not None
-    alone = tuple(
-        sessions.alone(part.id, 2e-4, 1e-4, bitwise=False, warnings=("noisy: 3 %",)) for part in base.partitions
-    )
     return replace(
         base,
         breaks=troubled.breaks,
         diagnostics=(replace(troubled.diagnostics[0], graph="0/forward", nodes=("mm0",)), troubled.diagnostics[1]),
-        partition_timings=alone,
+        partition_timings=sessions.measured_alone(bitwise=False, warnings=("noisy: 3 %",)).partition_timings,
         partition_numerics=tuple(replace(row, partition=base.partitions[0].id) for row in base.numerics),
         reconciliation=(Reconciled(Phase.STEP, "mlp", Figure(-1e-4, -2e-4, 1e-5), region="mlp", note="alone"),),
         memory=(MemoryPeak("eager", Figure(1 << 21, 1 << 20, 1 << 22), "resident set", 4096),),
@@ -132,9 +131,6 @@ def check_plan_file(path: Path) -> None:
         assert plan_source(plan)
         path.write_text(dump_plan(plan), encoding="utf-8")
         assert dump_plan(load_plan(path)) == dump_plan(plan)
-
-
-T = TypeVar("T")
 
 
 def loaded(read: Callable[[Path], T], path: Path, error: type[Exception]) -> tuple[T | None, str]:
@@ -321,7 +317,6 @@ def test_records_refuse_what_they_cannot_be() -> None:
 
 TABLE = Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "files.md"
 NEWEST = {"session": FORMAT, "plan": PLAN_FORMAT, "artifacts": artifact_folder.ARTIFACT_FORMAT}
-SESSION = sessions.measured(sessions.troubled())
 
 
 def test_the_table_of_formats_has_every_one() -> None:
@@ -363,7 +358,8 @@ def test_a_plan_of_the_second_format_lists_no_artifacts() -> None:
 
 
 def test_what_was_saved_and_loaded_looks_the_same() -> None:
-    loaded = load_session(dump_session(SESSION))
-    assert loaded == SESSION
+    session = rich()
+    loaded = load_session(dump_session(session))
+    assert loaded == session
     for shown in (page_html, session_html, session_text):
-        assert shown(loaded) == shown(SESSION)
+        assert shown(loaded) == shown(session)

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from regional_explorer.export.save import save
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.artifact import ArtifactCode
-from regional_explorer.record.json_file import dump_session, load_session
 from regional_explorer.record.session import Session
 from regional_explorer.tables.plan import measured_plans
 from tests.shared import sessions
@@ -78,11 +77,6 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     assert "Use this plan" not in page
     assert "<summary>Diagnostics (2)</summary>" in page
     assert "y = self.mlp(x)" in json.dumps(Page(page).data["part_source"])
-
-
-def test_a_saved_and_loaded_session_gives_the_same_page() -> None:
-    session = sessions.measured(sessions.troubled())
-    assert page_html(load_session(dump_session(session))) == page_html(session)
 
 
 def test_a_session_without_anything_gives_a_page(tmp_path: Any) -> None:

@@ -7,9 +7,10 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -34,11 +35,14 @@ from tests.shared.panel import Blocked, MainLoop, make, text
 MARK: contextvars.ContextVar[str] = contextvars.ContextVar("MARK", default="nobody's")
 
 
+def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
+    """Have ``work`` done on a thread of its own."""
+    return ThreadPoolExecutor(1).submit(work)
+
+
 def seen_on_a_thread(modes: ThreadModes, read_modes: Callable[[], Any]) -> Any:
     found: list[Any] = []
-    thread = threading.Thread(target=modes.run, args=(lambda: found.append(read_modes()),))
-    thread.start()
-    thread.join(10)
+    on_a_thread(lambda: modes.run(lambda: found.append(read_modes()))).result(10)
     return found[0]
 
 
@@ -87,39 +91,15 @@ def never() -> bool:
     return False
 
 
-class Other:
-    """A thread that asks for ``work`` to be done at a place, and what became of it."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        self.result: object = None
-        self.error: BaseException | None = None
-        self._work = work
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.result = self._work()
-        except BaseException as error:  # noqa: BLE001 - what it is, is what the tests ask
-            self.error = error
-
-    def done(self) -> bool:
-        return not self._thread.is_alive()
-
-
 def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
     loop = MainLoop()
     executor = MainThread(loop, never)
-    threads: list[threading.Thread] = []
-
-    def request() -> None:
-        threads.append(executor.run_timed(threading.current_thread))
-        threads.append(executor.run_untimed(threading.current_thread))
-
-    loop.run_until(Other(request).done)
-    timed, run_untimed = threads
+    other = on_a_thread(lambda: [run(threading.current_thread) for run in (executor.run_timed, executor.run_untimed)])
+    loop.run_until(other.done)
+    timed, untimed = other.result()
     assert timed is threading.main_thread()
-    assert not run_untimed.is_alive()
+    untimed.join(10)
+    assert not untimed.is_alive()
     assert executor.run_timed(threading.current_thread) is threading.main_thread()  # asked there, nobody waits
 
 
@@ -136,10 +116,10 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
 
     with torch.device("meta"), torch.autocast("cpu"):
         mine = modes()
-        other = Other(request)
+        other = on_a_thread(request)
         loop.run_until(other.done)
         assert modes() == mine == (True, True, torch.device("meta"))
-    assert other.result == [(False, False, torch.device("cpu"))] * 2
+    assert other.result() == [(False, False, torch.device("cpu"))] * 2
     torch.set_default_device("meta")
     assert torch.get_default_device() == torch.device("meta")
     torch.set_default_device(None)
@@ -149,21 +129,16 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
 def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
     loop = MainLoop()
-
-    def work() -> None:
-        raise error
-
-    other = Other(lambda: MainThread(loop, never).run_timed(work))
+    other = on_a_thread(lambda: MainThread(loop, never).run_timed(Mock(side_effect=error)))
     loop.run_until(other.done)
-    assert other.error is error
+    assert other.exception() is error
 
 
 def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
     loop, cancelled, done = MainLoop(), threading.Event(), []
-    other = Other(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
+    other = on_a_thread(lambda: MainThread(loop, cancelled.is_set).run_timed(lambda: done.append(1)))
     cancelled.set()
-    other._thread.join(10)
-    assert isinstance(other.error, CancelledError)
+    assert isinstance(other.exception(10), CancelledError)
     loop.run_until(loop._asked.empty)
     assert done == []  # its turn comes, and it is no longer wanted
 
@@ -178,10 +153,10 @@ def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFix
             executor.run_untimed(lambda: print("aside"))  # noqa: T201
             print("asked")  # noqa: T201
 
-    other = Other(request)
+    other = on_a_thread(request)
     loop.add_callback(lambda: print("a cell"))  # noqa: T201
     loop.run_until(other.done)
-    assert other.error is None
+    assert other.exception() is None
     assert capsys.readouterr().out == "a cell\n"
 
 
@@ -261,12 +236,13 @@ class Steps:
 def test_the_signal_is_taken_for_the_job_and_given_back() -> None:
     loop, calls = Steps(), []
     before = signal.getsignal(signal.SIGINT)
-    interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
-    interrupts.start()
-    interrupts.stop()  # before the main thread is free
+    early, interrupts = (
+        JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify")) for _ in range(2)
+    )
+    early.start()
+    early.stop()  # before the main thread is free
     loop.run()
     assert signal.getsignal(signal.SIGINT) is before
-    interrupts = JobInterrupts(loop, lambda: calls.append("stop"), lambda: calls.append("notify"))
     interrupts.start()
     loop.run()
     signal.raise_signal(signal.SIGINT)
@@ -298,31 +274,28 @@ class Beats(Steps):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heartbeat, self.lost = Heartbeat(), 0
+        self.heartbeat, self.on_lost = Heartbeat(), Mock()
         self.start()
 
     def start(self) -> None:
         self.heartbeat.start(self, self.on_lost)
         self.run()
 
-    def on_lost(self) -> None:
-        self.lost += 1
-
 
 def test_a_page_that_replied_and_no_longer_does_is_closed() -> None:
     beats = Beats()
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert beats.lost == 0, "it never replied"
+    assert not beats.on_lost.called, "it never replied"
     beats.heartbeat.pings.append(beats.heartbeat.on_reply)
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.heartbeat.pings.clear()
     for _ in range(2 * jobs.MAX_UNANSWERED):  # a cell runs, in which it cannot reply
         beats.heartbeat.reset()
         beats.run()
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.run(3 * jobs.MAX_UNANSWERED)
-    assert (beats.lost, beats.asked) == (1, [])
+    assert (beats.on_lost.call_count, beats.asked) == (1, [])
 
 
 def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
@@ -332,10 +305,10 @@ def test_after_its_job_nothing_is_asked_and_the_next_begins_anew() -> None:
     beats.start()
     assert len(beats.asked) == 1, "the beats of the job before have ended"
     beats.run(jobs.MAX_UNANSWERED)
-    assert beats.lost == 0
+    assert not beats.on_lost.called
     beats.heartbeat.stop()
     beats.run(2)
-    assert (beats.lost, beats.asked) == (0, [])
+    assert (beats.on_lost.call_count, beats.asked) == (0, [])
 
 
 def test_the_job_of_a_closed_panel_ends(panel: Panel, blocked_work: Blocked, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,10 @@ def test_what_is_selected_before_a_button_is_pressed_is_known_to_it_although_it_
 
 def test_other_messages_do_no_harm(panel: Panel) -> None:
     before = panel.control.state
-    for wrong in ({}, None, {"do": "fly", "of": ""}, {"do": "open", "of": "no region"}, {"do": 3, "of": ""}):
-        panel.receive(panel, wrong, [])
+    for number, (do, of) in enumerate((("fly", ""), ("open", "no region")), 1):
+        panel.receive(panel, message(number, do, of), [])
     assert panel.control.state == before
+    assert panel.answered == {"one": 2}
 
 
 ODD = ("", "nonsense", "-1", "999", "²", "module -1", "op x", "nan", "constructor", "0/forward", "mm\n", *HOSTILE)

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -254,14 +255,11 @@ def test_of_all_parts_a_report_of_progress_makes_one_anew(
 ) -> None:
     made: list[str] = []
 
-    def counted(name: str, part: Part) -> Part:
-        def make(shown: Shown) -> list[Node]:
-            made.append(name)
-            return part.make(shown)
+    def counted(name: str, part: Part, shown: Shown) -> list[Node]:
+        made.append(name)
+        return part.make(shown)
 
-        return replace(part, make=make)
-
-    counted_parts = {name: counted(name, part) for name, part in PARTS.items()}
+    counted_parts = {name: replace(part, make=partial(counted, name, part)) for name, part in PARTS.items()}
     monkeypatch.setattr("regional_explorer.ui.panel.PARTS", counted_parts)
     with control.jobs.running_in_cell("Compile & measure") as run:
         assert {"tools", "regions"} <= set(made)
@@ -412,7 +410,7 @@ def test_closing_leaves_no_widget_and_no_thread(exploration: Exploration) -> Non
 
 
 def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
-    name = next(f"{graph.id}:{graph.ops[0].name}" for graph in control.session.graphs if graph.id == "0/forward")
+    name = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
     mark(panel, "selection", "", "picked")
     assert "Enter a pattern" in text(panel, "marking")
     panel.press("select", value=[name])
@@ -452,8 +450,7 @@ def test_a_region_that_goes_is_neither_open_nor_selected_and_one_renamed_stays_s
     panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     panel.press("open", "mm")
-    panel.press("pick", "mm")
-    panel.press("pick", "act", ctrl=True)
+    pick(panel, "mm", "act")
     exploration.rename("mm", "product")
     control.refresh()
     assert (control.state.opened, control.state.picked) == ("product", ("product", "act"))
@@ -482,9 +479,8 @@ def test_forty_regions_are_one_widget(exploration: Exploration, control: Control
     panel = Panel(control)
     few = len(_instances) - before
     panel.close()
-    graph = next(graph for graph in control.session.graphs if graph.id == "0/forward")
     for number in range(40):
-        exploration.mark(f"r{number}", nodes=f"{graph.id}:{graph.ops[0].name}")
+        exploration.mark(f"r{number}", nodes=f"0/forward:{control.session.graph('0/forward').ops[0].name}")
     control.refresh()
     panel = Panel(control)
     assert len(_instances) - before == few

@@ -157,10 +157,6 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
 # ----------------------------------------------------------------------------------------------------------------- code
 
 
-def shown(panel: Panel) -> str:
-    return " ".join(map(words, panel.part("listing")))
-
-
 def lit(panel: Panel, name: str) -> list[tuple[list[str], list[str]]]:
     """Return the rows that a node lights, by pane: those for what it is in, and those for itself."""
     names = [f"{graph['id']}:{one}" for graph in panel.graphs for one in graph["names"]]
@@ -186,8 +182,8 @@ def test_lines_nodes_and_kernels_light_each_other(
     panel.press("compile code")
     assert control.jobs.wait(120)
     assert control.state.problem is None
-    assert "cpp_fused_relu" in shown(panel)
-    assert "return torch.relu(x @ w).sum()" in shown(panel)
+    assert "cpp_fused_relu" in text(panel, "listing")
+    assert "return torch.relu(x @ w).sum()" in text(panel, "listing")
     assert not elements(panel.part("code"), data_do="code")
     (line,) = elements(panel.part_source, data_do="nodes")
     assert lit(panel, "0/forward:relu") == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]

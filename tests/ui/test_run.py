@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import io
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import regional_explorer as rx
 from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, StreamProgress, Throttle, interruptible
+from tests.shared import programs
 
 
 def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
@@ -34,18 +33,10 @@ def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@contextmanager
-def handled_by(handler: Any) -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
     asked: list[int] = []
-    with handled_by(lambda number, _frame: asked.append(number)):
+    before = signal.signal(signal.SIGINT, lambda number, _frame: asked.append(number))
+    try:
         with interruptible(PLAIN_RUN) as run:
             signal.raise_signal(signal.SIGINT)
             assert run.cancelled()
@@ -57,38 +48,27 @@ def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() 
             signal.raise_signal(signal.SIGINT)
             assert not run.cancelled()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_off_the_main_thread_nothing_is_done() -> None:
-    runs: list[rx.Run] = []
-
-    def work() -> None:
+    def work() -> rx.Run:
         with interruptible(PLAIN_RUN) as run:
-            runs.append(run)
+            return run
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert runs == [PLAIN_RUN]
-
-
-def two(x: torch.Tensor) -> torch.Tensor:
-    with rx.region("a"):
-        y = x.sin() * 2
-    y = y.exp()
-    with rx.region("b"):
-        return y.cos() + 1
+    assert ThreadPoolExecutor(1).submit(work).result() == PLAIN_RUN
 
 
 METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
     "profile": lambda ex, run: ex.profile(0.05, run=run),
     "compile": lambda ex, run: ex.compile(run=run),
     "benchmark": lambda ex, run: ex.benchmark(("eager", "regional"), 0.05, run=run),
-    "code": lambda ex, run: ex.code("a", run=run),
-    "code under a config": lambda ex, run: ex.code("a", config={"max_fusion_size": 3}, run=run),
-    "stages": lambda ex, run: ex.stages("b", run=run),
-    "kernel times": lambda ex, run: ex.kernel_times("a", 0.05, run=run),
-    "diagnose": lambda ex, run: ex.diagnose("a", 0.05, run=run),
+    "code": lambda ex, run: ex.code("first", run=run),
+    "code under a config": lambda ex, run: ex.code("first", config={"max_fusion_size": 3}, run=run),
+    "stages": lambda ex, run: ex.stages("second", run=run),
+    "kernel times": lambda ex, run: ex.kernel_times("first", 0.05, run=run),
+    "diagnose": lambda ex, run: ex.diagnose("first", 0.05, run=run),
     "roofline": lambda ex, run: ex.roofline(run=run),
     "retrace": lambda ex, run: ex.retrace(run=run),
 }
@@ -96,7 +76,7 @@ METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
 
 @pytest.mark.compiles
 def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
-    ex = rx.explore(two, (torch.ones(8),))
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
     came_on: dict[str, list[str]] = {}
     handler = signal.getsignal(signal.SIGINT)
     for name, method in METHODS.items():

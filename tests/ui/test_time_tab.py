@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import pytest
@@ -19,20 +20,11 @@ from tests.shared.panel import elements, make, text
 from tests.ui_graph.reading import read
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.act = nn.Linear(32, 32), nn.SiLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.act(self.up(x))
-        return y
-
-
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Layer() for _ in range(20))
+        parts = (OrderedDict(up=nn.Linear(32, 32), act=nn.SiLU()) for _ in range(20))
+        self.layers = nn.ModuleList(map(nn.Sequential, parts))
         self.head = nn.Linear(32, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +29,10 @@ const { tab, graphs, regions, opening, from } = JSON.parse(readFileSync(0, "utf8
 const outline = new Outline(tab, graphs, regions), picture = new Picture(outline, opening, (text) => 6 * text.length);
 const reached = from.map((name) => outline.byId.get(name));
 const boxes = [...Array(picture.boxes).keys()];
+const nameOf = (number) => outline.ids[number].slice(outline.ids[number].indexOf(":") + 1);
+const namesOf = (numbers) => numbers.sort((a, b) => a - b).map(nameOf);
 console.log(JSON.stringify({
-  names: outline.ids.map((id) => id.slice(id.indexOf(":") + 1)),
+  names: outline.ids.map((_, number) => nameOf(number)),
   facts: outline.nodes.map(({ name, target, value, module, source }) => [name, target, value, module, source]),
   node_boxes: [...picture.nodeBoxes],
   node_pieces: [...picture.nodePieces],
@@ -50,7 +53,8 @@ console.log(JSON.stringify({
   graphs: picture.graphs,
   used: [...outline.used],
   paths: Object.fromEntries(outline.folds.map(({ key }) => [key, outline.path(key).map(({ crumb }) => crumb)])),
-  reached: [true, false].map((up) => outline.reach(reached, up).sort((a, b) => a - b)),
+  up: namesOf(outline.reach(reached, true)),
+  down: namesOf(outline.reach(reached, false)),
 }));
 """
 
@@ -70,34 +74,15 @@ def node(*options: str, program: str, given: object = None) -> str:
     return done.stdout
 
 
-class Read:
-    """A picture of one tab, as lists with an entry for each box or node."""
+class Read(SimpleNamespace):
+    """A picture of one tab: what ``PROGRAM`` tells of it, as lists with an entry for each box or node.
 
-    def __init__(self, found: Mapping[str, Any], state: Payload, sent: int) -> None:
-        self.sent = sent
-        self.state = state
-        self.names: list[str] = found["names"]
-        self.facts: list[list[str]] = found["facts"]
-        self.node_boxes: list[int] = found["node_boxes"]
-        self.node_pieces: list[int] = found["node_pieces"]
-        self.titles: list[str] = found["titles"]
-        self.details: list[str] = found["details"]
-        self.signs: list[str] = found["signs"]
-        self.looks: list[str] = found["looks"]
-        self.failed: list[bool] = found["failed"]
-        self.opens: list[str] = found["opens"]
-        self.around: list[str] = found["around"]
-        self.regions: list[int] = found["regions"]
-        self.times: list[Any] = found["times"]
-        self.shares: list[list[list[float]]] = found["shares"]
-        self.rows = [[tuple(row) for row in rows] for rows in found["rows"]]
-        self.edges = list(zip(found["edges"][::2], found["edges"][1::2], strict=True))
-        self.groups: list[int] = found["groups"]
-        self.group_pieces: list[int] = found["group_pieces"]
-        self.graphs: list[Payload] = found["graphs"]
-        self.used: list[str] = found["used"]
-        self.paths: dict[str, list[str]] = found["paths"]
-        self.up, self.down = ([self.names[number] for number in reached] for reached in found["reached"])
+    ``state`` is what the page was given to make it, ``sent`` the bytes of its graphs.
+    """
+
+    names: list[str]
+    node_boxes: list[int]
+    sent: int
 
     @property
     def pieces(self) -> list[Payload]:
@@ -133,7 +118,6 @@ def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *
         "opening": opening or {},
         "from": reached,
     }
-    sent = len(json.dumps(graphs, separators=(",", ":")).encode())
-    return Read(
-        json.loads(node(program=static.script("picture") + PROGRAM, given={**given, "from": reached})), state, sent
-    )
+    found = json.loads(node(program=static.script("picture") + PROGRAM, given=given))
+    found["edges"] = list(zip(found["edges"][::2], found["edges"][1::2], strict=True))
+    return Read(**found, state=state, sent=len(json.dumps(graphs, separators=(",", ":")).encode()))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regional_explorer.page import static
+from tests.ui_graph.reading import needs_node, node
 
-NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))
-pytestmark = pytest.mark.skipif(NODE is None, reason="there is no Node.js")
+pytestmark = needs_node
 
 PROGRAM = """
 import { readFileSync } from "node:fs";
@@ -31,19 +27,20 @@ Rect = tuple[float, float, float, float]
 
 
 def places(*drawn: Drawn) -> list[dict[str, Any]]:
-    program = static.script("layout") + PROGRAM
-    assert NODE is not None
-    done = subprocess.run(
-        [NODE, "--input-type=module", "-e", program],
-        input=json.dumps(drawn),
-        text=True,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(node(program=static.script("layout") + PROGRAM, given=drawn))
     return found
+
+
+def equal_boxes(*counts: int, edges: list[list[int]]) -> Drawn:
+    """Return graphs of so many boxes, of one size and in no hull."""
+    boxes = sum(counts)
+    return {
+        "graphs": [{"boxes": count} for count in counts],
+        "sizes": [{"w": 60, "h": 17}] * boxes,
+        "homes": [-1] * boxes,
+        "titles": [],
+        "edges": edges,
+    }
 
 
 def drawn_at_random(chance: random.Random) -> Drawn:
@@ -99,14 +96,7 @@ def test_boxes_do_not_overlap_and_hulls_hold_what_is_theirs() -> None:
 def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
     count = 12
     chain = [[box, box + 1] for box in range(count - 1)]
-    drawn = {
-        "graphs": [{"boxes": count}],
-        "sizes": [{"w": 60, "h": 17}] * count,
-        "homes": [-1] * count,
-        "titles": [],
-        "edges": [*chain, [0, count - 1]],
-    }
-    (found,) = places(drawn)
+    (found,) = places(equal_boxes(count, edges=[*chain, [0, count - 1]]))
     ends, points = found["curveEnds"], found["curves"]
     assert ends[:-1] == [0] * (count - 1)  # from one row to the next: from box to box
     assert len(points) == ends[-1]
@@ -117,14 +107,7 @@ def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
 
 def test_a_tall_graph_stands_in_columns() -> None:
     count = 200
-    drawn = {
-        "graphs": [{"boxes": count}, {"boxes": 1}],
-        "sizes": [{"w": 60, "h": 17}] * (count + 1),
-        "homes": [-1] * (count + 1),
-        "titles": [],
-        "edges": [[box, box + 1] for box in range(count - 1)],
-    }
-    (found,) = places(drawn)
+    (found,) = places(equal_boxes(count, 1, edges=[[box, box + 1] for box in range(count - 1)]))
     wide, high = found["size"]
     assert 0.5 < wide / high < 4
     *tall, last = rects(found["rects"])
@@ -134,6 +117,6 @@ def test_a_tall_graph_stands_in_columns() -> None:
 
 
 def test_nothing_is_placed_nowhere() -> None:
-    (found,) = places({"graphs": [{"boxes": 0}], "sizes": [], "homes": [], "titles": [], "edges": []})
+    (found,) = places(equal_boxes(0, edges=[]))
     assert found["rects"] == []
     assert min(found["size"]) > 0

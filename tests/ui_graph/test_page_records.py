@@ -10,7 +10,7 @@ from regional_explorer.picture.page_records import PARTITIONS, Payload, Records,
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
@@ -186,7 +186,7 @@ def test_parameters_and_outputs_are_signs_not_boxes() -> None:
     assert not {"w0", "output"} & set(found.names)
     assert found.signs[found.box_of("t0")] == "◆"
     assert ["span", {}, "◆ reads a parameter"] in found.legend
-    assert ("reads", "parameter w0") in found.rows[found.box_of("t0")]
+    assert ["reads", "parameter w0"] in found.rows[found.box_of("t0")]
 
 
 def test_what_is_special_about_a_node_is_told() -> None:
@@ -247,17 +247,12 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
     for tab in tabs(session):
         found = read(session, tab["id"], EVERYTHING)
         json.dumps([tab, found.state], ensure_ascii=False).encode()
-        shown = [
-            *found.titles,
-            *(fact for facts in (*found.facts, *(pair for box in found.rows for pair in box)) for fact in facts),
-        ]
+        pairs = [*found.facts, *(pair for box in found.rows for pair in box)]
+        shown = [*found.titles]
         for piece in found.pieces:
-            shown += [
-                piece["state"],
-                *piece["words"],
-                piece["speedup"],
-                *(text for pair in piece["facts"] for text in pair),
-            ]
+            pairs += piece["facts"]
+            shown += [piece["state"], *piece["words"], piece["speedup"]]
+        shown += [text for pair in pairs for text in pair]
         assert all(len(one) <= 240 and one.isprintable() for one in shown)
 
 
@@ -317,10 +312,7 @@ def test_a_deep_payload_grows_with_its_nodes_not_faster() -> None:
 
 
 def test_a_circle_of_nodes_does_not_stop_it() -> None:
-    nodes = (
-        Node("a", Role.OP, "aten.add.Tensor", ("b",)),
-        Node("b", Role.OP, "aten.mul.Tensor", ("a",)),
-    )
-    found = read(Session("f", sessions.ENVIRONMENT, False, (Graph("g", GraphKind.FORWARD, 0, nodes),)), "g")
+    nodes = sessions.op("a", "aten.add.Tensor", "b"), sessions.op("b", "aten.mul.Tensor", "a")
+    found = read(sessions.session((Graph("g", GraphKind.FORWARD, 0, nodes),)), "g")
     assert len(found.titles) == 2
     assert len(found.edges) == 2

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -21,10 +22,10 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
 from regional_explorer.style.css import mix
 from regional_explorer.style.formats import duration
-from regional_explorer.ui import widget
 from regional_explorer.ui.widget import SessionView
 from tests.shared import sessions
 from tests.shared.pages import contrast
+from tests.ui.test_messages import message
 from tests.ui_graph.reading import needs_node, node
 from tests.ui_graph.test_listing import session_of
 
@@ -98,26 +99,11 @@ def test_other_messages_do_no_harm(message: Any) -> None:
 
 
 def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no\x00 luck")
-
     shown = view()
+    broken = Mock(side_effect=RuntimeError("no\x00 luck"))
     monkeypatch.setattr("regional_explorer.picture.page_records.graph_facts", broken)
     shown.press("graph", "1")
     assert shown.problem == "RuntimeError: no luck"
-
-
-def test_a_session_that_cannot_be_drawn_is_told_and_the_next_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError("no luck")
-
-    shown = view()
-    monkeypatch.setattr(widget, "graph_traits", broken)
-    shown.set_session(sessions.trained(3))
-    assert shown.problem == "RuntimeError: no luck"
-    monkeypatch.undo()
-    shown.set_session(sessions.trained(2))
-    assert shown.problem == ""
 
 
 def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,10 +118,6 @@ def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: p
     assert set(sent) == {"answered"}
     shown.select([])
     assert set(sent) == {"answered", "selection"}
-
-
-def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:
-    return {"page": "one", "number": number, "do": do, "of": of, **more}
 
 
 def texts_in(tree: Any) -> list[str]:
