@@ -49,10 +49,9 @@ def look_rows(repeats: int = 3, budget_s: float = 60.0) -> Iterator[Row]:
             codes = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
             without.append(compiled_s)
             with_code.append(compiled_s + timed(lambda ex=ex: look(ex)))  # type: ignore[misc]
-            if codes != [artifact.code for artifact in ex.live.program.store.artifacts.values()]:
-                raise AssertionError("looking changed the code that runs")
-            if any(part.code.problem for part in partition_codes(ex.session)):
-                raise AssertionError("lowered again, a partition gave other code")
+            now = [artifact.code for artifact in ex.live.program.store.artifacts.values()]
+            assert now == codes, "looking changed the code that runs"
+            assert not any(part.code.problem for part in partition_codes(ex.session)), "lowered again, it is other code"
     yield Row("compile the quickstart's GPT and look at all of its code", "compile alone", with_code, without, 1.2)
     explorations = {"looked at": quickstart(), "not looked at": quickstart()}
     for name, ex in explorations.items():

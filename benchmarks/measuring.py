@@ -145,14 +145,14 @@ def memory_rows(cycles: int = 200) -> Iterator[Row]:
 
 
 def growth_mib(case: str, cycles: int) -> float:
-    """Return the MiB that a case grows by, after Python's collector and ``malloc_trim``."""
+    """Return the MiB that a case grows by."""
     cycle = _cycle(case)
     for _ in range(WARMUP):
         cycle()
-    before = _resident_mib()
+    before = resident_mib()
     for _ in range(cycles):
         cycle()
-    return _resident_mib() - before
+    return resident_mib() - before
 
 
 def _cycle(case: str) -> Callable[[], None]:
@@ -182,7 +182,8 @@ def _fresh() -> Callable[..., Any]:
     return FunctionType(_step.__code__.replace(), globals())
 
 
-def _resident_mib() -> float:
+def resident_mib() -> float:
+    """Return the MiB that this process holds, once garbage is collected and free memory given back."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])

@@ -26,6 +26,7 @@ from torch import fx, nn
 from torch.fx.passes.graph_drawer import FxGraphDrawer
 
 import regional_explorer as rx
+from benchmarks.programs import transformer
 from benchmarks.row import Row
 from regional_explorer.picture.graphviz import graphviz
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
@@ -114,7 +115,8 @@ window.ready = true;
 @contextmanager
 def in_page(widget: SessionView, new_page: NewPage) -> Iterator[Page]:
     """Give a page that shows ``widget`` alone."""
-    given = json.dumps({"code": widget._esm, "state": state_of(widget)}).replace("<", "\\u003c")
+    state = {name: value for name, value in widget.get_state().items() if name[0] != "_"}
+    given = json.dumps({"code": widget._esm, "state": state}).replace("<", "\\u003c")
     page = new_page()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
@@ -123,11 +125,6 @@ def in_page(widget: SessionView, new_page: NewPage) -> Iterator[Page]:
         page.wait_for_function("window.ready", timeout=60_000)
     yield page
     page.close()
-
-
-def state_of(widget: Any) -> dict[str, Any]:
-    """Return what a page is sent of a widget."""
-    return {name: value for name, value in widget.get_state().items() if name[0] != "_"}
 
 
 @contextmanager
@@ -227,19 +224,15 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return ``x`` after attention and MLP."""
-        x = x + self.attention(self.first(x))
-        hidden = F.gelu(self.up(self.second(x)))
-        return torch.add(x, self.down(hidden))
-
-    def attention(self, x: torch.Tensor) -> torch.Tensor:
-        """Return causal self-attention of ``x``."""
+        """Return ``x`` after causal self-attention and MLP."""
         B, T, C = x.shape
-        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2) for part in self.qkv(x).split(C, dim=2))
+        parts = self.qkv(self.first(x)).split(C, dim=2)
+        q, k, v = (part.view(B, T, self.heads, C // self.heads).transpose(1, 2) for part in parts)
         mask = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
         weight = (q @ k.transpose(-2, -1) / (C // self.heads) ** 0.5).masked_fill(mask, float("-inf")).softmax(-1)
-        mixed: torch.Tensor = self.out((weight @ v).transpose(1, 2).reshape(B, T, C))
-        return mixed
+        x = x + self.out((weight @ v).transpose(1, 2).reshape(B, T, C))
+        hidden = F.gelu(self.up(self.second(x)))
+        return torch.add(x, self.down(hidden))
 
 
 def _training(blocks: int) -> Session:
@@ -283,14 +276,11 @@ PARTS = ("attention.self", "attention.output", "intermediate")
 
 def bert(layers: int) -> rx.Exploration:
     """Return the exploration of a BERT's training step."""
-    from transformers import BertConfig, BertForSequenceClassification
-
-    sizes = BertConfig(
-        hidden_size=64, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=128, vocab_size=100
-    )
-    model = BertForSequenceClassification(sizes).train()
-    words = {"input_ids": torch.randint(0, 100, (2, 16)), "labels": torch.tensor([0, 1])}
-    return rx.explore(model, (), words)
+    model, words = transformer(
+        "BertForSequenceClassification",
+        lambda: {"input_ids": torch.randint(0, 100, (2, 16)), "labels": torch.tensor([0, 1])},
+    )(hidden_size=64, num_hidden_layers=layers, num_attention_heads=4, intermediate_size=128, vocab_size=100)()
+    return rx.explore(model.train(), (), words)
 
 
 def click_rows(layers: int = LAYERS) -> Iterator[Row]:

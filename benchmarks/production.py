@@ -87,7 +87,7 @@ def step_rows(budget_s: float = 20.0) -> Iterator[Row]:
 
 
 def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, leaves: list[torch.Tensor]) -> None:
-    """Raise RuntimeError unless the program has the exploration's partitions, configs, artifacts and results."""
+    """Check that the program has the exploration's partitions, configs, artifacts and results."""
     for _ in range(2):
         found = [loss := ours(x), *torch.autograd.grad(loss, leaves)]
     wanted = [loss := ex.compiled(x), *torch.autograd.grad(loss, leaves)]
@@ -95,10 +95,8 @@ def _check_same(ex: rx.Exploration, ours: Callable[..., Any], x: torch.Tensor, l
         [(part.id, part.nodes, part.artifact, of.artifacts[part.artifact or ""].config) for part in of.partitions]
         for of in (rx.status(ours), ex.session)
     )
-    if mine != known:
-        raise RuntimeError("rx.compile has other partitions, configs or artifacts than the exploration")
-    if not all(map(torch.equal, found, wanted)):
-        raise RuntimeError("rx.compile has other results than the exploration")
+    assert mine == known, "rx.compile has other partitions, configs or artifacts than the exploration"
+    assert all(map(torch.equal, found, wanted)), "rx.compile has other results than the exploration"
 
 
 def start_rows(repeats: int = 3) -> Iterator[Row]:

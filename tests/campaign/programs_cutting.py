@@ -6,16 +6,10 @@ from torch import nn
 
 import regional_explorer as rx
 from tests.campaign.program import Programs, tensor
+from tests.shared.programs import textbook
 
 CUTTING = Programs()
-
-
-@CUTTING(lambda: (tensor(8), tensor(8)), quick=True)
-def one_block(x, y):
-    a = x.sin()
-    with rx.region("middle"):
-        b = a * y + 1
-    return b.sin()
+CUTTING.add("one_block", lambda: (textbook, (tensor(8), tensor(8))), quick=True)
 
 
 @CUTTING(lambda: (tensor(8, 8), tensor(8, 8)), quick=True)

@@ -7,6 +7,7 @@ from torch import nn
 
 import regional_explorer as rx
 from tests.campaign.program import Programs, tensor
+from tests.shared.programs import with_break
 
 VALUES = Programs()
 
@@ -48,13 +49,7 @@ def dataclasses_in_and_out(batch):
     return Batch(a.exp(), batch.label + 1, batch.name)
 
 
-@VALUES(lambda: (tensor(8), tensor(8)))
-def several_graphs(x, y):
-    with rx.region("before"):
-        a = x * y + 1
-    print("a graph break")
-    with rx.region("after"):
-        return a.cos() * y
+VALUES.add("several_graphs", lambda: (with_break, (tensor(8), tensor(8))))
 
 
 def callee(x):
@@ -79,15 +74,11 @@ def not_contiguous(x, y):
     return a.t() * 2
 
 
-def pictures():
-    return (torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last).requires_grad_(),)
-
-
 def convolution():
     return nn.Conv2d(4, 4, 3, padding=1).to(memory_format=torch.channels_last)
 
 
-@VALUES(pictures, net=convolution)
+@VALUES(lambda: (torch.randn(2, 4, 5, 5).to(memory_format=torch.channels_last).requires_grad_(),), net=convolution)
 def channels_last(net, x):
     with rx.region("r"):
         x = net(x).relu()

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import regional_explorer as rx
+from benchmarks.measuring import resident_mib
 from regional_explorer.record.plan import SelectorKind
 from tests.engine.diagnostics_programs import gpt_of_neighbours
 
@@ -92,10 +92,8 @@ def rms(values):
 
 def alive():
     """Return the number of tensors, and the megabytes that this process holds in memory."""
-    gc.collect()
-    tensors = sum(isinstance(one, torch.Tensor) for one in gc.get_objects())
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return tensors, pages * 4096 / 2**20
+    megabytes = resident_mib()  # collects garbage first
+    return sum(isinstance(one, torch.Tensor) for one in gc.get_objects()), megabytes
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -44,6 +44,7 @@ dynamo: list[Graph] = []
 _origins = itertools.count()
 
 
+@traceback.preserve_node_meta(enable=False)
 def scooped(gm: fx.GraphModule) -> fx.GraphModule:
     """Return the graph with the marked ops in submodules, as upstream's scooper does, along our cut."""
     cuts[running] += 1
@@ -143,18 +144,9 @@ _asked = traceback._get_custom_metadata
 _aot_autograd = common.aot_autograd
 
 
-class Scooper:
-    """What stands for upstream's scooper: our cut."""
-
-    def __call__(self, gm: fx.GraphModule) -> fx.GraphModule:
-        """Return the graph with its regions in submodules."""
-        with traceback.preserve_node_meta(enable=False):
-            return scooped(gm)
-
-
 def pytest_configure() -> None:
     """Put our cut in the place of upstream's, before any test is imported."""
-    regional_inductor._RegionScooper = Scooper  # type: ignore[assignment,misc]
+    regional_inductor._RegionScooper = lambda: scooped  # type: ignore[assignment,misc,return-value]
     traceback._get_custom_metadata = looked_at
     common.aot_autograd = aot_autograd  # type: ignore[assignment]
 
