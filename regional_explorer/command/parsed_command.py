@@ -95,7 +95,7 @@ class Command:
         try:
             if self.cold:
                 exploration.compile(cold=True, run=run)
-            exploration.benchmark(self.variants or BY_DEFAULT, self.budget, run=run)
+            exploration.benchmark(variants=self.variants or BY_DEFAULT, budget_s=self.budget, run=run)
         except KeyboardInterrupt:
             return False
         return True

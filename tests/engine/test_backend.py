@@ -290,7 +290,7 @@ def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
             torch.testing.assert_close(compiled(x), net(x))
         (warned,) = [one for one in caught if str(one.message).startswith("[")]
         assert "[no-compiler]" in str(warned.message)
-        assert Path(warned.filename).name == "test_backend.py"
+        assert Path(warned.filename).name == "programs.py"
         assert {str(part.state) for part in rx.status(compiled).partitions if "forward" in part.graph} == {"failed"}
         with pytest.raises(PlanError, match="no-compiler"):
             rx.compile(net, broken, strict=True)(x)

@@ -605,6 +605,7 @@ def test_the_work_of_the_checks_grows_with_the_nodes_not_faster(monkeypatch: pyt
     monkeypatch.setattr("regional_explorer.compiler.partition_records.check", keep)
     _ = on_tokens(gpt_of_neighbours(blocks=1)).diagnostics
     _ = deep(4).diagnostics
+    assert len(seen) > 1
     for evidence in seen:
 
         def work(nodes: int, evidence: Evidence = evidence) -> int:

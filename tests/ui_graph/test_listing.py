@@ -80,6 +80,7 @@ def test_a_cell_with_a_magic_is_read(tmp_path: Path) -> None:
 def test_hostile_source_is_clean() -> None:
     for text in sessions.HOSTILE:
         found = source_listing(sessions.hostile(text))
+        assert found
         json.dumps([asdict(one) for one in found], ensure_ascii=False).encode()
         assert all(line.text.isprintable() and len(line.text) <= 242 for one in found for line in one.lines)
 

@@ -38,6 +38,7 @@ def test_every_number_points_at_something(tab: str, opening: dict[str, bool] | N
 
 def test_groups_hold_the_boxes_of_their_piece() -> None:
     found = read(sessions.trained(3), "0/forward")
+    assert len(found.group_pieces) > 1
     for group, piece in enumerate(found.group_pieces):
         inside = {box for box, owner in zip(found.node_boxes, found.node_pieces, strict=True) if owner == piece}
         assert len(inside) == 3
