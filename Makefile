@@ -76,6 +76,7 @@ lint: $(STAMP) $(NODE_STAMP) ## ruff, mypy, import-linter; eslint, prettier and 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(CODE)
+	$(BIN)/python scripts/check_notebooks.py
 	$(BIN)/lint-imports
 	$(NODE) npm run --silent lint
 
