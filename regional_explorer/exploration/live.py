@@ -46,7 +46,7 @@ def initial_program(
     """
     marked_plan, diagnostics = source_plan(capture.graphs)
     if not isinstance(plan, PlanFile):
-        return Program(capture, plan or marked_plan), tuple(diagnostics)
+        return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
     valid_plan, unknown_configs = without_unknown_configs(plan.plan)
     program = Program(capture, valid_plan)
     diagnostics += unknown_configs
