@@ -29,6 +29,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "first": lambda: engine.first_rows(warm=False),
     "first-warm": lambda: engine.first_rows(warm=True),
     "measuring": measuring.errors,
+    "measuring-busy": measuring.busy_errors,
     "drawing": page.drawing_rows,
     "clicks": page.click_rows,
     "edits": page.edit_rows,

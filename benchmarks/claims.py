@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import argparse
 import html
-import os
 import re
-import subprocess
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -27,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from benchmarks.measuring import REPEATS
+from benchmarks.measuring import REPEATS, other_work
 from benchmarks.programs import explore
 from benchmarks.row import cells, heads
 from regional_explorer.measure.__main__ import torch_threads
@@ -222,19 +218,6 @@ CONFIGS: tuple[dict[str, Any], ...] = (
 )
 """What is tried where a region is said to be at the limit of its kernels."""
 FASTER = 1.15
-
-
-@contextmanager
-def other_work(processes: int) -> Iterator[None]:
-    """Let so many processes compute all the while; they end with this one, however it ends."""
-    code = f"import os\nwhile os.getppid() == {os.getpid()}:\n    sum(range(100_000))"
-    with ExitStack() as running:
-        for _ in range(processes):
-            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
-            running.callback(process.wait)
-            running.callback(process.kill)
-        time.sleep(0.1 * bool(processes))
-        yield
 
 
 def measured(ex: rx.Exploration, budget_s: float, *, roofline: bool) -> Iterator[Claim]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import combinations
 from pathlib import Path
 from types import FunctionType
@@ -50,6 +55,29 @@ def errors(equal: int = 200, slowed: int = 100, budget_s: float = 5.0) -> Iterat
     methods = {**BY_ROUNDS, "torch.utils.benchmark": by_timer}
     seen = [*trials(equal, 0.0, budget_s, 1, methods), *trials(slowed, 0.03, budget_s, 1, methods)]
     yield f"\n{table(seen)}"
+
+
+def busy_errors(equal: int = 200, slowed: int = 100, budget_s: float = 2.0) -> Iterator[str]:
+    """Count the same for slow-downs of 5 %, beside two processes that compute: none may be called faster.
+
+    What is not found has to be called undecided, and no equal pair different. Takes ten minutes.
+    """
+    with other_work(2):
+        seen = [*trials(equal, 0.0, budget_s, 1), *trials(slowed, 0.05, budget_s, 1)]
+    yield f"\n{table(seen)}"
+
+
+@contextmanager
+def other_work(processes: int) -> Iterator[None]:
+    """Let so many processes compute all the while; they end with this one, however it ends."""
+    code = f"import os\nwhile os.getppid() == {os.getpid()}:\n    sum(range(100_000))"
+    with ExitStack() as running:
+        for _ in range(processes):
+            process = subprocess.Popen([sys.executable, "-I", "-S", "-c", code])
+            running.callback(process.wait)
+            running.callback(process.kill)
+        time.sleep(0.1 * bool(processes))
+        yield
 
 
 # --------------------------------------------------------------------------------------------------- sessions compared

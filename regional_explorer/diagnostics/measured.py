@@ -10,7 +10,7 @@ from typing import Any
 from regional_explorer.errors import listing
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_file import plan_slower
@@ -21,7 +21,6 @@ from regional_explorer.style.formats import duration, with_interval
 
 MOST_ADVISED = 6
 NOT_MEASURED = "not measured"
-UNSURE_VERDICTS = (Verdict.UNKNOWN, Verdict.INCONCLUSIVE)
 
 
 def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
@@ -84,10 +83,11 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         return PlanSpeed(against, f"not comparable: numerics {worst}")
     if variant is VariantName.EAGER:
         return PlanSpeed(against, str(regional.verdict), regional.speedup)
+    noise = QUIET if session.conditions is None else session.conditions.noise
     if regional.median_s.bounds is None or other.median_s.bounds is None:
-        return PlanSpeed(against, str(Verdict.UNKNOWN))
+        return PlanSpeed(against, str(Verdict.BUSY if noise.is_too_much else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, regional.samples_s)
-    return PlanSpeed(against, str(verdict_of(ratios, MIN_FLOOR)), median_figure(ratios))
+    return PlanSpeed(against, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
@@ -158,7 +158,8 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnos
     """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
-    unsure = [repr(row.region) for row in rows if row.verdict in UNSURE_VERDICTS and row.speedup is not None]
+    unsure = [repr(row.region) for row in rows if row.verdict.is_unsure and row.speedup is not None]
+    needs = "a quieter machine" if any(row.verdict is Verdict.BUSY for row in rows) else "a larger budget_s"
     if not faster and not same:
         return []
     kept = rows[0].kept_share or 0.0
@@ -169,7 +170,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnos
     clauses = [
         f"Worth compiling: {listing(gains, MOST_ADVISED)}" if faster else "No region is measurably faster compiled",
         f"; no difference: {listing(same, MOST_ADVISED)}" if same else "",
-        f"; inconclusive (try a larger budget_s): {listing(unsure, MOST_ADVISED)}" if unsure else "",
+        f"; inconclusive (try {needs}): {listing(unsure, MOST_ADVISED)}" if unsure else "",
         f". Together with what runs around them, they save {whole_gain}",
         f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if kept < 1.0 and faster else "",
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -72,13 +73,18 @@ def trials(
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
-    """Return how many pairs were called different, a line for each slowdown and method; if slower, only "slower"."""
-    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}"]
+    """Return how many pairs were called different, a line for each slowdown and method; if slower, only "slower".
+
+    Behind it stands what the others were called.
+    """
+    lines = [f"{'planted':>8}  {'method':<22}  {'called different':>16}  {'rate':>6}  others"]
     groups = grouped(((planted, method), verdict) for planted, method, verdict in outcomes)
     for (planted, method), verdicts in sorted(groups.items()):
-        called = verdicts.count(Verdict.SLOWER) + (0 if planted else verdicts.count(Verdict.FASTER))
+        counts = Counter(verdicts)
+        called = counts.pop(Verdict.SLOWER, 0) + (0 if planted else counts.pop(Verdict.FASTER, 0))
+        others = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
         share = called / len(verdicts)
-        lines.append(f"{planted:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}")
+        lines.append(f"{planted:>8.0%}  {method:<22}  {f'{called} of {len(verdicts)}':>16}  {share:>6.1%}  {others}")
     return "\n".join(lines)
 
 

@@ -166,14 +166,9 @@ class RoundsResult:
         return floor_of(self.control_ratios(phase))
 
     def verdict(self, variant: str, phase: Phase) -> Verdict:
-        """Return the verdict on a variant against the baseline.
-
-        It is unknown if one of them was not measured, or if the machine was too busy.
-        """
+        """Return the verdict on a variant against the baseline: unknown if one of them was not measured."""
         ratios = self.ratios(variant, phase)
-        if ratios is None or self.noise.is_too_much:
-            return Verdict.UNKNOWN
-        return verdict_of(ratios, self.floor(phase))
+        return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise)
 
     def is_precise(self) -> bool:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.

@@ -11,7 +11,7 @@ from regional_explorer.errors import count, sendable
 from regional_explorer.picture.folds import Chain, Fold, RegionPiece, drawn, outline, pieces, scopes
 from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
-from regional_explorer.record.benchmark import PartitionTiming, Verdict
+from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.plan import Direction, config_of
 from regional_explorer.record.profile import Profile
@@ -332,7 +332,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
 
 
 def _region_speedup(timing: RegionTiming) -> str:
-    return f"{speedup(timing)} {timing.verdict}" if timing.verdict is Verdict.INCONCLUSIVE else speedup(timing)
+    return f"{speedup(timing)} {timing.verdict}" if timing.verdict.is_unsure else speedup(timing)
 
 
 def _partition_times(timing: PartitionTiming) -> str:

@@ -57,7 +57,7 @@ def checked_variants(names: Sequence[str]) -> list[VariantName]:
 LEAST_SAMPLES = 8
 """With fewer samples no ratio, interval or spread is given: not even all of them bound a median with 99 %."""
 
-SAME_WITHIN = 0.1
+SAME_WITHIN = 0.05
 """Two variants count as equally fast if the whole CI of their ratio is closer to 1 than this."""
 
 
@@ -101,7 +101,7 @@ class Verdict(StrEnum):
     """The conclusion that the samples allow about a variant against eager.
 
     ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: such a difference is possible,
-    but which of the two is faster is unknown.
+    but which of the two is faster is unknown. ``BUSY``: the same, or no interval, beside other work.
     """
 
     BASELINE = "baseline"
@@ -109,14 +109,22 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     SAME = "no difference"
     INCONCLUSIVE = "inconclusive"
+    BUSY = "machine busy"
     UNKNOWN = "not enough data"
     NONE = "no verdict"
     """The variant did not run the same code throughout."""
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether more rounds, or a quieter machine, may give another verdict."""
+        return self in {Verdict.INCONCLUSIVE, Verdict.BUSY, Verdict.UNKNOWN}
+
     @classmethod
-    def without_winner(cls, low: float, high: float) -> Verdict:
-        """Return the verdict for a CI of the speedup when neither is faster: no difference, or inconclusive."""
-        return cls.SAME if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN else cls.INCONCLUSIVE
+    def without_winner(cls, low: float, high: float, *, busy: bool = False) -> Verdict:
+        """Return the verdict for a CI of the speedup when neither is faster."""
+        if low >= 1.0 / (1.0 + SAME_WITHIN) and high <= 1.0 + SAME_WITHIN:
+            return cls.SAME
+        return cls.BUSY if busy else cls.INCONCLUSIVE
 
 
 @final

@@ -103,17 +103,26 @@ class Noise(Record, frozen=True):
         return self.rounds - self.disturbed < self.rounds * LEAST_QUIET
 
     @property
+    def is_often_disturbed(self) -> bool:
+        """Whether a considerable part of the rounds was disturbed."""
+        return self.disturbed > OFTEN * self.rounds
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other work disturbed the rounds, or used a considerable part of the cores."""
+        return self.is_often_disturbed or (self.others is not None and self.others > OFTEN * self.cores)
+
+    @property
     def sentence(self) -> str:
         """What a reader has to know, empty if the machine was quiet."""
-        disturbed = self.disturbed > OFTEN * self.rounds
-        others = self.others is not None and self.others > OFTEN * self.cores
+        disturbed = self.is_often_disturbed
         facts, kept = [], self.disturbed - self.left_out
         if disturbed and self.left_out:
             facts.append(f"{self.left_out:,} of {count(self.rounds, 'round')} left out")
         if disturbed and kept:
             of = "more were" if facts else f"of {count(self.rounds, 'round')}"
             facts.append(f"{kept:,} {of} disturbed and kept, as too few would be left without them")
-        if (disturbed or others) and self.others is not None:
+        if self.is_busy and self.others is not None:
             facts.append(f"other processes used {self.others:.1f} of {count(self.cores, 'core')}")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
         return " ".join(filter(None, (busy, self.throttled)))

@@ -76,7 +76,7 @@ class RegionTiming(Record, frozen=True):
     def calls_to_pay_off(self, kept_share: float) -> float | None:
         """Return after how many calls the compile pays off if ``kept_share`` of the gain is left; see above."""
         gain = self.gain_s
-        if gain is None or self.verdict in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE):
+        if gain is None or self.verdict.is_unsure:
             return None
         left_s = kept_share * gain.value if self.verdict is Verdict.FASTER else 0.0
         calls = self.compile_s / left_s if left_s > 0.0 else math.inf
@@ -159,15 +159,17 @@ def _summed_speedup(chosen: Sequence[PartitionTiming]) -> Figure | None:
 
 def _region_verdict(verdicts: set[Verdict], speedup: Figure | None) -> Verdict:
     """Return the verdict over all partitions: the bounds must agree with it, and so must at least one partition."""
-    bounds = None if speedup is None else speedup.bounds
-    if len(verdicts) == 1 or bounds is None or Verdict.UNKNOWN in verdicts:
-        return verdicts.pop() if len(verdicts) == 1 else Verdict.UNKNOWN
+    bounds, busy = None if speedup is None else speedup.bounds, Verdict.BUSY in verdicts
+    if len(verdicts) == 1:
+        return next(iter(verdicts))
+    if bounds is None or Verdict.UNKNOWN in verdicts:
+        return Verdict.BUSY if busy else Verdict.UNKNOWN
     low, high = bounds
     if Verdict.FASTER in verdicts and low > 1.0:
         return Verdict.FASTER
     if Verdict.SLOWER in verdicts and high < 1.0:
         return Verdict.SLOWER
-    return Verdict.without_winner(low, high)
+    return Verdict.without_winner(low, high, busy=busy)
 
 
 class RegionSummary(Record, frozen=True):

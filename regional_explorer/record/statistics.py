@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from regional_explorer.record.benchmark import Verdict
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import QUIET, Figure, Noise
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -103,7 +103,7 @@ def median_figure(values: ArrayLike, why: str = "") -> Figure:
 
 def disagreement(of_medians: float, of_rounds: Figure) -> str:
     """Return in words that two medians say another ratio than the rounds they share, or an empty text."""
-    low, high = of_rounds.bounds or (0.0, math.inf)
+    low, high = of_rounds.bounds or (of_rounds.value, of_rounds.value)
     if low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
         return ""
     return (
@@ -124,9 +124,11 @@ def floor_of(control: Floats | None) -> float:
     return max(MIN_FLOOR, high - 1.0, 1.0 / low - 1.0)
 
 
-def verdict_of(ratios: Floats, floor: float) -> Verdict:
-    """Return the verdict of the ratios; differences below ``floor`` count as none."""
+def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET) -> Verdict:
+    """Return the verdict of the ratios, measured beside ``noise``; differences below ``floor`` count as none."""
     bounds = interval(ratios, VERDICT_CONFIDENCE)
+    if noise.is_too_much:
+        return Verdict.BUSY
     if bounds is None:
         return Verdict.UNKNOWN
     low, high = bounds
@@ -135,7 +137,7 @@ def verdict_of(ratios: Floats, floor: float) -> Verdict:
         return Verdict.FASTER
     if high < 1.0 and 1.0 / median > 1.0 + floor:
         return Verdict.SLOWER
-    return Verdict.without_winner(low, high)
+    return Verdict.without_winner(low, high, busy=noise.is_busy)
 
 
 def smallest_difference(ratios: Floats, floor: float) -> float | None:

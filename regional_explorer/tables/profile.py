@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.errors import count
-from regional_explorer.record.benchmark import SAME_WITHIN
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
 from regional_explorer.record.session import Session
@@ -101,7 +100,7 @@ _SLOWED_BY_TIMING = "the call takes {:.2f} times as long when its ops are timed:
 def _is_near_one(ratio: Figure) -> bool:
     """Return whether a ratio may be less than a tenth away from 1."""
     low, high = ratio.bounds or (ratio.value, ratio.value)
-    return low <= 1.0 + SAME_WITHIN and high >= 1.0 / (1.0 + SAME_WITHIN)
+    return low <= 1.1 and high >= 1.0 / 1.1  # noqa: PLR2004 - the tenth
 
 
 def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
