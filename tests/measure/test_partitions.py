@@ -62,7 +62,8 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
     assert step(of_a_call(1 / 0.9)).pays_off_after_calls == 30_000, "wrappers and borders take their part"
     assert step(of_a_call(0.62, Verdict.SLOWER)).pays_off_after_calls is None, "the call is not faster"
     assert step(measured_alone()).pays_off_after_calls is None, "the call was not measured"
-    assert step(measured_alone(verdict=Verdict.UNKNOWN)).pays_off_after_calls is None, "too few samples"
+    for unsure in (Verdict.UNKNOWN, Verdict.INCONCLUSIVE, Verdict.BUSY):
+        assert step(measured_alone(verdict=unsure)).pays_off_after_calls is None, unsure
 
 
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
@@ -87,6 +88,18 @@ def test_verdicts_that_differ_need_the_bounds_of_the_sum() -> None:
     base = measured_alone()
     slow = alone(base.partitions[0].id, 1e-4, 2e-4, speedup=Figure(0.5, 0.4, 0.6), verdict=Verdict.SLOWER)
     assert step(replace(base, partition_timings=(slow, *base.partition_timings[1:]))).verdict is Verdict.FASTER
+
+
+def test_a_region_is_undecided_beside_other_work_if_its_sum_is_and_a_part_was() -> None:
+    base = measured_alone()
+    for speedup, verdict in (
+        (Figure(0.5, 0.4, 0.6), Verdict.FASTER),  # the sum is faster all the same
+        (Figure(0.2, 0.1, 3.0), Verdict.BUSY),
+        (Figure(0.2, why="the machine was too busy"), Verdict.BUSY),
+    ):
+        part = alone(base.partitions[0].id, 1e-4, 2e-4, speedup=speedup, verdict=Verdict.BUSY)
+        assert step(replace(base, partition_timings=(part, *base.partition_timings[1:]))).verdict is verdict, speedup
+    assert step(measured_alone(verdict=Verdict.BUSY)).verdict is Verdict.BUSY
 
 
 def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
@@ -226,7 +239,7 @@ def test_a_region_that_gains_is_told_with_its_price(speedup: float, price: str, 
     assert saved in found.message
 
 
-@pytest.mark.parametrize("verdict", [Verdict.SLOWER, Verdict.SAME, Verdict.INCONCLUSIVE, Verdict.UNKNOWN])
+@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.FASTER])
 def test_nothing_is_worth_it_where_the_call_is_not_faster(verdict: Verdict) -> None:
     """As "pays off after 68,580 calls" in a step that the same table called slower (0.62×)."""
     assert region_diagnostics(of_a_call(0.62, verdict)) == []

@@ -262,7 +262,8 @@ def test_hostile_names_are_sent_clean(text: str) -> None:
     [
         (Verdict.FASTER, Figure(2.0, 1.9, 2.1), "2.00×"),
         (Verdict.INCONCLUSIVE, Figure(2.0, 0.9, 3.0), "2.00× inconclusive"),
-        (Verdict.UNKNOWN, Figure(2.0, why="the machine was too busy"), ""),
+        (Verdict.BUSY, Figure(2.0, 0.9, 3.0), "2.00× machine busy"),
+        (Verdict.BUSY, Figure(2.0, why="the machine was too busy"), ""),
     ],
 )
 def test_the_title_of_a_region_has_a_speedup_with_interval(verdict: Verdict, speedup: Figure, shown: str) -> None:
