@@ -24,6 +24,9 @@ function setAttribute(element, name, value) {
   else element.setAttribute(name, value === true ? "" : value);
 }
 
+// Return whether two lists have the same entries.
+export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
+
 // Return whether the actual background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

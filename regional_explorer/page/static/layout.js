@@ -6,7 +6,7 @@ const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent a
 const LOOSE = 0.1; // how much a lane counts, and a box at an end of the graph, compared with another box
 
 const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
-const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
+export const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
 
 // The row of each of `count` items, given in the order they run, and what each reads and feeds.
 function rowsOf(count, edges) {
@@ -125,17 +125,6 @@ function arrange(items, edges, entering = new Set(), leaving = new Set()) {
   };
 }
 
-// The place of the last of these rising numbers that is no larger than `limit`.
-function lastUpTo(numbers, limit) {
-  let low = 0, high = numbers.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (numbers[middle] <= limit) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}
-
 const moved = (rect, x, y) => ({ ...rect, x: rect.x + x, y: rect.y + y });
 
 // One graph: `homes` has the hull of each box, -1 for none, `titles` the width of each hull's title.
@@ -179,7 +168,7 @@ function arrangeGraph(boxes, homes, titles, edges) {
   };
 }
 
-// The curve of an edge through its lanes: points of cubic Bézier curves. None, if it is drawn from box to box.
+// The curve of an edge through its lanes: the points of cubic Bézier curves, as pairs of numbers in one list. None, if it is drawn from box to box.
 function curve(tail, lanes, head) {
   const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
   const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
@@ -211,36 +200,28 @@ function columnsOf({ rects, w, h }) {
 }
 
 // The places of a picture: graphs side by side, tall ones in columns. `boxes` are sizes, `homes` has the hull of each box,
-// `titles` the width of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
-export function place(graphs, boxes, homes, titles, edges) {
-  const rects = [], hulls = [], curves = edges.map(() => []), starts = [];
+// `widths` that of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
+export function place(graphs, boxes, homes, widths, edges) {
+  const titles = [], rects = [], groups = [], curves = edges.map(() => []);
   let left = 0, bottom = 0, first = 0;
   for (const { boxes: count } of graphs) {
     const end = first + count, inner = edges.flatMap(([tail], edge) => (tail >= first && tail < end ? [edge] : []));
-    const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), titles, inner.map((edge) => edges[edge].map((box) => box - first)));
+    const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), widths, inner.map((edge) => edges[edge].map((box) => box - first)));
     const tops = columnsOf(graph);
     // A hull, the `unit` of what is in it, is not cut.
-    const columnOf = ({ unit, y }) => lastUpTo(tops, unit ? unit.y : y);
+    const columnOf = ({ unit, y }) => tops.findLastIndex((top) => top <= (unit ? unit.y : y));
     const put = (rect) => moved(rect, left + columnOf(rect) * (graph.w + 3 * GAP), 2 * GAP - tops[columnOf(rect)]);
-    for (const [number, rect] of graph.hulls) hulls[number] = put(rect);
+    for (const [number, rect] of graph.hulls) groups[number] = put(rect);
     for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
       const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);
       // An edge from one column to another is drawn from box to box.
       if (columnOf(tail) === columnOf(head)) curves[edge] = curve(put(tail), graph.lanes[at].map(put), put(head));
     });
-    starts.push([left, 0]);
+    titles.push([left, 0]);
     left += tops.length * (graph.w + 3 * GAP) + 3 * GAP;
     bottom = most([bottom, ...tops.map((top, i) => (tops[i + 1] ?? graph.h) - top)]);
     first = end;
   }
-  let points = 0;
-  return {
-    size: [Math.max(left - 6 * GAP, 1), bottom + 3 * GAP],
-    titles: starts,
-    rects: Float32Array.from(rects.flatMap(({ x, y, w, h }) => [x, y, w, h])),
-    groups: Float32Array.from(hulls.flatMap(({ x, y, w, h }) => [x, y, w, h])),
-    curves: Float32Array.from(curves.flat()),
-    curveEnds: Uint32Array.from(curves, ({ length }) => (points += length)),
-  };
+  return { size: [Math.max(left - 6 * GAP, 1), bottom + 3 * GAP], titles, rects, groups, curves };
 }
