@@ -316,7 +316,7 @@ export class Graph extends ElementTree {
     this.linked = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
     if (nodes.length) this.showTrail(this.picture.module(nodes[0]));
-    this.view.point(Array.from(nodes, (node) => this.picture.ids[node]));
+    this.view.point(nodes.map((node) => this.picture.ids[node]));
     this.draw();
   }
 

@@ -100,7 +100,7 @@ export function listen(view) {
   function click(point, event) {
     const { picture, anchor } = view,
       box = boxAt(point),
-      nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
+      nodes = box < 0 ? hullAt(point) : picture.nodesIn(box);
     view.cursor = -1;
     if (onPlus(box, point)) return view.fold(box);
     if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes)
@@ -159,7 +159,7 @@ export function listen(view) {
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick([...view.picture.nodesIn(currentBox())], adds(event) ? "toggle" : "only");
+      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only");
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),

@@ -11,19 +11,6 @@ const MOST_READS = 4, // a box with this many nodes does not list what it reads
 const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
 
-// Return a function from an owner to its members, in order: they are one array with an offset per owner.
-function byOwner(owners, count) {
-  const starts = new Uint32Array(count + 1),
-    members = new Uint32Array(owners.length);
-  for (const owner of owners) starts[owner + 1] += 1;
-  for (let owner = 0; owner < count; owner += 1) starts[owner + 1] += starts[owner];
-  const next = starts.slice();
-  owners.forEach((owner, member) => {
-    members[next[owner]++] = member;
-  });
-  return (owner) => members.subarray(starts[owner], starts[owner + 1]);
-}
-
 // The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
 export class Outline {
   /** @type {any[]} */ nodes = [];
@@ -123,6 +110,8 @@ export class Outline {
 export class Picture {
   width = 1;
   height = 1;
+  /** @type {number[]} */ nodeBoxes = [];
+  /** @type {number[][]} the nodes of each box, in order */ members = [];
   /** @type {number[][]} the positions of the titles of graphs */ titles;
   /** @type {any[]} the places of boxes */ rects;
   /** @type {any[]} the places of hulls */ groups;
@@ -151,20 +140,20 @@ export class Picture {
       if (!boxes.has(owner)) boxes.set(owner, boxes.size);
       return boxes.get(owner);
     };
-    this.nodeBoxes = new Uint32Array(nodes.length);
     nodes.forEach((node, number) => {
-      this.nodeBoxes[number] = boxOf(node, number);
+      const box = boxOf(node, number);
+      this.nodeBoxes.push(box);
+      (this.members[box] ??= []).push(number);
     });
     this.nodePieces = Int32Array.from(nodes, ({ piece }) => piece);
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
-    this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
     this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
     this.boxSigns = this.owners.map((owner, box) => (owner.ops ? this.allSigns(box) : owner.signs));
     this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
     this.graphs = outline.graphs.map((graph) => ({
       ...graph,
-      boxes: new Set(this.nodeBoxes.subarray(graph.first, graph.first + graph.count)).size,
+      boxes: new Set(this.nodeBoxes.slice(graph.first, graph.first + graph.count)).size,
     }));
     this.connect();
     this.place(measure);
@@ -206,10 +195,11 @@ export class Picture {
   }
 
   allSigns(box) {
-    const used = new Set([...this.nodesIn(box)].flatMap((node) => [...this.outline.nodes[node].signs]));
+    const used = new Set(this.nodesIn(box).flatMap((node) => [...this.outline.nodes[node].signs]));
     return SIGNS.filter((sign) => used.has(sign)).join("");
   }
 
+  nodesIn = (box) => this.members[box] ?? [];
   rect = (box) => this.rects[box];
   look = (box) => this.owners[box].look;
   title = (box) => this.owners[box].title;
@@ -235,7 +225,7 @@ export class Picture {
 
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
-    const nodes = Array.from(this.nodesIn(box), (node) => this.outline.nodes[node]),
+    const nodes = this.nodesIn(box).map((node) => this.outline.nodes[node]),
       [{ name, target, value, module, source, outside }] = nodes;
     const rows = this.opens(box)
       ? [
@@ -277,12 +267,7 @@ export class Picture {
     return ids.map((id) => this.byId.get(id)).filter((node) => node !== undefined);
   }
 
-  where(test) {
-    const nodes = [];
-    for (let node = 0; node < this.nodes; node += 1) if (test(node)) nodes.push(node);
-    return nodes;
-  }
-
+  where = (test) => [...this.nodeBoxes.keys()].filter((node) => test(node));
   nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
   nodesOfRegion = (region) => this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
   nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));
