@@ -3,7 +3,7 @@
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { alike, debounced, follow, followLook, isDark } from "./dom.js";
+import { alike, debounced, follow, followLook, isDark, turn } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -13,12 +13,9 @@ import { ElementTree } from "./tree.js";
 
 const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to have them when they are shown
 const AS_AT_FIRST = {}; // no fold was opened or closed
-const button = (does, of, text, attributes) => [
-  "button",
-  { type: "button", "data-do": does, "data-of": of, ...attributes },
-  text,
-];
 const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
+
+const button = (does, of, text, more) => ["button", { type: "button", "data-do": does, "data-of": of, ...more }, text];
 
 export class Graph extends ElementTree {
   /** @type {Outline} */ outline;
@@ -302,11 +299,7 @@ export class Graph extends ElementTree {
     this.chosen = ids;
     this.chosenAt = this.view.send({ do: "select", of: "", value: ids });
     this.model.set("selection", ids);
-    this.say(this.bars.selected.textContent);
-  }
-
-  say(text) {
-    this.bars.live.textContent = text;
+    this.bars.live.textContent = this.bars.selected.textContent;
   }
 
   hover(box, x, y) {
@@ -339,8 +332,9 @@ export class Graph extends ElementTree {
     this.move("reveal", { x, y, w, h });
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
-    const facts = picture.about(this.cursor).map((pair) => pair.join(" "));
-    this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts.join(", ")}`);
+    const facts = picture.about(this.cursor).map((pair) => pair.join(" ")),
+      title = `${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}`;
+    this.bars.live.textContent = `${title}. ${facts.join(", ")}`;
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of one.
@@ -392,14 +386,9 @@ export class Graph extends ElementTree {
     this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
   }
 
-  // The entry after `current`, or with -1 the one before it.
-  turn(all, current, step = 1) {
-    return all.at((all.indexOf(current) + step) % all.length);
-  }
-
   turnTab(step) {
     const ids = this.get("tabs").map(({ id }) => id);
-    if (ids.length) this.setShown({ tab: this.turn(ids, this.tab.id, step) });
+    if (ids.length) this.setShown({ tab: turn(ids, this.tab.id, step) });
   }
 
   press(item) {
@@ -434,7 +423,7 @@ export class Graph extends ElementTree {
       downstream: () => this.pick(this.outline.reach(this.selection, false)),
       overlay: () => {
         const titles = [undefined, ...this.get("overlays").map(({ title }) => title)];
-        this.setShown({ overlay: this.turn(titles, this.overlay?.title) });
+        this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });
       },
     }[name];
     if (picture && action) action();
