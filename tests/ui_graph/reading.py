@@ -47,7 +47,7 @@ console.log(JSON.stringify({
   times: boxes.map((box) => picture.time(box) ?? null),
   shares: boxes.map((box) => (picture.shared.includes(box) ? picture.shares(box) : [])),
   rows: boxes.map((box) => picture.about(box)),
-  edges: [...picture.edges],
+  edges: picture.edges,
   groups: picture.boxGroups,
   group_pieces: picture.groupPieces,
   graphs: picture.graphs,
@@ -119,5 +119,5 @@ def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *
         "from": reached,
     }
     found = json.loads(node(program=static.script("picture") + PROGRAM, given=given))
-    found["edges"] = list(zip(found["edges"][::2], found["edges"][1::2], strict=True))
+    found["edges"] = list(map(tuple, found["edges"]))
     return Read(**found, state=state, sent=len(json.dumps(graphs, separators=(",", ":")).encode()))

@@ -15,11 +15,7 @@ pytestmark = needs_node
 
 PROGRAM = """
 import { readFileSync } from "node:fs";
-const placed = ({ graphs, sizes, homes, titles, edges }) => {
-    const found = place(graphs, sizes, homes, titles, edges);
-    for (const name of ["rects", "groups", "curves", "curveEnds"]) found[name] = [...found[name]];
-    return found;
-};
+const placed = ({ graphs, sizes, homes, titles, edges }) => place(graphs, sizes, homes, titles, edges);
 console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(placed)));
 """
 Drawn = dict[str, Any]
@@ -66,8 +62,8 @@ def drawn_at_random(chance: random.Random) -> Drawn:
     return {"graphs": graphs, "sizes": sizes, "homes": homes, "titles": titles, "edges": edges}
 
 
-def rects(numbers: list[float]) -> list[Rect]:
-    return [(*numbers[at : at + 4],) for at in range(0, len(numbers), 4)]  # type: ignore[misc]
+def rects(found: list[dict[str, float]]) -> list[Rect]:
+    return [(rect["x"], rect["y"], rect["w"], rect["h"]) for rect in found]
 
 
 def meet(one: Rect, other: Rect) -> bool:
@@ -97,9 +93,8 @@ def test_an_edge_over_several_rows_runs_beside_the_boxes_between() -> None:
     count = 12
     chain = [[box, box + 1] for box in range(count - 1)]
     (found,) = places(equal_boxes(count, edges=[*chain, [0, count - 1]]))
-    ends, points = found["curveEnds"], found["curves"]
-    assert ends[:-1] == [0] * (count - 1)  # from one row to the next: from box to box
-    assert len(points) == ends[-1]
+    *straight, points = found["curves"]
+    assert straight == [[]] * (count - 1)  # from one row to the next: from box to box
     xs, ys = points[4:-4:2], points[5:-4:2]  # without the ends, at the boxes that the edge belongs to
     for x, y, w, h in rects(found["rects"])[1:-1]:
         assert not any(x < px < x + w and y < py < y + h for px, py in zip(xs, ys, strict=True))

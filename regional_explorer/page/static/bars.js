@@ -1,4 +1,4 @@
-// The texts around the drawing that the page fills: the status, the modules around a node, the tooltip.
+// The texts around the drawing that the page fills: the overlay's button, the status, the tooltip.
 
 import { el } from "./dom.js";
 
@@ -7,7 +7,6 @@ export class Bars {
     const find = (name) => root.querySelector(`.rxg-${name}`);
     this.root = root;
     this.search = root.querySelector("input");
-    this.path = "";
     this.stage = find("stage");
     this.canvas = find("canvas");
     this.map = find("map");
@@ -47,18 +46,6 @@ export class Bars {
       selected || elsewhere
         ? `${selected} of ${picture.nodes} nodes selected${more}`
         : `${picture.nodes} nodes in ${picture.boxes} boxes`;
-  }
-
-  showTrail(path) {
-    if (path === this.path) return;
-    this.path = path;
-    const names = path.split(".").filter(Boolean);
-    const link = (name, i) => {
-      const module = names.slice(0, i + 1).join("."),
-        title = `Select the nodes of module ${module}`;
-      return el("button", { type: "button", title, "data-do": "module", "data-of": module }, name);
-    };
-    this.trail.replaceChildren(...names.map(link));
   }
 
   showTip(picture, box, x, y) {

@@ -2,13 +2,16 @@
 
 const MAX_SCALE = 6,
   READABLE = 0.62,
+  REVEALED = 0.9, // the scale of a part that is shown of a picture that is not readable as a whole
   MARGIN = 16;
 
 const clamp = (low, value, high) => Math.min(Math.max(value, low), high);
 
-// How far the middle of the picture may be from that of the window, given half the length of each: at least half of the
-// shorter one always overlaps the other.
-const maxOffset = (picture, window) => Math.abs(window - picture) + Math.min(window, picture) / 2;
+// The middle of the window, kept near that of the picture: at least half of the shorter one overlaps the other.
+function kept(middle, picture, window) {
+  const offset = Math.abs(window - picture) / 2 + Math.min(window, picture) / 4;
+  return clamp(picture / 2 - offset, middle, picture / 2 + offset);
+}
 
 export class Camera {
   x = 0;
@@ -42,12 +45,9 @@ export class Camera {
 
   // All moves go through this: the picture never leaves the window.
   moveTo(x, y, k = this.k) {
-    const { width: w, height: h } = this.picture;
     this.k = clamp(Math.min(this.whole, 1) / 2, k, MAX_SCALE);
-    const offsetX = maxOffset(w / 2, this.width / 2 / this.k),
-      offsetY = maxOffset(h / 2, this.height / 2 / this.k);
-    this.x = clamp(w / 2 - offsetX, x, w / 2 + offsetX);
-    this.y = clamp(h / 2 - offsetY, y, h / 2 + offsetY);
+    this.x = kept(x, this.picture.width, this.width / this.k);
+    this.y = kept(y, this.picture.height, this.height / this.k);
   }
 
   shift(dx, dy) {
@@ -73,11 +73,8 @@ export class Camera {
   open() {
     this.fit();
     if (this.k >= READABLE) return;
-    const k = 0.9,
-      { width: w, height: h } = this.picture;
-    const tooWide = w * k > this.width - 2 * MARGIN,
-      tooHigh = h * k > this.height - 2 * MARGIN;
-    this.moveTo(tooWide ? (this.width / 2 - MARGIN) / k : this.x, tooHigh ? (this.height / 2 - MARGIN) / k : this.y, k);
+    const middle = (picture, window) => Math.min(picture / 2, (window / 2 - MARGIN) / REVEALED);
+    this.moveTo(middle(this.picture.width, this.width), middle(this.picture.height, this.height), REVEALED);
   }
 
   /** Whether all of a rectangle is in the window. */
@@ -88,7 +85,7 @@ export class Camera {
 
   // Move just enough to bring a rectangle into the window.
   reveal({ x, y, w, h }) {
-    if (this.k < READABLE) this.moveTo(this.x, this.y, 0.9);
+    if (this.k < READABLE) this.moveTo(this.x, this.y, REVEALED);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
     const outX = x - room < x0 || x + w + room > x1,

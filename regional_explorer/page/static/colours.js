@@ -6,43 +6,29 @@ const SHADES = 16; // how many steps of colour shares of the time are rounded to
 
 // The style of a box by its look, the `tone` and the `line` of its region, if any, and whether it failed. An empty fill
 // is transparent.
-export function boxStyle(look, { ground }, tone, line, failed) {
-  const style = {
-    look,
-    fill: ground.box,
-    stroke: ground.edge,
-    text: ground.ink,
-    quiet: ground.quiet,
-    line: 0.8,
-    dash: [],
-    size: 10,
-  };
-  if (tone) Object.assign(style, { fill: ground.paper, stroke: tone.stroke, text: tone.text });
+export function boxStyle(look, ground, tone, line, failed) {
+  const { paper, box, edge, ink, quiet, bad } = ground;
+  const own = tone ? { ...tone, fill: paper } : { fill: box, stroke: edge, text: ink };
   const byLook = {
     piece: { fill: tone?.fill, dash: DASHES[line] },
     run: { dash: FOLD_DASH },
     stack: { dash: FOLD_DASH, deep: true },
     module: { line: 1.2 },
     view: { line: 0.5, size: 8 },
-    input: { fill: "", stroke: "", text: ground.quiet },
+    input: { fill: "", stroke: "", text: quiet },
   }[look];
-  return { ...style, ...byLook, ...(failed && { stroke: ground.bad, text: ground.bad, line: 1.6 }) };
+  const ofFailed = failed && { stroke: bad, text: bad, line: 1.6 };
+  return { quiet, line: 0.8, dash: [], size: 10, ...own, ...byLook, ...ofFailed };
 }
 
 // The style of a hull by the state of its piece, and the tone and line of its region.
-export function hullStyle(state, { ground }, tone, line) {
-  const eager = state === "eager",
-    failed = state === "failed";
-  return {
-    fill: eager ? ground.paper : tone.fill,
-    ground: tone.fill,
-    stroke: failed ? ground.bad : tone.stroke,
-    text: failed ? ground.bad : tone.text,
-    line: failed ? 1.8 : 1.1,
-    dash: DASHES[eager ? "dotted" : line],
-    hatch: { failed: 8, stale: 10 }[state],
-    crossed: failed,
-  };
+export function hullStyle(state, { paper, bad }, tone, line) {
+  const byState = {
+    eager: { fill: paper, dash: DASHES.dotted },
+    stale: { hatch: 10 },
+    failed: { hatch: 8, crossed: true, stroke: bad, text: bad, line: 1.8 },
+  }[state];
+  return { ...tone, ground: tone.fill, line: 1.1, dash: DASHES[line], ...byState };
 }
 
 const channels = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));

@@ -24,6 +24,12 @@ function setAttribute(element, name, value) {
   else element.setAttribute(name, value === true ? "" : value);
 }
 
+// Return whether two lists have the same entries.
+export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
+
+// The entry after `current`, or with -1 as the step the one before it; the last and the first are neighbours.
+export const turn = (all, current, step) => all.at((all.indexOf(current) + step) % all.length);
+
 // Return whether the actual background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });

@@ -3,7 +3,7 @@
 import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { debounced, follow, followLook, isDark } from "./dom.js";
+import { alike, debounced, follow, followLook, isDark, turn } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
@@ -15,7 +15,7 @@ const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to 
 const AS_AT_FIRST = {}; // no fold was opened or closed
 const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
 
-const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
+const button = (does, of, text, more) => ["button", { type: "button", "data-do": does, "data-of": of, ...more }, text];
 
 export class Graph extends ElementTree {
   /** @type {Outline} */ outline;
@@ -55,11 +55,8 @@ export class Graph extends ElementTree {
     Object.assign(root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
     this.camera = new Camera();
     this.bars = new Bars(this.root);
-    const { stage, canvas, map } = this.bars;
-    this.stage = stage;
-    this.canvas = canvas;
-    this.painter = new Painter(canvas);
-    this.map = new Minimap(map, this.camera, () => this.draw(), signal);
+    this.painter = new Painter(this.bars.canvas);
+    this.map = new Minimap(this.bars.map, this.camera, this.painter, () => this.draw(), signal);
     this.escape = listen(this);
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
@@ -71,7 +68,7 @@ export class Graph extends ElementTree {
     });
     followLook(signal, () => this.draw());
     const observer = new ResizeObserver(() => this.resize());
-    observer.observe(stage);
+    observer.observe(this.bars.stage);
     signal.addEventListener("abort", () => {
       observer.disconnect();
       cancelAnimationFrame(this.frame);
@@ -115,28 +112,22 @@ export class Graph extends ElementTree {
   // Draw what has changed. While a graph is awaited, the last picture stays.
   load() {
     const { tab, opening, overlay } = this,
-      graphs = this.get("graphs"),
-      look = this.get("look");
-    const dressed = [tab, graphs, look, opening, overlay, this.get("tabs"), this.get("overlays")];
-    const records = tab.graphs.flatMap((graph) => [this.get(`facts${graph}`), this.get(`folds${graph}`)]);
-    if (alike([...dressed, ...records], this.drawn)) return;
+      [graphs, look, tabs, overlays] = ["graphs", "look", "tabs", "overlays"].map((name) => this.get(name));
+    const parts = tab.graphs.map((graph) => {
+      const [facts, folds] = [this.get(`facts${graph}`), this.get(`folds${graph}`)];
+      return { ...graphs[graph], facts, folds, pieces: look.pieces[graph] };
+    });
+    const outlined = [tab, graphs, look, ...parts.flatMap(({ facts, folds }) => [facts, folds])],
+      drawn = [...outlined, opening, overlay, tabs, overlays];
+    if (alike(drawn, this.drawn)) return;
     this.askForOthers();
     if (!this.ask(tab.graphs)) return this.show();
-    const outlined = [tab, graphs, look, ...records],
-      outdated = !alike(outlined, this.outlined);
-    if (outdated) {
-      const graphOf = (graph) => ({
-        ...graphs[graph],
-        facts: this.get(`facts${graph}`),
-        folds: this.get(`folds${graph}`),
-        pieces: look.pieces[graph],
-      });
-      this.outline = new Outline(tab, tab.graphs.map(graphOf), look.regions);
-    }
+    const outdated = !alike(outlined, this.outlined);
+    if (outdated) this.outline = new Outline(tab, parts, look.regions);
     if (outdated || opening !== this.opened) this.redraw();
-    Object.assign(this, { outlined, opened: opening, drawn: [...dressed, ...records] });
+    Object.assign(this, { outlined, opened: opening, drawn });
     this.show();
-    this.bars.showOverlay(overlay?.title, this.get("overlays").length);
+    this.bars.showOverlay(overlay?.title, overlays.length);
     this.look = ""; // the next frame is drawn from the beginning
     this.draw();
     if (this.awaited.length) this.reveal(this.awaited);
@@ -149,45 +140,30 @@ export class Graph extends ElementTree {
     const measure = (text, size) => this.painter.letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
     Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
-    const sameTab = before?.tab === this.picture.tab;
-    if (!sameTab) Object.assign(this, { anchor: -1, aim: "open" });
+    if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
     if (this.aim) this.aimCamera();
     else this.morph(before, focus);
-    this.stage.setAttribute(
-      "aria-label",
-      `${this.picture.graphs.map(({ title }) => title)}: ${this.picture.boxes} boxes`,
-    );
+    const titles = this.picture.graphs.map(({ title }) => title);
+    this.bars.stage.setAttribute("aria-label", `${titles}: ${this.picture.boxes} boxes`);
   }
 
   // The elements around the drawing, as far as they depend on what is shown.
   part(name) {
-    const { tab, outline, opening } = this,
-      button = (text, attributes) => ["button", { type: "button", ...attributes }, text];
+    const { tab, outline, opening } = this;
     if (name === "problem") return [this.get("problem")].filter(Boolean);
     if (name === "tabs") {
       return this.get("tabs").map(({ id, title }) => {
-        const shown = id === tab.id;
-        return button(title, {
-          title,
-          role: "tab",
-          "data-do": "tab",
-          "data-of": id,
-          "aria-selected": String(shown),
-          tabindex: shown ? "0" : "-1",
-        });
+        const shown = id === tab.id,
+          state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
+        return button("tab", id, title, { title, role: "tab", ...state });
       });
     }
     if (name === "crumbs") {
       const path = [{ key: "", crumb: tab.title }, ...(outline?.path(opening.focus) ?? [])];
       return path.map(({ key, crumb }, i) =>
-        button(crumb, {
-          title: `Back to ${crumb}`,
-          "data-do": "back",
-          "data-of": key,
-          "aria-current": i === path.length - 1 && "location",
-        }),
+        button("back", key, crumb, { title: `Back to ${crumb}`, "aria-current": i === path.length - 1 && "location" }),
       );
     }
     const used = outline?.used ?? new Set(),
@@ -226,8 +202,8 @@ export class Graph extends ElementTree {
 
   // Highlight boxes whose nodes are pointed at elsewhere.
   link(ids) {
-    const boxes = this.picture?.numbers(ids).map((node) => this.picture.nodeBoxes[node]) ?? [];
-    this.linked = [...new Set(boxes)].filter((box) => box !== this.hovered);
+    const boxes = this.picture?.boxesOf(this.picture.numbers(ids)) ?? [];
+    this.linked = boxes.filter((box) => box !== this.hovered);
     this.draw();
   }
 
@@ -240,7 +216,7 @@ export class Graph extends ElementTree {
     const marked = picture.numbers(this.get("marked") ?? []);
     const { nodes, error } = query.trim() ? matches(picture, query) : { nodes: marked };
     this.found = picture.counts(nodes);
-    this.hits = [...new Set(nodes.map((node) => picture.nodeBoxes[node]))];
+    this.hits = picture.boxesOf(nodes);
     this.hit = -1;
     this.finding = Boolean(query.trim() || nodes.length) && !error;
     this.matched = nodes;
@@ -253,9 +229,14 @@ export class Graph extends ElementTree {
   find() {
     this.readSearch();
     const rect = this.hits.length ? this.picture.rect(this.hits[0]) : null;
-    if (!this.finding || !rect || this.camera.shows(rect)) return;
+    if (this.finding && rect && !this.camera.shows(rect)) this.move("reveal", rect);
+  }
+
+  // Move the window by hand: from then on it does not follow the picture.
+  move(change, ...by) {
+    this.camera[change](...by);
     this.aim = null;
-    this.camera.reveal(rect);
+    this.draw();
   }
 
   prepare(style) {
@@ -267,18 +248,13 @@ export class Graph extends ElementTree {
     const times = overlay && !overlay.values ? picture.owners.map(({ time }) => time) : [];
     picture.labels = times.map((time) => time?.[1]);
     picture.tooltips = times.map((time) => time?.[2]);
-    this.painter.prepare(
-      picture,
-      colours,
-      style.backgroundColor,
-      style.fontFamily,
-      heatOf(overlay, picture, colours.scale),
-    );
-    this.map.prepare(this.painter);
+    const { backgroundColor: paper, fontFamily: font } = style;
+    this.painter.prepare(picture, colours, paper, font, heatOf(overlay, picture, colours.scale));
+    this.map.prepare();
   }
 
   resize() {
-    const { clientWidth: width, clientHeight: height } = this.stage;
+    const { clientWidth: width, clientHeight: height } = this.bars.stage;
     if (!width || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
@@ -288,8 +264,7 @@ export class Graph extends ElementTree {
   }
 
   draw() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => this.paint());
+    this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
   // Colours and fonts are compared in each frame: whatever changed them, any frame puts the picture right.
@@ -324,11 +299,7 @@ export class Graph extends ElementTree {
     this.chosen = ids;
     this.chosenAt = this.view.send({ do: "select", of: "", value: ids });
     this.model.set("selection", ids);
-    this.say(this.bars.selected.textContent);
-  }
-
-  say(text) {
-    this.bars.live.textContent = text;
+    this.bars.live.textContent = this.bars.selected.textContent;
   }
 
   hover(box, x, y) {
@@ -337,9 +308,19 @@ export class Graph extends ElementTree {
     this.hovered = box;
     this.linked = [];
     const nodes = box < 0 ? [] : this.picture.nodesIn(box);
-    if (nodes.length) this.bars.showTrail(this.picture.module(nodes[0]));
-    this.view.point(Array.from(nodes, (node) => this.picture.ids[node]));
+    if (nodes.length) this.showTrail(this.picture.module(nodes[0]));
+    this.view.point(nodes.map((node) => this.picture.ids[node]));
     this.draw();
+  }
+
+  // The modules around a node, each with those that it is in.
+  showTrail(path) {
+    const names = path.split(".").filter(Boolean);
+    const link = (name, i) => {
+      const module = names.slice(0, i + 1).join(".");
+      return button("module", module, name, { title: `Select the nodes of module ${module}` });
+    };
+    this.fill(this.bars.trail, names.map(link));
   }
 
   // Put the keyboard's cursor on a box, show it, and say what it is.
@@ -347,14 +328,13 @@ export class Graph extends ElementTree {
     const { picture } = this;
     if (!picture.boxes) return;
     this.cursor = Math.max(0, Math.min(picture.boxes - 1, box));
-    this.camera.reveal(picture.rect(this.cursor));
-    this.aim = null;
     const { x, y, w, h } = picture.rect(this.cursor);
+    this.move("reveal", { x, y, w, h });
     const [px, py] = this.camera.toWindow(x + w, y + h);
     this.hover(this.cursor, px, py);
-    const facts = picture.about(this.cursor).map((pair) => pair.join(" "));
-    this.say(`${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}. ${facts.join(", ")}`);
-    this.draw();
+    const facts = picture.about(this.cursor).map((pair) => pair.join(" ")),
+      title = `${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}`;
+    this.bars.live.textContent = `${title}. ${facts.join(", ")}`;
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of one.
@@ -372,7 +352,6 @@ export class Graph extends ElementTree {
   nextHit(step) {
     if (!this.hits.length) return;
     this.hit = (this.hit + step + this.hits.length) % this.hits.length;
-    if (this.hit < 0) this.hit = 0;
     this.goTo(this.hits[this.hit]);
     this.bars.count.textContent = `${this.hit + 1} / ${this.hits.length} boxes`;
   }
@@ -407,14 +386,9 @@ export class Graph extends ElementTree {
     this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
   }
 
-  // The entry after `current`, or with -1 the one before it.
-  turn(all, current, step = 1) {
-    return all.at((all.indexOf(current) + step) % all.length);
-  }
-
   turnTab(step) {
     const ids = this.get("tabs").map(({ id }) => id);
-    if (ids.length) this.setShown({ tab: this.turn(ids, this.tab.id, step) });
+    if (ids.length) this.setShown({ tab: turn(ids, this.tab.id, step) });
   }
 
   press(item) {
@@ -422,12 +396,15 @@ export class Graph extends ElementTree {
   }
 
   act(name, of) {
-    const { bars, camera, picture } = this;
+    const { bars, picture } = this;
     const toggle = (key) => bars.press(key, (this[key] = !this[key]));
     const action = {
-      in: () => camera.zoom(1.3),
-      out: () => camera.zoom(1 / 1.3),
-      fit: () => camera.fit(),
+      in: () => this.move("zoom", 1.3),
+      out: () => this.move("zoom", 1 / 1.3),
+      fit: () => {
+        this.move("fit");
+        this.aim = "fit";
+      },
       next: () => this.nextHit(1),
       previous: () => this.nextHit(-1),
       matched: () => this.pick(this.matched),
@@ -444,13 +421,12 @@ export class Graph extends ElementTree {
       "close all": () => this.setOpening({ all: false }),
       upstream: () => this.pick(this.outline.reach(this.selection, true)),
       downstream: () => this.pick(this.outline.reach(this.selection, false)),
-      overlay: () =>
-        this.setShown({
-          overlay: this.turn([undefined, ...this.get("overlays").map(({ title }) => title)], this.overlay?.title),
-        }),
+      overlay: () => {
+        const titles = [undefined, ...this.get("overlays").map(({ title }) => title)];
+        this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });
+      },
     }[name];
     if (picture && action) action();
-    if (/^(in|out|fit)$/.test(name)) this.aim = name === "fit" ? "fit" : null;
     this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
     this.draw();
   }

@@ -23,7 +23,8 @@ const KEY_ACTIONS = {
 };
 
 export function listen(view) {
-  const { stage, bars, signal, camera, root } = view;
+  const { bars, signal, camera, root } = view,
+    { stage, canvas } = bars;
   const on = (target, name, handler, options = {}) => target.addEventListener(name, handler, { signal, ...options });
 
   // A press that does not move is a click.
@@ -44,20 +45,15 @@ export function listen(view) {
     return camera.toPicture(...point)[0] - x < Math.min(Math.max(PLUS, 12 / camera.k), w / 3);
   };
   const adds = (event) => event.ctrlKey || event.metaKey;
-  const move = (change, ...by) => {
-    camera[change](...by);
-    view.aim = null;
-    view.draw();
-  };
 
-  on(view.canvas, "pointerdown", (event) => {
+  on(canvas, "pointerdown", (event) => {
     if (event.button > 1 || !view.picture) return;
     stage.focus({ preventScroll: true });
-    view.canvas.setPointerCapture(event.pointerId);
+    canvas.setPointerCapture(event.pointerId);
     const [x, y] = pointOf(event);
     drag = { x, y, moved: 0, line: event.altKey || view.lasso ? new Path2D(`M${x} ${y}`) : null };
   });
-  on(view.canvas, "pointermove", (event) => {
+  on(canvas, "pointermove", (event) => {
     if (!view.picture) return;
     const [x, y] = pointOf(event);
     if (!drag) {
@@ -74,7 +70,7 @@ export function listen(view) {
     } else if (drag.moved > 3) {
       root.classList.add("rxg-moving");
       view.hover(-1);
-      move("pan", x - drag.x, y - drag.y);
+      view.move("pan", x - drag.x, y - drag.y);
       Object.assign(drag, { x, y });
     }
   });
@@ -85,16 +81,16 @@ export function listen(view) {
     view.draw();
     return press;
   };
-  on(view.canvas, "pointerup", (event) => {
+  on(canvas, "pointerup", (event) => {
     const press = release();
     if (press?.line && press.moved > 3) pickInside(press.line, adds(event));
     else if (press?.moved <= 3) click(pointOf(event), event);
   });
-  on(view.canvas, "pointercancel", release);
-  on(view.canvas, "pointerleave", () => {
+  on(canvas, "pointercancel", release);
+  on(canvas, "pointerleave", () => {
     if (!drag) view.hover(-1);
   });
-  on(view.canvas, "dblclick", (event) => {
+  on(canvas, "dblclick", (event) => {
     const box = boxAt(pointOf(event)),
       [node] = hullAt(pointOf(event));
     if (box >= 0) view.fold(box);
@@ -104,7 +100,7 @@ export function listen(view) {
   function click(point, event) {
     const { picture, anchor } = view,
       box = boxAt(point),
-      nodes = box < 0 ? hullAt(point) : [...picture.nodesIn(box)];
+      nodes = box < 0 ? hullAt(point) : picture.nodesIn(box);
     view.cursor = -1;
     if (onPlus(box, point)) return view.fold(box);
     if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes)
@@ -133,9 +129,9 @@ export function listen(view) {
     if (!view.picture || !adds(event)) return;
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : 1;
-    move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...pointOf(event));
+    view.move("zoom", Math.exp(-event.deltaY * unit * 0.006), ...pointOf(event));
   };
-  on(view.canvas, "wheel", wheel, { passive: false });
+  on(canvas, "wheel", wheel, { passive: false });
 
   const walk = (box, extend) => {
     const from = view.cursor;
@@ -147,8 +143,10 @@ export function listen(view) {
   const currentBox = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
   const arrow =
     (dx, dy) =>
-    ({ shiftKey }) =>
-      move("pan", dx * (shiftKey ? camera.width * 0.8 : PAN_STEP), dy * (shiftKey ? camera.height * 0.8 : PAN_STEP));
+    ({ shiftKey }) => {
+      const [x, y] = shiftKey ? [camera.width * 0.8, camera.height * 0.8] : [PAN_STEP, PAN_STEP];
+      view.move("pan", dx * x, dy * y);
+    };
   const handlers = {
     ArrowLeft: arrow(1, 0),
     ArrowRight: arrow(-1, 0),
@@ -161,7 +159,7 @@ export function listen(view) {
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick([...view.picture.nodesIn(currentBox())], adds(event) ? "toggle" : "only");
+      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only");
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),

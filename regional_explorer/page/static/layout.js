@@ -6,7 +6,7 @@ const LANE = { w: 4, h: 0 }, MOST_LANES = 3000; // beyond, long edges are bent a
 const LOOSE = 0.1; // how much a lane counts, and a box at an end of the graph, compared with another box
 
 const most = (numbers) => numbers.reduce((largest, number) => Math.max(largest, number), 0);
-const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
+export const least = (numbers) => numbers.reduce((smallest, number) => Math.min(smallest, number), Infinity);
 
 // The row of each of `count` items, given in the order they run, and what each reads and feeds.
 function rowsOf(count, edges) {
@@ -59,38 +59,35 @@ function broken(row, sizes) {
   return lines;
 }
 
-// The rectangles of items of these sizes, and for each edge, a pair of items, those of its lanes. Items that edges from
-// outside end at have lanes from the top, `entries`; those that edges to outside begin at have lanes to the bottom, `exits`.
-function arrange(items, edges, entering = new Set(), leaving = new Set()) {
-  const { rows: row, reads, feeds } = rowsOf(items.length, edges), last = most(row), sizes = [...items];
+// The rectangles of items of these sizes, and by edge those of its lanes. `edges` are pairs of items by a key; those from
+// outside have no tail and lanes from the top, those to outside have no head and lanes to the bottom.
+function arrange(items, edges) {
+  const kind = ([tail, head]) => (tail === undefined ? 1 : head === undefined ? 2 : 0), inner = [...edges.values()].filter((edge) => !kind(edge));
+  const { rows: row, reads, feeds } = rowsOf(items.length, inner), last = most(row), sizes = [...items];
   const rows = Array.from({ length: last + 1 }, () => []);
   row.forEach((number, item) => rows[number].push(item));
-  // Lanes in the rows between two of them, each read by the next; `tail` and `head` are the items at the ends, if any.
-  const chain = (above, below, tail, head) => {
-    const lanes = [];
+  const fits = inner.reduce((sum, [tail, head]) => sum + Math.max(0, row[head] - row[tail] - 1), 0) <= MOST_LANES;
+  // Lanes in the rows between two items, each read by the next.
+  const lanesOf = (edge) => {
+    const [tail, head] = edge, above = row[tail] ?? -1, below = row[head] ?? last + 1, lanes = [];
+    if (below - above < 2 || (!kind(edge) && !fits)) return lanes;
+    if (!kind(edge)) {
+      feeds[tail].splice(feeds[tail].indexOf(head), 1);
+      reads[head].splice(reads[head].indexOf(tail), 1);
+    }
     for (let at = above + 1; at < below; at += 1) {
       const lane = sizes.push(LANE) - 1, before = lanes.at(-1) ?? tail;
       rows[at].push(lane);
       reads.push(before === undefined ? [] : [before]);
       feeds.push([]);
-      if (before !== undefined) feeds[before].push(lane);
+      feeds[before]?.push(lane);
       lanes.push(lane);
     }
-    if (lanes.length && head !== undefined) {
-      reads[head].push(lanes.at(-1));
-      feeds[lanes.at(-1)].push(head);
-    }
+    reads[head]?.push(lanes.at(-1));
+    if (head !== undefined) feeds[lanes.at(-1)].push(head);
     return lanes;
   };
-  const spans = edges.map(([tail, head]) => Math.max(0, row[head] - row[tail] - 1)), fits = spans.reduce((sum, span) => sum + span, 0) <= MOST_LANES;
-  const lanes = edges.map(([tail, head], edge) => {
-    if (!fits || !spans[edge]) return [];
-    feeds[tail].splice(feeds[tail].indexOf(head), 1);
-    reads[head].splice(reads[head].indexOf(tail), 1);
-    return chain(row[tail], row[head], tail, head);
-  });
-  const entries = new Map([...entering].map((item) => [item, chain(-1, row[item], undefined, item)]));
-  const exits = new Map([...leaving].map((item) => [item, chain(row[item], last + 1, item)]));
+  const lanes = [...edges].sort(([, a], [, b]) => kind(a) - kind(b)).map(([key, edge]) => [key, lanesOf(edge)]);
   const lines = rows.flatMap((line) => broken(line, sizes)), middle = Array(sizes.length).fill(0), wanted = [...middle];
   const weights = sizes.map((_, item) => (item < items.length && reads[item].length && feeds[item].length ? 1 : LOOSE));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
@@ -114,62 +111,46 @@ function arrange(items, edges, entering = new Set(), leaving = new Set()) {
     for (const item of line) rects[item] = { ...sizes[item], x: middle[item] - sizes[item].w / 2 - left, y: top, high };
     top += high + LAYER;
   }
-  const rectsOf = (own) => own.map((lane) => ({ ...rects[lane], h: rects[lane].high }));
   return {
     rects: rects.slice(0, items.length),
-    lanes: lanes.map(rectsOf),
-    entries: new Map([...entries].map(([item, own]) => [item, rectsOf(own)])),
-    exits: new Map([...exits].map(([item, own]) => [item, rectsOf(own)])),
+    lanes: new Map(lanes.map(([key, own]) => [key, own.map((lane) => ({ ...rects[lane], h: rects[lane].high }))])),
     w: most(rects.map(({ x, w }) => x + w)),
     h: Math.max(0, top - LAYER),
   };
-}
-
-// The place of the last of these rising numbers that is no larger than `limit`.
-function lastUpTo(numbers, limit) {
-  let low = 0, high = numbers.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (numbers[middle] <= limit) low = middle;
-    else high = middle - 1;
-  }
-  return low;
 }
 
 const moved = (rect, x, y) => ({ ...rect, x: rect.x + x, y: rect.y + y });
 
 // One graph: `homes` has the hull of each box, -1 for none, `titles` the width of each hull's title.
 function arrangeGraph(boxes, homes, titles, edges) {
-  const hulls = new Map(), units = [], unitOf = [], inside = [], outer = [], outerOf = new Map();
+  const hulls = new Map(), units = [], unitOf = [], inside = [], outer = { edges: new Map(), lanes: new Map() };
   boxes.forEach((size, box) => {
     const hull = homes[box];
-    if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: [], entering: new Set(), leaving: new Set() });
+    if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: new Map() });
     unitOf[box] = hull < 0 ? units.push(size) - 1 : hulls.get(hull).unit;
     if (hull >= 0) inside[box] = hulls.get(hull).members.push(size) - 1;
   });
   const hullOf = (box) => hulls.get(homes[box]);
-  // Where the lanes of each edge are found when all is arranged.
+  // Have an edge arranged in a hull, or among them; return what finds its lanes when that is done.
+  const join = (own, tail, head) => {
+    const key = `${tail} ${head}`;
+    own?.edges.set(key, [tail, head]);
+    return () => own?.lanes.get(key) ?? [];
+  };
   const lanesOf = edges.map(([tail, head]) => {
-    if (unitOf[tail] === unitOf[head]) {
-      const at = hullOf(tail).edges.push([inside[tail], inside[head]]) - 1;
-      return () => hullOf(tail).lanes[at];
-    }
-    hullOf(tail)?.leaving.add(inside[tail]);
-    hullOf(head)?.entering.add(inside[head]);
-    const key = `${unitOf[tail]} ${unitOf[head]}`;
-    if (!outerOf.has(key)) outerOf.set(key, outer.push([unitOf[tail], unitOf[head]]) - 1);
-    return () => [...(hullOf(tail)?.exits.get(inside[tail]) ?? []), ...placed.lanes[outerOf.get(key)], ...(hullOf(head)?.entries.get(inside[head]) ?? [])];
+    if (unitOf[tail] === unitOf[head]) return join(hullOf(tail), inside[tail], inside[head]);
+    const parts = [join(hullOf(tail), inside[tail]), join(outer, unitOf[tail], unitOf[head]), join(hullOf(head), undefined, inside[head])];
+    return () => parts.flatMap((lanes) => lanes());
   });
   for (const [number, hull] of hulls) {
-    Object.assign(hull, arrange(hull.members, hull.edges, hull.entering, hull.leaving));
+    Object.assign(hull, arrange(hull.members, hull.edges));
     units[hull.unit] = { w: Math.max(hull.w, titles[number]) + 2 * BORDER, h: hull.h + HEADER + BORDER };
   }
-  const placed = arrange(units, outer);
+  const placed = Object.assign(outer, arrange(units, outer.edges));
   for (const hull of hulls.values()) {
     hull.rect = placed.rects[hull.unit];
     const put = (rect) => ({ ...moved(rect, hull.rect.x + (hull.rect.w - hull.w) / 2, hull.rect.y + HEADER), unit: hull.rect });
-    const putAll = (lanes) => new Map([...lanes].map(([item, own]) => [item, own.map(put)]));
-    Object.assign(hull, { rects: hull.rects.map(put), lanes: hull.lanes.map((own) => own.map(put)), entries: putAll(hull.entries), exits: putAll(hull.exits) });
+    Object.assign(hull, { rects: hull.rects.map(put), lanes: new Map([...hull.lanes].map(([key, own]) => [key, own.map(put)])) });
   }
   return {
     ...placed,
@@ -179,7 +160,7 @@ function arrangeGraph(boxes, homes, titles, edges) {
   };
 }
 
-// The curve of an edge through its lanes: points of cubic Bézier curves. None, if it is drawn from box to box.
+// The curve of an edge through its lanes: the points of cubic Bézier curves, as pairs of numbers in one list. None, if it is drawn from box to box.
 function curve(tail, lanes, head) {
   const x0 = tail.x + tail.w / 2, y0 = tail.y + tail.h, x1 = head.x + head.w / 2, points = [x0, y0];
   const widest = Math.max(tail.w, head.w), long = head.y - y0 > 3 * LAYER, low = tail.high - tail.h > LAYER;
@@ -211,36 +192,28 @@ function columnsOf({ rects, w, h }) {
 }
 
 // The places of a picture: graphs side by side, tall ones in columns. `boxes` are sizes, `homes` has the hull of each box,
-// `titles` the width of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
-export function place(graphs, boxes, homes, titles, edges) {
-  const rects = [], hulls = [], curves = edges.map(() => []), starts = [];
+// `widths` that of each hull's title, `edges` pairs of boxes; each graph has a number of `boxes`.
+export function place(graphs, boxes, homes, widths, edges) {
+  const titles = [], rects = [], groups = [], curves = edges.map(() => []);
   let left = 0, bottom = 0, first = 0;
   for (const { boxes: count } of graphs) {
     const end = first + count, inner = edges.flatMap(([tail], edge) => (tail >= first && tail < end ? [edge] : []));
-    const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), titles, inner.map((edge) => edges[edge].map((box) => box - first)));
+    const graph = arrangeGraph(boxes.slice(first, end), homes.slice(first, end), widths, inner.map((edge) => edges[edge].map((box) => box - first)));
     const tops = columnsOf(graph);
     // A hull, the `unit` of what is in it, is not cut.
-    const columnOf = ({ unit, y }) => lastUpTo(tops, unit ? unit.y : y);
+    const columnOf = ({ unit, y }) => tops.findLastIndex((top) => top <= (unit ? unit.y : y));
     const put = (rect) => moved(rect, left + columnOf(rect) * (graph.w + 3 * GAP), 2 * GAP - tops[columnOf(rect)]);
-    for (const [number, rect] of graph.hulls) hulls[number] = put(rect);
+    for (const [number, rect] of graph.hulls) groups[number] = put(rect);
     for (const rect of graph.boxes) rects.push(put(rect));
     inner.forEach((edge, at) => {
       const [tail, head] = edges[edge].map((box) => graph.boxes[box - first]);
       // An edge from one column to another is drawn from box to box.
       if (columnOf(tail) === columnOf(head)) curves[edge] = curve(put(tail), graph.lanes[at].map(put), put(head));
     });
-    starts.push([left, 0]);
+    titles.push([left, 0]);
     left += tops.length * (graph.w + 3 * GAP) + 3 * GAP;
     bottom = most([bottom, ...tops.map((top, i) => (tops[i + 1] ?? graph.h) - top)]);
     first = end;
   }
-  let points = 0;
-  return {
-    size: [Math.max(left - 6 * GAP, 1), bottom + 3 * GAP],
-    titles: starts,
-    rects: Float32Array.from(rects.flatMap(({ x, y, w, h }) => [x, y, w, h])),
-    groups: Float32Array.from(hulls.flatMap(({ x, y, w, h }) => [x, y, w, h])),
-    curves: Float32Array.from(curves.flat()),
-    curveEnds: Uint32Array.from(curves, ({ length }) => (points += length)),
-  };
+  return { size: [Math.max(left - 6 * GAP, 1), bottom + 3 * GAP], titles, rects, groups, curves };
 }

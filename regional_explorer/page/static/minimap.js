@@ -7,14 +7,12 @@ const MOST_WIDTH = 180,
 
 export class Minimap {
   k = 1;
-  ratio = 1;
-  /** @type {any} */ ground;
-  /** @type {import("./picture.js").Picture} */ picture;
   /** @type {OffscreenCanvas} */ still;
 
-  constructor(canvas, camera, moved, signal) {
+  constructor(canvas, camera, painter, moved, signal) {
     this.canvas = canvas;
     this.camera = camera;
+    this.painter = painter;
     const jump = (event) => {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
@@ -26,32 +24,32 @@ export class Minimap {
   }
 
   // Draw the picture once; on every move only the frame is redrawn.
-  prepare(painter) {
-    const { width: w, height: h } = (this.picture = painter.picture);
-    this.ground = painter.ground;
+  prepare() {
+    const { picture, ratio } = this.painter,
+      { width: w, height: h } = picture;
     this.k = Math.min(MOST_WIDTH / w, MOST_HEIGHT / h);
-    this.ratio = window.devicePixelRatio || 1;
-    this.still = painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, this.ratio, {});
+    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, ratio, {});
     for (const [side, length] of Object.entries({ width: w, height: h })) {
       const size = Math.max(length * this.k, LEAST_SIDE);
-      this.canvas[side] = Math.round(size * this.ratio);
+      this.canvas[side] = Math.round(size * ratio);
       this.canvas.style[side] = `${size}px`;
     }
   }
 
   // Hidden if it would cover one of `boxes`.
   draw(enabled, boxes = []) {
-    const { camera, canvas, picture, ratio } = this,
+    const { camera, canvas } = this,
+      { ground, picture, ratio } = this.painter,
       { x0, y0, x1, y1 } = camera.seen;
     const allSeen = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
     canvas.hidden = !enabled || allSeen || camera.width < 480 || boxes.some((box) => this.covers(picture.rect(box)));
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
-    pen.fillStyle = this.ground.paper;
+    pen.fillStyle = ground.paper;
     pen.fillRect(0, 0, canvas.width, canvas.height);
     pen.drawImage(this.still, 0, 0);
     const k = this.k * ratio;
-    pen.strokeStyle = this.ground.ink;
+    pen.strokeStyle = ground.ink;
     pen.lineWidth = 1.5 * ratio;
     pen.strokeRect(x0 * k, y0 * k, (x1 - x0) * k, (y1 - y0) * k);
   }
@@ -60,7 +58,7 @@ export class Minimap {
     const { camera, canvas } = this,
       [left, top] = camera.toWindow(x, y),
       [right, bottom] = camera.toWindow(x + w, y + h);
-    const [wide, high] = [canvas.width, canvas.height].map((length) => length / this.ratio + CORNER);
+    const [wide, high] = [canvas.width, canvas.height].map((length) => length / this.painter.ratio + CORNER);
     return right > camera.width - wide && bottom > camera.height - high && left < camera.width && top < camera.height;
   }
 }

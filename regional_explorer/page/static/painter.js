@@ -1,6 +1,7 @@
 // Draws a picture on a canvas: hulls, edges, boxes and the trail of a node, as far as they are in the window.
 
 import { boxStyle, hatch, hullStyle } from "./colours.js";
+import { alike } from "./dom.js";
 import { arrows, ends, trace } from "./edges.js";
 import { Letters } from "./letters.js";
 
@@ -12,23 +13,33 @@ const HIT = "#ffb000";
 
 const inWindow =
   ({ x0, y0, x1, y1 }) =>
-  (rects, i) =>
-    rects[i] < x1 && rects[i] + rects[i + 2] > x0 && rects[i + 1] < y1 && rects[i + 1] + rects[i + 3] > y0;
+  ({ x, y, w, h }) =>
+    x < x1 && x + w > x0 && y < y1 && y + h > y0;
 
 /** @returns {[number, number, number, number]} */
 const sides = ({ x, y, w, h }) => [x, y, w, h];
 
+// The part of a picture that is in the window, or beyond it by no more than a share of its size.
+function partOf({ width, height }, { x0, y0, x1, y1 }, beyond) {
+  const wide = beyond * (x1 - x0),
+    high = beyond * (y1 - y0);
+  return {
+    x0: Math.max(x0 - wide, -ROOM),
+    y0: Math.max(y0 - high, -ROOM),
+    x1: Math.min(x1 + wide, width + ROOM),
+    y1: Math.min(y1 + high, height + ROOM),
+  };
+}
+
 export class Painter {
   ratio = 1;
-  paper = "";
   /** @type {any} the colours of everything except regions */ ground;
-  /** @type {any} the colour and label of a piece under the overlay */ heat;
-  /** @type {any[]} how the frame of each kind of piece is drawn */ hulls = [];
-  regions = [];
-  looks = [];
+  /** @type {any[]} each with its piece, style, and the colour and label of the overlay */ hulls = [];
+  /** @type {string[]} the colours of regions */ regions = [];
+  /** @type {any[]} the boxes by style */ looks = [];
   /** @type {import("./picture.js").Picture} */ picture;
-  /** @type {any[]} what the last frame was made from */ made;
-  /** @type {any} the copy that is moved */ still;
+  /** @type {any[]} what the last frame was made from */ made = [];
+  /** @type {any} the copy that is moved */ still = { made: [] };
 
   constructor(canvas) {
     this.canvas = canvas;
@@ -38,7 +49,7 @@ export class Painter {
   }
 
   resize(width, height) {
-    this.ratio = window.devicePixelRatio || 1;
+    this.ratio = devicePixelRatio;
     this.canvas.width = Math.round(width * this.ratio);
     this.canvas.height = Math.round(height * this.ratio);
   }
@@ -46,20 +57,22 @@ export class Painter {
   // Boxes of the same style are grouped, so that each style is drawn with one path. `colours` are those of a theme.
   prepare(picture, colours, paper, font, heat) {
     const looks = new Map(),
+      styles = new Map(), // of hulls, by region and state
       { regions } = picture,
       tones = regions.map(({ hue }) => colours.tones[hue]),
-      worn = { ...colours, ground: { ...colours.ground, paper } };
-    const hulls = new Map(); // by region and state
-    this.hulls = picture.pieces.map(({ region, state }) => {
-      const key = `${region} ${state}`;
-      if (!hulls.has(key)) {
-        const style = hullStyle(state, worn, tones[region], regions[region].line);
-        hulls.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
-      }
-      return hulls.get(key);
-    });
-    Object.assign(this, { picture, paper, heat, ground: worn.ground, regions: tones.map(({ stroke }) => stroke) });
+      ground = { ...colours.ground, paper };
+    Object.assign(this, { picture, ground, regions: tones.map(({ stroke }) => stroke) });
     this.letters.font(font);
+    this.hulls = picture.groupPieces.map((number, group) => {
+      const piece = picture.pieces[number],
+        { region, state } = piece;
+      const key = `${region} ${state}`;
+      if (!styles.has(key)) {
+        const style = hullStyle(state, ground, tones[region], regions[region].line);
+        styles.set(key, { ...style, tile: style.hatch && this.pen.createPattern(hatch(style), "repeat") });
+      }
+      return { rect: picture.groups[group], piece, style: styles.get(key), tint: heat(piece) };
+    });
     for (let box = 0; box < picture.boxes; box += 1) {
       const tint = heat(picture.piece(box), box),
         region = picture.piece(box)?.region,
@@ -67,7 +80,7 @@ export class Painter {
         failed = picture.failed(box);
       const key = `${look} ${region} ${failed} ${tint?.fill}`;
       if (!looks.has(key)) {
-        const style = boxStyle(look, worn, tones[region], regions[region]?.line, failed);
+        const style = boxStyle(look, ground, tones[region], regions[region]?.line, failed);
         looks.set(key, { style: { ...style, ...tint, ...(tint && { quiet: tint.text }) }, boxes: [] });
       }
       looks.get(key).boxes.push(box);
@@ -80,10 +93,10 @@ export class Painter {
     const { pen, ratio, picture } = this,
       { k, seen } = camera;
     const made = [picture.rects, this.looks, lit.found, lit.finding, lit.selecting, k, ratio];
-    const steady = made.every((part, i) => part === this.made?.[i]);
+    const steady = alike(made, this.made);
     this.made = made;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.fillStyle = this.paper;
+    pen.fillStyle = this.ground.paper;
     pen.fillRect(0, 0, camera.width, camera.height);
     const [x, y] = camera.toWindow(0, 0);
     pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * x, ratio * y);
@@ -121,23 +134,11 @@ export class Painter {
   // this is fast however much is visible.
   move(camera, lit) {
     const { pen, ratio, picture, made } = this,
-      scale = camera.k * ratio,
-      { x0, y0, x1, y1 } = camera.seen;
-    const [left, top] = [Math.max(x0, -ROOM), Math.max(y0, -ROOM)];
-    const [right, bottom] = [Math.min(x1, picture.width + ROOM), Math.min(y1, picture.height + ROOM)];
+      { x0, y0, x1, y1 } = partOf(picture, camera.seen, 0);
     let { still } = this;
-    const fresh = still && still.made.every((part, i) => part === made[i]);
-    if (!fresh || left < still.x0 || top < still.y0 || right > still.x1 || bottom > still.y1) {
-      const wide = (x1 - x0) / 2,
-        high = (y1 - y0) / 2;
-      still = {
-        made,
-        x0: Math.max(x0 - wide, -ROOM),
-        y0: Math.max(y0 - high, -ROOM),
-        x1: Math.min(x1 + wide, picture.width + ROOM),
-        y1: Math.min(y1 + high, picture.height + ROOM),
-      };
-      const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * scale ** 2;
+    if (!alike(still.made, made) || x0 < still.x0 || y0 < still.y0 || x1 > still.x1 || y1 > still.y1) {
+      still = { made, ...partOf(picture, camera.seen, 0.5) };
+      const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * (camera.k * ratio) ** 2;
       if (!(pixels > 0) || pixels > MOST_PIXELS) return false;
       still.canvas = this.copy(still, camera.k, ratio, lit);
       this.still = still;
@@ -166,15 +167,12 @@ export class Painter {
   }
 
   drawHulls(k, inside) {
-    const { pen } = this,
-      { groups, groupPieces, pieces } = this.picture;
-    for (let i = 0; i < groups.length; i += 4) {
-      if (!inside(groups, i)) continue;
-      const number = groupPieces[i / 4],
-        style = this.hulls[number];
+    const { pen } = this;
+    for (const { rect, style, tint } of this.hulls) {
+      if (!inside(rect)) continue;
       pen.beginPath();
-      pen.roundRect(groups[i], groups[i + 1], groups[i + 2], groups[i + 3], 7);
-      pen.fillStyle = this.heat(pieces[number])?.fill ?? style.fill;
+      pen.roundRect(...sides(rect), 7);
+      pen.fillStyle = tint?.fill ?? style.fill;
       pen.fill();
       if (style.tile) pen.fillStyle = style.tile;
       if (style.tile && k > SHAPES) pen.fill();
@@ -184,10 +182,9 @@ export class Painter {
 
   edges(k, seen, lit) {
     const { pen } = this,
-      { edges } = this.picture,
       far = [];
     pen.beginPath();
-    for (let edge = 0; edge < edges.length / 2; edge += 1) {
+    for (const edge of this.picture.edges.keys()) {
       const [x0, y0, x1, y1] = ends(this.picture, edge);
       if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
       if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
@@ -206,16 +203,15 @@ export class Painter {
 
   // Draw the edges of boxes that are selected or hovered.
   lit(k, seen, lit) {
-    const { edges } = this.picture;
     const chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
     const near = [],
       far = [];
     if (lit.selecting || lit.hover >= 0 || lit.cursor >= 0) {
-      for (let edge = 0; edge < edges.length / 2; edge += 1) {
-        if (!chosen(edges[edge * 2]) && !chosen(edges[edge * 2 + 1])) continue;
+      this.picture.edges.forEach((boxes, edge) => {
+        if (!boxes.some(chosen)) return;
         const [, y0, , y1] = ends(this.picture, edge);
         (y1 < y0 - 8 ? far : near).push(edge);
-      }
+      });
     }
     this.trail(near, this.ground.ink, Math.max(1.5, 1.2 / k), 0.9);
     this.trail(far, this.ground.ink, 1, 0.4);
@@ -229,10 +225,9 @@ export class Painter {
 
   boxes(k, inside, lit) {
     const { pen, picture } = this,
-      { rects } = picture,
       labelled = [];
     for (const { style, boxes } of this.looks) {
-      const here = boxes.filter((box) => inside(rects, box * 4));
+      const here = boxes.filter((box) => inside(picture.rect(box)));
       if (k >= TEXT) labelled.push({ style, here });
       // While searching, boxes without hits are faint.
       for (const faint of lit.finding ? [true, false] : [false]) {
@@ -264,8 +259,8 @@ export class Painter {
   shares(inside) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
-      if (!inside(picture.rects, box * 4)) continue;
       const { x, y, w, h } = picture.rect(box);
+      if (!inside({ x, y, w, h })) continue;
       let left = x + 4;
       for (const [region, share] of picture.shares(box)) {
         pen.fillStyle = regions[region];
@@ -293,7 +288,7 @@ export class Painter {
       this.stroke(colour, width / scale, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {
-      if (!inside(picture.rects, box * 4)) continue;
+      if (!inside(picture.rect(box))) continue;
       if (lit.finding && lit.found[box]) ring(box, 2.5, box === lit.hit ? 4 : 3, HIT, [], box === lit.hit ? 1 : 0.75);
       // A box with only some nodes selected has a dashed ring.
       if (lit.selected[box]) ring(box, 1.5, 2, ink, lit.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
@@ -310,21 +305,21 @@ export class Painter {
       const [left, top] = camera.toWindow(x, y + 28); // where the boxes begin
       letters.write(picture.graphs[i].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
     });
-    for (let i = 0; i < picture.groups.length; i += 4) {
-      if (!inside(picture.groups, i)) continue;
-      const number = picture.groupPieces[i / 4],
-        piece = picture.pieces[number];
-      const style = this.hulls[number],
-        tint = this.heat(piece);
-      const { words, speedup } = piece,
+    for (const { rect, piece, style, tint } of this.hulls) {
+      if (!inside(rect)) continue;
+      const { words, speedup, region } = piece,
         label = tint?.label ?? speedup,
-        { letter } = picture.regions[piece.region];
-      const [left, top, w, h] = picture.groups.subarray(i, i + 4),
-        [x, y] = camera.toWindow(left, top);
-      const labelled = words.map((word) => (label ? `${word} · ${label}` : word)),
-        rect = { x, y, w: w * camera.k, h: h * camera.k };
+        labelled = words.map((word) => (label ? `${word} · ${label}` : word));
+      const [x, y] = camera.toWindow(rect.x, rect.y),
+        shown = { x, y, w: rect.w * camera.k, h: rect.h * camera.k };
       const [ink, paper] = [tint?.text ?? style.text, tint?.fill ?? style.ground];
-      letters.hull([...labelled, tint ? label : words.at(-1), letter], rect, ink, paper, camera.k);
+      letters.hull(
+        [...labelled, tint ? label : words.at(-1), picture.regions[region].letter],
+        shown,
+        ink,
+        paper,
+        camera.k,
+      );
     }
   }
 }

@@ -1,6 +1,6 @@
 // A tab of graphs: its nodes and folds, and the picture of those folds that are open, with the queries on its boxes.
 
-import { place } from "./layout.js";
+import { least, place } from "./layout.js";
 import { PLUS } from "./letters.js";
 
 const SIGNS = [..."▷◆▲▼●↻~"]; // in the order in which a box has them
@@ -10,19 +10,6 @@ const MOST_READS = 4, // a box with this many nodes does not list what it reads
 
 const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
-
-// Return a function from an owner to its members, in order: they are one array with an offset per owner.
-function byOwner(owners, count) {
-  const starts = new Uint32Array(count + 1),
-    members = new Uint32Array(owners.length);
-  for (const owner of owners) starts[owner + 1] += 1;
-  for (let owner = 0; owner < count; owner += 1) starts[owner + 1] += starts[owner];
-  const next = starts.slice();
-  owners.forEach((owner, member) => {
-    members[next[owner]++] = member;
-  });
-  return (owner) => members.subarray(starts[owner], starts[owner + 1]);
-}
 
 // The nodes of a tab in the order they run, its folds, outer ones first, and its pieces of regions, all by number.
 export class Outline {
@@ -54,44 +41,40 @@ export class Outline {
     const first = this.nodes.length,
       firstFold = this.folds.length,
       firstPiece = this.pieces.length,
-      moved = (piece) => (piece < 0 ? -1 : firstPiece + piece);
+      foldAt = (number) => (number < 0 ? undefined : this.folds[firstFold + number]),
+      pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
     folds.parents.forEach((parent, i) => {
-      const [look, title, detail, crumb] = ["looks", "titles", "details", "crumbs"].map(
-        (name) => folds.texts[folds[name][i]],
-      );
-      const piece = moved(folds.pieces[i]),
-        time = folds.times?.folds[i];
+      const text = (column) => folds.texts[folds[column][i]];
       this.folds.push({
-        parent: this.folds[firstFold + parent],
-        look,
-        title,
-        detail,
-        crumb,
-        piece,
-        time,
+        look: text("looks"),
+        title: text("titles"),
+        detail: text("details"),
+        crumb: text("crumbs"),
+        parent: foldAt(parent),
+        piece: pieceAt(folds.pieces[i]),
+        time: folds.times?.folds[i],
         open: folds.open[i],
         ops: 0,
       });
-      if (parent < 0) this.folds.at(-1).parent = undefined;
     });
     names.forEach((name, i) => {
-      const fact = (column) => facts.texts[facts[column][i]];
+      const text = (column) => facts.texts[facts[column][i]];
       this.ids.push(`${id}:${name}`);
       this.nodes.push({
+        name: text("names"),
+        target: text("targets"),
+        value: text("values"),
+        module: text("modules"),
+        source: text("sources"),
+        look: text("looks"),
+        title: text("titles"),
+        signs: text("signs"),
+        outside: text("outside"),
         op: first + facts.ops[i],
-        name: fact("names"),
-        target: fact("targets"),
-        value: fact("values"),
-        module: fact("modules"),
-        source: fact("sources"),
-        look: fact("looks"),
-        title: fact("titles"),
-        signs: fact("signs"),
-        outside: fact("outside"),
         flags: facts.flags[i],
         reads: facts.reads[i].map((read) => first + read),
-        home: folds.homes[i] < 0 ? undefined : this.folds[firstFold + folds.homes[i]],
-        piece: moved(folds.node_pieces[i]),
+        home: foldAt(folds.homes[i]),
+        piece: pieceAt(folds.node_pieces[i]),
         time: folds.times?.nodes[i],
       });
     });
@@ -127,7 +110,12 @@ export class Outline {
 export class Picture {
   width = 1;
   height = 1;
-  /** @type {number[][]} the positions of the titles of graphs */ titles = [];
+  /** @type {number[]} */ nodeBoxes = [];
+  /** @type {number[][]} the nodes of each box, in order */ members = [];
+  /** @type {number[][]} the positions of the titles of graphs */ titles;
+  /** @type {any[]} the places of boxes */ rects;
+  /** @type {any[]} the places of hulls */ groups;
+  /** @type {number[][]} the points of each edge */ curves;
   /** @type {string[]} the overlay's label of each box */ labels = [];
   /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
 
@@ -152,20 +140,20 @@ export class Picture {
       if (!boxes.has(owner)) boxes.set(owner, boxes.size);
       return boxes.get(owner);
     };
-    this.nodeBoxes = new Uint32Array(nodes.length);
     nodes.forEach((node, number) => {
-      this.nodeBoxes[number] = boxOf(node, number);
+      const box = boxOf(node, number);
+      this.nodeBoxes.push(box);
+      (this.members[box] ??= []).push(number);
     });
     this.nodePieces = Int32Array.from(nodes, ({ piece }) => piece);
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
-    this.nodesIn = byOwner(this.nodeBoxes, this.boxes);
     this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
     this.boxSigns = this.owners.map((owner, box) => (owner.ops ? this.allSigns(box) : owner.signs));
     this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
     this.graphs = outline.graphs.map((graph) => ({
       ...graph,
-      boxes: new Set(this.nodeBoxes.subarray(graph.first, graph.first + graph.count)).size,
+      boxes: new Set(this.nodeBoxes.slice(graph.first, graph.first + graph.count)).size,
     }));
     this.connect();
     this.place(measure);
@@ -181,7 +169,7 @@ export class Picture {
         if (tail !== head) edges.set(tail * this.boxes + head, [tail, head]);
       }
     });
-    this.edges = Uint32Array.from([...edges.values()].flat());
+    this.edges = [...edges.values()];
     const held = Array.from(this.boxPieces, (piece, box) => (this.look(box) === "piece" ? -1 : piece));
     this.groupPieces = [...new Set(held)].filter((piece) => piece >= 0).sort((a, b) => a - b);
     const groups = new Map(this.groupPieces.map((piece, group) => [piece, group]));
@@ -190,17 +178,10 @@ export class Picture {
 
   place(measure) {
     const sizes = this.owners.map((_, box) => this.size(box, measure)),
-      names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12)),
-      pairs = Array.from({ length: this.edges.length / 2 }, (_, edge) => [
-        ...this.edges.subarray(2 * edge, 2 * edge + 2),
-      ]);
-    const places = place(this.graphs, sizes, this.boxGroups, names, pairs);
-    [this.width, this.height] = places.size;
-    this.titles = places.titles;
-    this.rects = places.rects;
-    this.groups = places.groups;
-    this.curves = places.curves;
-    this.curveEnds = places.curveEnds;
+      names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
+    const { size, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
+    [this.width, this.height] = size;
+    Object.assign(this, places);
   }
 
   // The room that a box takes: its texts, the sign of a fold, and the letter of its region.
@@ -214,10 +195,12 @@ export class Picture {
   }
 
   allSigns(box) {
-    const used = new Set([...this.nodesIn(box)].flatMap((node) => [...this.outline.nodes[node].signs]));
+    const used = new Set(this.nodesIn(box).flatMap((node) => [...this.outline.nodes[node].signs]));
     return SIGNS.filter((sign) => used.has(sign)).join("");
   }
 
+  nodesIn = (box) => this.members[box] ?? [];
+  rect = (box) => this.rects[box];
   look = (box) => this.owners[box].look;
   title = (box) => this.owners[box].title;
   detail = (box) => this.owners[box].detail ?? "";
@@ -242,7 +225,7 @@ export class Picture {
 
   // The tooltip of a box, as pairs of a word and a text.
   about(box) {
-    const nodes = Array.from(this.nodesIn(box), (node) => this.outline.nodes[node]),
+    const nodes = this.nodesIn(box).map((node) => this.outline.nodes[node]),
       [{ name, target, value, module, source, outside }] = nodes;
     const rows = this.opens(box)
       ? [
@@ -259,35 +242,20 @@ export class Picture {
     return [...rows.filter(([, text]) => text), ...(this.piece(box)?.facts ?? [])];
   }
 
-  rect(box, rects = this.rects) {
-    const i = box * 4;
-    return { x: rects[i], y: rects[i + 1], w: rects[i + 2], h: rects[i + 3] };
-  }
-
   // The box, or with `groups` the hull, at a point; -1 if there is none.
-  at(x, y, slack = 0, rects = this.rects) {
-    for (let i = rects.length - 4; i >= 0; i -= 4) {
-      const dx = x - rects[i],
-        dy = y - rects[i + 1];
-      if (dx >= -slack && dy >= -slack && dx <= rects[i + 2] + slack && dy <= rects[i + 3] + slack) return i / 4;
-    }
-    return -1;
+  at(px, py, slack = 0, rects = this.rects) {
+    const near = (at, from, length) => at >= from - slack && at <= from + length + slack;
+    return rects.findLastIndex(({ x, y, w, h }) => near(px, x, w) && near(py, y, h));
   }
 
   // The box whose middle is nearest to a point; -1 if there is none.
   nearest({ x, y }) {
-    let best = -1,
-      least = Infinity;
-    for (let box = 0; box < this.boxes; box += 1) {
-      const rect = this.rect(box),
-        distance = Math.hypot(rect.x + rect.w / 2 - x, rect.y + rect.h / 2 - y);
-      if (distance < least) {
-        least = distance;
-        best = box;
-      }
-    }
-    return best;
+    const distances = this.rects.map((rect) => Math.hypot(rect.x + rect.w / 2 - x, rect.y + rect.h / 2 - y));
+    return distances.indexOf(least(distances));
   }
+
+  // The boxes that nodes stand in, each once.
+  boxesOf = (nodes) => [...new Set(nodes.map((node) => this.nodeBoxes[node]))];
 
   counts(nodes) {
     const boxCounts = new Uint32Array(this.boxes);
@@ -299,12 +267,7 @@ export class Picture {
     return ids.map((id) => this.byId.get(id)).filter((node) => node !== undefined);
   }
 
-  where(test) {
-    const nodes = [];
-    for (let node = 0; node < this.nodes; node += 1) if (test(node)) nodes.push(node);
-    return nodes;
-  }
-
+  where = (test) => [...this.nodeBoxes.keys()].filter((node) => test(node));
   nodesOfPiece = (piece) => this.where((node) => this.nodePieces[node] === piece);
   nodesOfRegion = (region) => this.where((node) => this.pieces[this.nodePieces[node]]?.region === region);
   nodesOfModule = (path) => this.where((node) => `${this.module(node)}.`.startsWith(`${path}.`));

@@ -1,6 +1,6 @@
 // Shows elements that the kernel describes, changing what differs, and sends what is done to those with `data-do`.
 
-import { el, follow, setAttributes } from "./dom.js";
+import { el, follow, setAttributes, turn } from "./dom.js";
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
@@ -115,7 +115,7 @@ export class ElementTree {
     const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
     if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
       const tabs = this.all("[role=tab]"), step = key === "ArrowRight" ? 1 : -1;
-      this.press(tabs.at((tabs.indexOf(target) + step) % tabs.length), event);
+      this.press(turn(tabs, target, step), event);
     }
     if (from < 0) return;
     const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
