@@ -118,7 +118,9 @@ def assert_compiles(net, x, plan=PLAN, match=None, **options):
     compiled = rx.compile(net, plan, **options)
     with silence() if match is None else pytest.warns(UserWarning, match=match):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-    assert caches(compiled) <= {"cold", "warm"}
+    found = rx.status(compiled)
+    assert [str(part.state) for part in found.partitions] == ["compiled"] * 4, "two regions, forward and backward"
+    assert {found.artifacts[part.artifact].compile.cache for part in found.partitions} <= {"cold", "warm"}
     return compiled
 
 

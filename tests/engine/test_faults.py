@@ -292,11 +292,13 @@ def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored
 def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     ex, errors = explored
     ex.benchmark(("eager", "regional"), budget_s=0.1)
-    assert len(ex.history) == 1
+    (first,) = ex.runs
     errors.append(MemoryError("planted"))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
-    assert {"region-failed", "variant-failed"} & set(codes(ex))
-    assert {"eager", "aot_eager"} <= set(ex.timings.variant)
+    assert codes(ex) == ["region-failed"]
+    assert states(ex) == {"a": "failed", "b": "measured"}
+    assert list(ex.timings.variant) == ["eager", "aot_eager", "regional"]
+    assert ex.runs == (first, ex.session)
 
 
 def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():

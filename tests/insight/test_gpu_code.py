@@ -139,18 +139,18 @@ def test_amd_gets_assembly_of_its_own(ex: rx.Exploration) -> None:
     assert "amdgcn" in gpu.assembly
 
 
-def test_peaks_agree_with_those_that_torch_knows() -> None:
+@pytest.mark.parametrize("name", ["h100", "a100", "mi300x"])
+def test_peaks_agree_with_those_that_torch_knows(name: str) -> None:
     from torch._inductor.analysis.device_info import lookup_device_info
 
-    for name in ("h100", "a100", "mi300x"):
-        target = GPU_TARGETS[name]
-        info = lookup_device_info(target.title)
-        if info is None or (name == "h100" and not hasattr(info, "tops_sparsity_factor")):
-            continue
-        assert target.memory_gb_s == pytest.approx(info.dram_bw_gbs, rel=0.02)
-        for dtype in ("bfloat16", "float16"):
-            dense = info.tops[getattr(torch, dtype)] / getattr(info, "tops_sparsity_factor", 1)
-            assert target.dense_tflops[dtype] == pytest.approx(dense, rel=0.02)
+    target = GPU_TARGETS[name]
+    info = lookup_device_info(target.title)
+    assert info is not None
+    assert target.memory_gb_s == info.dram_bw_gbs
+    # Where torch has no such factor, its figures of the H100 are those with sparsity.
+    factor = getattr(info, "tops_sparsity_factor", 2 if name == "h100" else 1)
+    for dtype in ("bfloat16", "float16"):
+        assert target.dense_tflops[dtype] == pytest.approx(info.tops[getattr(torch, dtype)] / factor, rel=0.002)
 
 
 def test_torch_has_the_bandwidth_of_an_h100_for_an_l4() -> None:

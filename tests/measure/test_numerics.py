@@ -459,6 +459,6 @@ def test_a_compiled_region_before_a_step_is_measured() -> None:
     regional = ex.numerics[ex.numerics.variant == "regional"]
     assert set(regional.bitwise) == {False}, "Inductor rounded as eager does: the test shows nothing"
     assert set(regional.verdict) == {"not comparable"}
-    timings = ex.timings[ex.timings.variant == "regional"]
-    enough = timings.samples >= LEAST_SAMPLES  # a busy machine may have time for fewer
-    assert timings.speedup.notna().tolist() == enough.tolist()
+    (timing,) = ex.timings[ex.timings.variant == "regional"].to_dict("records")
+    enough = timing["samples"] >= LEAST_SAMPLES  # a busy machine may have time for fewer
+    assert math.isnan(timing["speedup"]) is not enough

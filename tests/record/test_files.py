@@ -293,21 +293,21 @@ def test_what_is_written_can_be_read_whatever_a_mark_holds(tmp_path: Path) -> No
 
 def test_records_refuse_what_they_cannot_be() -> None:
     region = PLAN.regions[0]
-    for make in (
-        lambda: Plan((region, region)),
-        lambda: Plan("ab"),  # type: ignore[arg-type]
-        lambda: Plan((region, 3)),  # type: ignore[arg-type]
-        lambda: Plan((region,), "none"),  # type: ignore[arg-type]
-        lambda: Region("", region.selectors),
-        lambda: Region("a", "modules"),  # type: ignore[arg-type]
-        lambda: Region("a", region.selectors, None),  # type: ignore[arg-type]
-        lambda: Region("a", region.selectors, {3: 4}),  # type: ignore[dict-item]
-        lambda: Selector("module", ("*",)),  # type: ignore[arg-type]
-        lambda: Selector(SelectorKind.OPS, "aten.*"),  # type: ignore[arg-type]
-        lambda: Selector(SelectorKind.OPS, ()),
-        lambda: Selector(SelectorKind.OPS, ("",)),
+    for make, message in (
+        (lambda: Plan((region, region)), "Two regions are called"),
+        (lambda: Plan("ab"), "The regions of a plan are a tuple of rx.Region"),  # type: ignore[arg-type]
+        (lambda: Plan((region, 3)), "The regions of a plan are a tuple of rx.Region"),  # type: ignore[arg-type]
+        (lambda: Plan((region,), "none"), "cut='none': give"),  # type: ignore[arg-type]
+        (lambda: Region("", region.selectors), "A region's name must be"),
+        (lambda: Region("a", "modules"), "The selectors of region 'a' are a tuple of rx.Selector"),  # type: ignore[arg-type]
+        (lambda: Region("a", region.selectors, None), "The config of region 'a' is a dict"),  # type: ignore[arg-type]
+        (lambda: Region("a", region.selectors, {3: 4}), "The config of region 'a' is a dict"),  # type: ignore[dict-item]
+        (lambda: Selector("module", ("*",)), "No selector is of the kind 'module'"),  # type: ignore[arg-type]
+        (lambda: Selector(SelectorKind.OPS, "aten.*"), "give a tuple of strings"),  # type: ignore[arg-type]
+        (lambda: Selector(SelectorKind.OPS, ()), "needs at least one pattern"),
+        (lambda: Selector(SelectorKind.OPS, ("",)), "give a tuple of strings"),
     ):
-        with pytest.raises(RegionalExplorerError):
+        with pytest.raises(RegionalExplorerError, match=message):
             make()
     assert Selector("ops", ["*"]) == Selector(SelectorKind.OPS, ("*",))  # type: ignore[arg-type]
     assert Plan([region], "upstream").cut is Cut.UPSTREAM  # type: ignore[arg-type]
