@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.compiler.artifact import Started, Wanted
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
@@ -47,12 +48,15 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
     try:
         caches = empty_caches() if cold else contextlib.nullcontext()
         with caches, contextlib.closing(_Building(program, cold)) as building:
+            settings = ""
             for index, wanted in enumerate(todo):
                 if run.cancelled():
                     return
                 report("compiling", wanted, index + 1, index - len(building.queue) / 2)
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
-                    if not has_lock:
+                    settings = settings or surroundings()
+                    # Another thread may have changed a setting meanwhile: the keys are of the code under the old one.
+                    if not has_lock or surroundings() != settings:
                         return
                     building.start(wanted)
                     building.finish_complete()

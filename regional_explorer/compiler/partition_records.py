@@ -163,7 +163,7 @@ def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None
         current = tried_configs.get(own_key, {})
         region = program.plan[switch.piece.claim.region]
         direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
-        for other_key, config in tried_configs.items():
+        for other_key, config in list(tried_configs.items()):
             differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
             code = program.store.code_hash(other_key)
             if len(differing) == 1 and code is not None:

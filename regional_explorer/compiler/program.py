@@ -20,8 +20,8 @@ from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore, Wanted
 from regional_explorer.compiler.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.switch import PieceFacts, Switch
-from regional_explorer.errors import count
+from regional_explorer.compiler.switch import REFUSED_INPUTS, PieceFacts, Switch
+from regional_explorer.errors import RegionCompileError, count
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, Node, Role
@@ -400,13 +400,16 @@ class Program(CutProgram):
         """A block in which artifacts of ``switches`` are replaced by twins, compiled with ``config`` on top of theirs.
 
         Raises:
-            RegionCompileError: a twin does not compile.
+            RegionCompileError: a twin does not compile, or refused its inputs.
         """
         replaced = [(switch, switch.artifact) for switch in switches if switch.artifact is not None]
         try:
             for switch, _ in replaced:
                 switch.use(self.twin(switch, config))
             yield
+            for switch, _ in replaced:
+                if switch.artifact is None:  # it refused its inputs: what ran was the eager piece
+                    raise RegionCompileError(switch.refusal or REFUSED_INPUTS)
         finally:
             for switch, artifact in replaced:
                 switch.use(artifact)
@@ -423,7 +426,7 @@ class Program(CutProgram):
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
         switches = [(switch.inputs, switch.failure, switch.refusal) for switch in self.switches]
-        compiles = [(key, artifact.made) for key, artifact in self.store.artifacts.items()]
+        compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
 

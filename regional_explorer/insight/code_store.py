@@ -20,7 +20,7 @@ from regional_explorer.insight.lowering import artifact_code, code_under, node_p
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
-from regional_explorer.record.plan import DEFAULT, Region
+from regional_explorer.record.plan import DEFAULT
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import INSTALL_COMPILER, cxx_compiler, inductor_cache_directory
@@ -34,28 +34,31 @@ class Insights:
     """The generated code of the partitions of ``program``, the times of its kernels, and why regions are slow.
 
     ``codes`` and ``kernel_times`` are by key of the artifact; ``_other_codes`` is code for other configs, or for GPUs
-    that are not there, by key and target. ``diagnoses`` are by region, each for the region as it was. ``revision``
-    changes with what a session shows.
+    that are not there, by key and target. ``diagnoses`` are by region, with the keys of its artifacts then.
+    ``revision`` changes with what a session shows.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.codes: dict[str, ArtifactCode] = {}
         self.kernel_times: dict[str, ArtifactKernelTimes] = {}
-        self.diagnoses: dict[str, tuple[Region, tuple[Diagnostic, ...]]] = {}
+        self.diagnoses: dict[str, tuple[set[str], tuple[Diagnostic, ...]]] = {}
         self.revision = 0
         self._other_codes: dict[tuple[str, str], ArtifactCode] = {}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """The findings about regions that have not changed since."""
-        plan = self.program.plan
+        """The findings about regions whose code has not changed since."""
         return tuple(
             diagnostic
-            for name, (region, diagnostics) in self.diagnoses.items()
-            if name in plan and plan[name] == region
+            for region, (keys, diagnostics) in self.diagnoses.items()
+            if keys == self.keys_of(region)
             for diagnostic in diagnostics
         )
+
+    def keys_of(self, region: str) -> set[str]:
+        """Return the keys of the artifacts that a region needs now, none if there is no such region."""
+        return {key for switch, key in self.program.keys().items() if switch.piece.claim.region == region}
 
     def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""

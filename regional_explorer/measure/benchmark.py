@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
@@ -41,6 +43,7 @@ from regional_explorer.record.benchmark import (
 )
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Noise
+from regional_explorer.torch_api.torch_config import read_config
 
 
 @dataclass
@@ -194,10 +197,18 @@ def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) 
         rows = rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
     finally:
         program.select_regional(on=True)
-    by_inductor = (VariantName.FULL, VariantName.LITE, *((VariantName.UPSTREAM,) if drawing else ()))
-    if call.draws and name in by_inductor:
+    if call.draws and _draws_its_own(program, name, drawing):
         return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
     return rows
+
+
+def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:
+    """Return whether Inductor draws other random numbers than eager where torch compiles a call that draws some."""
+    key = "fallback_random"
+    default = read_config([key])[key]
+    if name is VariantName.UPSTREAM:
+        return not all(program.config_for(switch).get(key, default) for switch in drawing)
+    return name in BY_TORCH and not default
 
 
 def _without_verdict(

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
+from regional_explorer.errors import MeasureError
 from regional_explorer.record.benchmark import Phase
 
 Moment = TypeVar("Moment")
@@ -89,8 +90,16 @@ class CudaClock(Clock[torch.cuda.Event]):
 
 
 def clock_for(device: str) -> Clock[Any]:
-    """Return the clock for work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, optionally followed by the GPU's name."""
-    return CudaClock(device.partition(" ")[0]) if device.startswith("cuda") else CpuClock()
+    """Return the clock for work on ``device``: ``cpu``, ``cuda``, ``cuda:1``, optionally followed by the GPU's name.
+
+    Raises:
+        MeasureError: it is another device, whose work a clock of the host would not wait for.
+    """
+    if device.startswith("cuda"):
+        return CudaClock(device.partition(" ")[0])
+    if device != "cpu":
+        raise MeasureError(f"Work on {device} cannot be timed: only that on CPUs and CUDA devices can.")
+    return CpuClock()
 
 
 def do_nothing() -> None:

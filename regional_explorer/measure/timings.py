@@ -158,6 +158,9 @@ def measure_rounds(
     warnings: Mapping[str, Sequence[str]] = {}
     if result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
-        warnings = launch_warnings(measured_calls, context.clock, run.executor)
+        try:
+            warnings = launch_warnings(measured_calls, context.clock, run.executor)
+        except KeyboardInterrupt:
+            result = dataclasses.replace(result, stopped=Stop.INTERRUPTED)
     noise = replace(result.noise, throttled=after.throttled_since(before))
     return dataclasses.replace(result, noise=noise, warnings=warnings, gpu=after.described_since(before))

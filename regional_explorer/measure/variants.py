@@ -12,6 +12,7 @@ import torch
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.trace import traceable
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.upstream_marks import Marks
 from regional_explorer.errors import RegionalExplorerError
@@ -28,7 +29,7 @@ from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 class Compiled:
     """The call as torch compiled it for one variant, what its first call cost, and what differs from the plan.
 
-    ``content`` is what it was compiled from; another plan needs another compile.
+    ``content`` is what it was compiled from; another plan, or another setting, needs another compile.
     """
 
     function: Callable[..., Any]
@@ -98,11 +99,13 @@ class Variants:
     def compile(self, name: VariantName) -> Compiled:
         """Compile the call for a variant of ``BY_TORCH``, unless that was done for this plan; record what it cost.
 
+        Dynamo does not guard on Inductor's config: under other settings the call is compiled again, as a region is.
+
         Raises:
             Exception: whatever torch raises.
         """
         marks = None if name is VariantName.FULL else Marks.of(self.program)
-        content = None if marks is None else marks.content()
+        content = surroundings(), None if marks is None else marks.content()
         existing = self._compiled.get(name)
         if existing is not None and existing.content == content:
             return existing

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from enum import Enum
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,9 +11,10 @@ import torch.nn.functional as F
 import regional_explorer as rx
 from regional_explorer.compiler.program import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
+from regional_explorer.measure import benchmark
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
-from regional_explorer.record.benchmark import Phase, VariantName
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
 from tests.shared.fakes import FakeClock, TickingClock, timed_by
@@ -185,6 +187,27 @@ def test_a_config_that_cures_is_found():
     check = check_partition(program, switch, recorded.args)
     assert check.verdict == "failed"
     assert check.cure == {"emulate_precision_casts": True}
+    assert switch.artifact is wrong
+
+
+def test_a_twin_that_refuses_its_inputs_cures_nothing():
+    """The eager piece runs in its place, and gives of course what eager gives."""
+
+    def f(x, y):
+        with rx.region("r"):
+            return F.gelu(x * y) * x + y
+
+    ex = rx.explore(f, programs.pair(grad=False))
+    ex.compile()
+    (switch,) = ex.live.program.switches
+    program, wrong = ex.live.program, made_wrong(switch.artifact, key="wrong")
+    refusing = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError))
+    program.twin = lambda _switch, _config: refusing
+    switch.use(wrong)
+    recorded = record_inputs(program, [switch])
+    switch.use(wrong)
+    check = check_partition(program, switch, recorded.args)
+    assert (check.verdict, check.cure) == ("failed", None)
     assert switch.artifact is wrong
 
 
@@ -367,3 +390,14 @@ def test_without_a_region_regional_is_not_timed_beside_aot_eager():
     timings = ex.benchmark(variants=("eager", "aot_eager", "regional"), budget_s=0.1)
     assert set(timings.variant) == {"eager", "aot_eager"}
     assert set(ex.benchmark(variants=("eager", "regional"), budget_s=0.1).variant) == {"eager", "regional"}
+
+
+@pytest.mark.parametrize(("as_eager", "verdict"), [(False, "not comparable"), (True, "failed")])
+def test_a_call_that_draws_is_wrong_where_inductor_draws_as_eager_does(as_eager, verdict, monkeypatch):
+    monkeypatch.setattr(
+        benchmark, "compare", lambda name, *_: (Numerics(name, "output", verdict=NumericsVerdict.FAILED),)
+    )
+    with torch._inductor.config.patch(fallback_random=as_eager):
+        ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
+        ex.benchmark(("full", "upstream"), budget_s=0.1, regions=False)
+    assert dict(zip(ex.numerics.variant, ex.numerics.verdict, strict=True)) == {"full": verdict, "upstream": verdict}

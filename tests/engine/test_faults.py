@@ -295,7 +295,7 @@ def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     (first,) = ex.runs
     errors.append(MemoryError("planted"))
     ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
-    assert codes(ex) == ["region-failed"]
+    assert "region-failed" in codes(ex)
     assert states(ex) == {"a": "failed", "b": "measured"}
     assert list(ex.timings.variant) == ["eager", "aot_eager", "regional"]
     assert ex.runs == (first, ex.session)

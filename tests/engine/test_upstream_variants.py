@@ -46,6 +46,22 @@ def test_upstream_compiles_what_is_marked_and_nothing_else(ex, monkeypatch):
     assert not marked & set().union(*pieces[count:])
 
 
+def test_what_torch_compiles_is_compiled_again_under_other_settings(ex):
+    """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
+
+    def costs():
+        benchmark(ex, "full", "upstream")
+        return [cost for cost in ex.session.variant_costs if cost.what in {"full", "upstream"}]
+
+    ex.mark("up", modules="layers.*.up")
+    first = costs()
+    assert costs() == first
+    with torch._inductor.config.patch(epilogue_fusion=False):
+        other = costs()
+        assert costs() == other
+    assert not set(other) & set(first)
+
+
 def test_neighbours_lend_their_config():
     def f(x):
         with rx.region("a", max_fusion_size=2):

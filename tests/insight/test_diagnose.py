@@ -156,6 +156,34 @@ def test_a_tiny_region_waits_for_its_launches(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.compiles
+def test_a_finding_is_of_the_code_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def two_ops(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return (x * 2).sin()
+
+    ex = compiled(two_ops, torch.randn(8))
+    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    ex.diagnose("r", 0.4)
+
+    def is_found() -> bool:
+        return "launch-bound" in {item.code for item in ex.diagnostics}
+
+    plan = ex.plan
+    assert is_found()
+    ex.mark("later", ops="aten.sin*")
+    assert ex.plan["r"] == plan["r"]
+    assert not is_found(), "it lost an op to a later region"
+    ex.plan = plan
+    assert is_found()
+    ex.disable("r")
+    assert not is_found()
+    ex.plan = plan
+    with torch._inductor.config.patch(epilogue_fusion=False):
+        assert not is_found()
+    assert is_found()
+
+
+@pytest.mark.compiles
 def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
     def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         for weight in weights:

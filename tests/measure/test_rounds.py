@@ -199,6 +199,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_device_chooses_the_clock(device: list[str]) -> None:
     assert isinstance(clock_for("cpu"), CpuClock)
     assert isinstance(clock_for("cuda:1 (NVIDIA of some kind)"), CudaClock)
+    with pytest.raises(MeasureError, match="Work on mps cannot be timed"):
+        clock_for("mps")  # a clock of the host would not wait for it
     assert device == ["scratch of 2000 bytes on cuda:1"]
 
 
@@ -634,6 +636,19 @@ def test_a_clock_that_fell_is_said_of_the_run(
     assert (fell, set(launch_bound), "SM clock 1980 MHz before" in conditions.gpu) == (gpu, {gpu}, gpu)
     assert gpu or not (conditions.gpu or any(timing.warnings for timing in found))
     assert found[1].speedup == exactly(2.0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_what_happens_after_the_rounds_of_a_gpu_loses_none(
+    error: type[BaseException], clock: FakeClock, taking: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timings, "device_state", Mock(return_value=COOL))
+    monkeypatch.setattr("regional_explorer.measure.machine.launch_share", Mock(side_effect=error))
+    context = MeasureContext(Run(), ENVIRONMENT, clock)
+    rounds = measure_rounds([taking("eager", LONGER), taking("regional", LONG)], 4.0, context, baseline="eager")
+    assert rounds.verdict("regional", FORWARD) is Verdict.FASTER
+    assert (rounds.stopped is Stop.INTERRUPTED) is (error is KeyboardInterrupt)
+    assert not rounds.warnings
 
 
 # ----------------------------------------------------------------------------------------------------- peaks of memory
