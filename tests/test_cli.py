@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import importlib.metadata
 import io
 import json
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.command import checks
 from regional_explorer.command.checks import PlanCheck, plan_check, read_limit
-from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main
+from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main, read_source
 from regional_explorer.errors import MeasureError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
@@ -171,6 +172,16 @@ def test_arguments_that_cannot_be_read_exit_with_2(arguments: list[str], capsys:
 def test_an_error_of_the_file_names_its_line(tmp_path: Path, capsys: Output) -> None:
     assert main(["run", written(tmp_path / "broken_of_mine.py", "a = 1\nb = a / 0\n"), "f(x)"]) == EXIT_FAILED
     assert "broken_of_mine.py, line 2: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_file_is_read_in_the_encoding_that_python_reads_it_in(tmp_path: Path, capsys: Output) -> None:
+    path = tmp_path / "encoded.py"
+    for data in (b"\xef\xbb\xbfname = 'caf\xc3\xa9'\n", b"# coding: latin-1\nname = 'caf\xe9'\n"):
+        path.write_bytes(data)
+        assert execute(path, read_source(path))["name"] == "café"
+    path.write_bytes(b"# coding: none\n")
+    assert main(["run", str(path), "f(x)"]) == EXIT_MISUSED
+    assert "Cannot read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("code", ["0", "1", ""])
@@ -405,6 +416,19 @@ def test_doctor_says_what_to_install(capsys: Output, monkeypatch: pytest.MonkeyP
     out = capsys.readouterr().out
     assert "no  rx.explore and its tables: pandas is not installed. pip install pandas\n" in out
     assert "no  C++ compiler: none that works. Inductor needs a C++ compiler" in out
+
+
+def test_doctor_tells_that_torch_does_not_load(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "torch":
+                raise OSError("libtorch_cpu.so: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    assert [(one.name, one.works, one.found) for one in checks._torch_findings()] == [
+        ("torch", False, "libtorch_cpu.so: cannot open shared object file")
+    ]
 
 
 NET = """

@@ -38,7 +38,7 @@ from regional_explorer.ui import display
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.panel import Panel
 from tests.conftest import ReplaceBenchmark
-from tests.shared.panel import elements, text
+from tests.shared.panel import Blocked, elements, text
 from tests.shared.processes import ROOT
 
 SETUP = """
@@ -657,6 +657,34 @@ def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(run: Run, outpu
     assert "without the earlier region &#x27;made&#x27;: ex.plan = earlier_plan takes" in str(outputs.shown)
     run("ex.plan = earlier_plan")
     assert run("[region.name for region in ex.plan.regions]") == ["made"]
+
+
+def test_a_job_goes_on_where_the_cell_of_its_panel_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:
+    run("import regional_explorer as rx; own = rx.explore(f, (x,))")
+    run("own.show()")
+    exploration = shell.user_ns["own"]
+    compiling = exploration.compile = Blocked()
+    control = control_of(exploration)
+    pressed = Panel(control)
+    pressed.press("compile")
+    assert compiling.begun.wait(60)
+    pressed.close()
+    outputs.run_number += 1
+    run("own.show()")
+    assert control.state.busy
+    compiling.go_on.set()
+    assert control.jobs.wait(60)
+    assert (control.state.note, control.state.problem) == ("", None)
+
+
+def test_the_earlier_plan_is_not_lost_with_the_variable(run: Run, outputs: Outputs) -> None:
+    """The variable is bound anew before anything is measured; nothing else may hold the earlier exploration."""
+    cell = "%regional_compile --no-bench --no-widget -o own f(x)"
+    run(cell)
+    run("own.mark('made', ops='sin');")
+    gc.collect()
+    run(cell)
+    assert "own.plan = earlier_plan" in str(outputs.shown)
 
 
 @pytest.mark.compiles

@@ -117,12 +117,9 @@ def check_saved_plan(
         RegionalExplorerError: as ``rx.explore`` and ``ex.benchmark``.
     """
     from regional_explorer.exploration.exploration import explore
-    from regional_explorer.record.json_file import load_plan_file
 
     fn, args, kwargs = call
-    explored = load_plan_file(plan).explored
-    partitioner = explored.partitioner if explored else "default"
-    exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan, partitioner=partitioner)
+    exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan)
     with closing(exploration):
         variants = (*AGAINST[against], VariantName.REGIONAL)
         exploration.benchmark(variants, budget, regions=False, run=run)
@@ -237,11 +234,11 @@ def examine() -> Iterator[Finding]:
 
 def _torch_findings() -> Iterator[Finding]:
     """Yield a finding each for torch, which must be installed, the C++ compiler and GPUs."""
-    import torch
-
     try:
+        import torch
+
         from regional_explorer.torch_api.inductor import NO_COMPILER, compiler_version
-    except (RegionalExplorerError, ImportError) as error:
+    except (RegionalExplorerError, ImportError, OSError) as error:  # OSError: one of its libraries is missing
         yield Finding("torch", works=False, found=str(error), needed=True)
         return
     yield Finding("torch", works=True, found=torch.__version__, needed=True)

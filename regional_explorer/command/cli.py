@@ -7,6 +7,7 @@ import contextlib
 import json
 import linecache
 import sys
+import tokenize
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,8 +44,9 @@ def read_source(path: Path) -> str:
         CommandError: the file cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # a ValueError: it is not text, or not a valid file name
+        with tokenize.open(path) as file:  # in the encoding that it names, as Python reads it
+            return file.read()
+    except (OSError, ValueError, SyntaxError) as error:  # not text, not a valid file name; or no such encoding
         raise CommandError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
 
 

@@ -111,6 +111,9 @@ class RegionalMagics(Magics):
     ) -> Exploration:
         from regional_explorer.ui.display import display_for
 
+        earlier = self._explored.get(source)
+        earlier_plan = None if earlier is None else earlier.plan
+        del earlier  # it may live in the variable that is bound below alone
         fn, args, kwargs = call.evaluate(self.shell.user_ns, local_ns)
         try:
             exploration = command.explore(fn, args, kwargs)
@@ -133,18 +136,17 @@ class RegionalMagics(Magics):
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
             display.show_note(f"Saved to {saved_path}.")
-        if note := self._note_on_earlier_plan(source, exploration, command.output or "ex"):
+        self._explored[source] = exploration
+        if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, command.output or "ex"):
             display.show_note(note)
         return exploration
 
-    def _note_on_earlier_plan(self, source: str, exploration: Exploration, name: str) -> str:
+    def _note_on_earlier_plan(self, earlier: Plan | None, plan: Plan, name: str) -> str:
         """Return how to get back regions that were made, perhaps in the panel, after the same source ran before."""
-        earlier, self._explored[source] = self._explored.get(source), exploration
-        plan = Plan() if earlier is None else earlier.plan
-        lost = [repr(region.name) for region in plan.regions if region.name not in exploration.plan]
+        lost = [repr(region.name) for region in (earlier or Plan()).regions if region.name not in plan]
         if not lost:
             return ""
-        self.shell.user_ns[EARLIER_PLAN] = plan
+        self.shell.user_ns[EARLIER_PLAN] = earlier
         return (
             f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
             f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} takes the earlier plan over."

@@ -689,7 +689,7 @@ def explore(
     grad: bool | None = None,
     dynamic: bool | None = None,
     plan: Plan | str | Path | None = None,
-    partitioner: str = "default",
+    partitioner: str | None = None,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
 
@@ -704,7 +704,7 @@ def explore(
         dynamic: as in ``torch.compile``.
         plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
         partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
-            ``"min_cut"``.
+            ``"min_cut"``; by default that of the exploration a saved plan comes from, else ``"default"``.
 
     Raises:
         InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
@@ -714,9 +714,12 @@ def explore(
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
+    initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
+    if partitioner is None:
+        explored = initial_plan.explored if isinstance(initial_plan, PlanFile) else None
+        partitioner = "default" if explored is None else explored.partitioner
     check_options(grad, dynamic, partitioner)
     check_call(fn, args, kwargs)
-    initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
     collect_dropped()

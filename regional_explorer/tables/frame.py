@@ -39,7 +39,7 @@ class ShownFrame(pd.DataFrame):
         rows = self.iloc[:MOST_FRAME_ROWS]
         body = "".join(
             f"<tr><th>{markup(clean(index))}</th>{''.join(map(_value_cell, values, units))}</tr>"
-            for index, values in zip(rows.index, rows.itertuples(index=False, name=None), strict=True)
+            for index, values in zip(rows.index, rows.astype(object).itertuples(index=False, name=None), strict=True)
         )
         more = f"<p>The first {MOST_FRAME_ROWS} of {len(self):,} rows.</p>" if len(self) > MOST_FRAME_ROWS else ""
         table = f'<table class="dataframe"><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -109,7 +109,7 @@ def partitions_table(session: Session) -> Table[Equal]:
             Column("error", lambda parts: parts[0].error),
         ),
         [(part,) for part in session.partitions],
-        "Nothing is cut yet. ex.compile() cuts the regions out and compiles them."
+        "Nothing of the regions could be cut out: ex.diagnostics says why."
         if session.plan.regions
         else "No region, so nothing is cut.",
         notes,

@@ -98,7 +98,7 @@ class Control:
             if self.state.busy:  # the worker changes what a session is made of, and may be measuring
                 return
             session = self.exploration.session
-            if session != self.session or len(self.exploration.runs) != len(self.runs):
+            if session != self.session or self.exploration.runs != self.runs:
                 self.read_exploration()
                 self.changed_by_cell = True
                 try:

@@ -134,6 +134,8 @@ class NotebookDisplay:
         """Show what was captured."""
         global _last_shown  # noqa: PLW0603 - one per process
         _last_shown = weakref.ref(self._control.exploration)
+        if self._with_panel:  # before that of an earlier run closes: the last one that does cancels the job
+            self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
         if self._with_panel:
@@ -144,7 +146,6 @@ class NotebookDisplay:
             try:
                 self._panel = Panel(self._control)
                 display(self._panel)
-                self._control.listeners.append(self._on_change)
             finally:
                 self._update_static_copy()
         else:

@@ -350,8 +350,18 @@ def _rename_region(control: Control, _event: Event) -> None:
 
 
 def _merge_regions(control: Control, _event: Event) -> None:
-    plan, names, new_name = control.state.plan, control.state.picked, control.state.rename.name.strip()
-    _edit_picked(control, lambda ex: ex.merge(*names, name=new_name or None, config=plan[names[0]].config))
+    first, *others = names = control.state.picked
+    new_name = control.state.rename.name.strip() or None
+
+    def merge_all(ex: Exploration) -> None:  # under the first's config, in each direction
+        with ex.exclusive_use.editing():
+            draft = ex.draft()
+            for name, direction in itertools.product(others, Direction):
+                config = config_of(draft.plan[first], direction)
+                draft.plan = draft.plan.configured(name, config, direction)
+            ex.plan = draft.merge(*names, name=new_name).plan
+
+    _edit_picked(control, merge_all)
 
 
 def _split_region(control: Control, _event: Event) -> None:

@@ -342,8 +342,9 @@ class Jobs:
                 self._control.read_exploration()
             except Exception as error:  # noqa: BLE001 - shown; whatever it is, the panel must not stay busy
                 problem = problem or Problem.of(error)
-            finally:  # also after an interrupt of the kernel
-                self._control.update(lambda state: state.ended(note, problem))
+            finally:  # also after an interrupt of the kernel; a cell may have edited the plan meanwhile
+                plan = self._control.session.plan
+                self._control.update(lambda state: state.edited(plan).ended(note, problem))
 
     def _show_progress(self, doing: str, fraction: float) -> None:
         self._change_job(doing=doing, fraction=min(1.0, max(0.0, fraction)))

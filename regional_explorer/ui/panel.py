@@ -155,8 +155,8 @@ class Panel(SessionView):
                 self.set_session(session)
                 if before is not None and session.profile not in (None, before.session.profile):
                     self.show_overlay(SHARE)
-            if self._state.code is not None:
-                self.set_code(self._state.code.partitions)
+            if state.pane == CODE:
+                self.set_code(() if self._state.code is None else self._state.code.partitions)
             if before is not None and state.revealed is not before.state.revealed:
                 self.reveal(state.revealed)
 

@@ -82,7 +82,9 @@ def told(diagnosed, code):
 def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, tmp_path, partitioner):
     ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
     ex.compile()
-    compiled = rx.compile(net, ex.save_plan(tmp_path / "plan.json"))
+    path = ex.save_plan(tmp_path / "plan.json")
+    assert rx.explore(net, (x,), plan=path).live.capture.partitioner == partitioner
+    compiled = rx.compile(net, path)
     assert_trains_as_eager(net, compiled, x)
     assert facts(rx.status(compiled)) == facts(ex.session)
     assert states(compiled) == {"compiled"}

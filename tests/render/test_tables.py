@@ -140,9 +140,11 @@ def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones
     page = ShownFrame({"n": range(500)})._repr_html_()
     assert page.count("<tr>") == MOST_FRAME_ROWS + 1
     assert f"The first {MOST_FRAME_ROWS} of 500 rows." in page
-    page = ShownFrame(pd.DataFrame({"number": pd.array([1, None], dtype="Int64")}))._repr_html_()
+    page = ShownFrame(pd.DataFrame({"low_bytes": pd.array([1_500_000, None], dtype="Int64")}))._repr_html_()
+    assert ">1.43 MiB<" in page
     assert ">–<" in page
     assert "NA" not in page
+    assert ">1,500,000<" in ShownFrame(pd.DataFrame({"number": pd.array([1_500_000], dtype="Int64")}))._repr_html_()
 
 
 def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:

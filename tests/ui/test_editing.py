@@ -58,6 +58,27 @@ def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, explorat
     assert "both" in exploration.plan
 
 
+def test_a_merge_keeps_the_config_of_the_first_in_each_direction(panel: Panel, exploration: Exploration) -> None:
+    exploration.configure("mm", {"max_fusion_size": 4}, direction="backward")
+    panel.control.refresh()
+    pick(panel, "mm", "act")
+    panel.press("merge")
+    (both,) = exploration.plan.regions
+    assert (both.config, both.backward_config) == ({"max_fusion_size": 8}, {"max_fusion_size": 4})
+
+
+def test_a_cell_edits_the_plan_while_a_job_runs(panel: Panel, control: Control, exploration: Exploration) -> None:
+    before = exploration.plan
+    with control.jobs.running_in_cell("Compile"):
+        exploration.rename("act", "activation")
+        control.refresh()  # as after each cell: nothing is read while a job runs
+    assert control.state.plan == exploration.plan == control.session.plan != before
+    panel.press("undo")
+    assert exploration.plan == before
+    panel.press("redo")
+    assert "activation" in exploration.plan
+
+
 @pytest.mark.parametrize("do", ["split", "rename", "uncarve", "merge"])
 def test_a_second_click_that_finds_another_selection_is_ignored(
     do: str, panel: Panel, control: Control, exploration: Exploration

@@ -221,3 +221,6 @@ def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
     assert "Generated for a GPU." in text(panel, "code")
     panel.press("target", value="no such thing")
     assert control.state.target == "h100"
+    panel.press("remove", "act")
+    assert "act" not in exploration.plan
+    assert "Generated for a GPU." not in text(panel, "code"), "no code of a region that is gone"
