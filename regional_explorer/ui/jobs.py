@@ -18,6 +18,7 @@ import torch
 from regional_explorer.capture.call import Modes
 from regional_explorer.compiler.run import SAME_THREAD, Executor, Run, Throttle
 from regional_explorer.errors import BusyError
+from regional_explorer.record.session import Session
 from regional_explorer.ui.state import Job, PanelState, Problem
 
 if TYPE_CHECKING:
@@ -226,6 +227,7 @@ class JobOwner(Protocol):
     """The controller whose state shows the job."""
 
     exploration: Exploration
+    session: Session
     state: PanelState
     lock: threading.RLock
     heartbeat: Heartbeat
