@@ -54,10 +54,12 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
                     return
                 report("compiling", wanted, index + 1, index - len(building.queue) / 2)
                 with compile_lock(run.cancelled, run.waiting) as has_lock:
-                    settings = settings or surroundings()
-                    # Another thread may have changed a setting meanwhile: the keys are of the code under the old one.
-                    if not has_lock or surroundings() != settings:
+                    if not has_lock:
                         return
+                    now = surroundings()
+                    settings = settings or now
+                    if now != settings:  # changed by another thread: the keys are of the code under the old ones
+                        break
                     building.start(wanted)
                     building.finish_complete()
             while left := len(building.queue):

@@ -80,6 +80,24 @@ def test_thread_count_makes_artifacts_stale():
     assert_compiled_is_right(ex)
 
 
+def test_what_a_changed_setting_finds_not_compiled_stays_stale():
+    """Another cell may set the number of threads while a job compiles: keys would name other code than they have."""
+    ex = rx.explore(programs.neighbours, programs.pair(grad=False))
+    threads = torch.get_num_threads()
+
+    def progress(doing, _done):
+        if doing.startswith("compiling second"):
+            torch.set_num_threads(threads + 1)
+
+    try:
+        ex.compile(run=rx.Run(progress=progress))
+    finally:
+        torch.set_num_threads(threads)
+    assert dict(zip(ex.partitions.region, ex.partitions.state, strict=True)) == {"first": "compiled", "second": "stale"}
+    ex.compile()
+    assert set(ex.partitions.state) == {"compiled"}
+
+
 def test_the_users_inductor_config_is_kept_and_counts():
     from torch._inductor import config
 
