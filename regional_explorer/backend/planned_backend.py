@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import torch
@@ -368,6 +368,7 @@ class PlannedBackend:
         )
         self.findings: list[Diagnostic] = []
         self._checked = False
+        self._checked_frames = 0
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile a graph of Dynamo's: return the callable to run for it."""
@@ -384,17 +385,24 @@ class PlannedBackend:
     def _check_plan(self) -> None:
         """Report, at the end of a call that was traced, how it differs from the plan.
 
-        Which parts of the plan were not found is a question of the first call alone.
+        Which parts of the plan were not found is a question of the first call alone. If a difference is an error, it
+        is one in every call that runs the same graphs: those are not traced again.
         """
+        frames, self._checked_frames = self.traced.frames[self._checked_frames :], len(self.traced.frames)
         found: list[Diagnostic] = []
         if not self._checked:
             self._checked = True
             found += self._first_call_findings()
         if self.explored is not None:
             found += mode_differences(self.explored, self.traced.modes_of_calls())
-        for diagnostic in found:
-            if diagnostic.severity is not Severity.INFO:
-                self.report(diagnostic)
+        try:
+            for diagnostic in found:
+                if diagnostic.severity is not Severity.INFO:
+                    self.report(diagnostic)
+        except PlanError as error:
+            for live in (live for frame in frames for live in frame.live):
+                live.implementation = functools.partial(_raise_plan_error, str(error))
+            raise
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored
@@ -425,6 +433,10 @@ class PlannedBackend:
             raise PlanError(f"{text} With strict={self.options.strict!r} this is an error.")
         if not is_reported:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
+
+
+def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
+    raise PlanError(message)
 
 
 _NAMED_BACKENDS: list[tuple[weakref.ref[Any], PlannedBackend]] = []
