@@ -20,6 +20,7 @@ from regional_explorer.insight.lowering import artifact_code, code_under, node_p
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, code_hash
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GpuTarget
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
@@ -42,23 +43,24 @@ class Insights:
         self.program = program
         self.codes: dict[str, ArtifactCode] = {}
         self.kernel_times: dict[str, ArtifactKernelTimes] = {}
-        self.diagnoses: dict[str, tuple[set[str], tuple[Diagnostic, ...]]] = {}
+        self.diagnoses: dict[str, tuple[list[str], tuple[Diagnostic, ...]]] = {}
         self.revision = 0
         self._other_codes: dict[tuple[str, str], ArtifactCode] = {}
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         """The findings about regions whose code has not changed since."""
+        needed = self.needed() if self.diagnoses else {}
         return tuple(
             diagnostic
             for region, (keys, diagnostics) in self.diagnoses.items()
-            if keys == self.keys_of(region)
+            if keys == needed.get(region, [])
             for diagnostic in diagnostics
         )
 
-    def keys_of(self, region: str) -> set[str]:
-        """Return the keys of the artifacts that a region needs now, none if there is no such region."""
-        return {key for switch, key in self.program.keys().items() if switch.piece.claim.region == region}
+    def needed(self) -> dict[str, list[str]]:
+        """Return the keys of the artifacts that each region needs now."""
+        return grouped((switch.piece.claim.region, key) for switch, key in self.program.keys().items())
 
     def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""

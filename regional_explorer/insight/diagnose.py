@@ -217,7 +217,7 @@ def diagnose(
             measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND
         )  # the code under the remedy has another limit
     )
-    insights.diagnoses[region] = insights.keys_of(region), diagnostics
+    insights.diagnoses[region] = insights.needed().get(region, []), diagnostics
     insights.revision += 1
     return diagnostics
 

@@ -170,7 +170,10 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two):
     assert "region-numerics" not in codes(ex), "that code no longer runs"
 
 
-def test_a_config_that_cures_is_found():
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs(refuses):
+    """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
+
     def f(x, y):
         with rx.region("r"):
             return F.gelu(x * y) * x + y
@@ -180,34 +183,14 @@ def test_a_config_that_cures_is_found():
     (switch,) = ex.live.program.switches
     right, program = switch.artifact, ex.live.program
     wrong = made_wrong(right, key="wrong")
-    program.twin = lambda _switch, config: right if "emulate_precision_casts" in config else wrong
+    twin = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError)) if refuses else right
+    program.twin = lambda _switch, config: twin if "emulate_precision_casts" in config else wrong
     switch.use(wrong)
     recorded = record_inputs(program, [switch])
     switch.use(wrong)
     check = check_partition(program, switch, recorded.args)
     assert check.verdict == "failed"
-    assert check.cure == {"emulate_precision_casts": True}
-    assert switch.artifact is wrong
-
-
-def test_a_twin_that_refuses_its_inputs_cures_nothing():
-    """The eager piece runs in its place, and gives of course what eager gives."""
-
-    def f(x, y):
-        with rx.region("r"):
-            return F.gelu(x * y) * x + y
-
-    ex = rx.explore(f, programs.pair(grad=False))
-    ex.compile()
-    (switch,) = ex.live.program.switches
-    program, wrong = ex.live.program, made_wrong(switch.artifact, key="wrong")
-    refusing = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError))
-    program.twin = lambda _switch, _config: refusing
-    switch.use(wrong)
-    recorded = record_inputs(program, [switch])
-    switch.use(wrong)
-    check = check_partition(program, switch, recorded.args)
-    assert (check.verdict, check.cure) == ("failed", None)
+    assert check.cure == (None if refuses else {"emulate_precision_casts": True})
     assert switch.artifact is wrong
 
 
