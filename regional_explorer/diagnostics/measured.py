@@ -85,7 +85,7 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
         return PlanSpeed(against, str(regional.verdict), regional.speedup)
     noise = QUIET if session.conditions is None else session.conditions.noise
     if regional.median_s.bounds is None or other.median_s.bounds is None:
-        return PlanSpeed(against, str(Verdict.BUSY if noise.is_too_much else Verdict.UNKNOWN))
+        return PlanSpeed(against, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, regional.samples_s)
     return PlanSpeed(against, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
 

@@ -127,10 +127,8 @@ def floor_of(control: Floats | None) -> float:
 def verdict_of(ratios: Floats, floor: float, noise: Noise = QUIET) -> Verdict:
     """Return the verdict of the ratios, measured beside ``noise``; differences below ``floor`` count as none."""
     bounds = interval(ratios, VERDICT_CONFIDENCE)
-    if noise.is_too_much:
-        return Verdict.BUSY
-    if bounds is None:
-        return Verdict.UNKNOWN
+    if bounds is None or noise.is_too_much:
+        return Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN
     low, high = bounds
     median = float(np.median(ratios))
     if low > 1.0 and median > 1.0 + floor:

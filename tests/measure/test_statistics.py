@@ -144,6 +144,7 @@ def test_beside_other_work_what_is_not_decided_is_busy() -> None:
     ]
     for ratios, verdict in ((near, Verdict.SAME), (faster, Verdict.FASTER)):
         assert [verdict_of(ratios, 0.005, noise) for noise in (busy, too_busy)] == [verdict, Verdict.BUSY]
+    assert [verdict_of(faster[:9], 0.005, noise) for noise in (QUIET, busy)] == [Verdict.UNKNOWN, Verdict.BUSY]
 
 
 def test_the_floor_is_the_reach_of_the_control() -> None:
