@@ -361,6 +361,7 @@ class Program(CutProgram):
                 f"Eager until the next ex.compile(): {partitions}.",
                 stacklevel=stacklevel_of_caller(),
             )
+        self._has_unknown_layouts = True  # of the backward, if the call never runs it
         self.select_regional(on=self._selected)
 
     def record_layouts(self) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     Reference,
@@ -232,15 +232,9 @@ def _without_verdict(
 
 
 def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge) -> MemoryPeak:
-    def run_call() -> None:
-        timed_call.before()
-        outputs = timed_call.forward()
-        if timed_call.backward is not None:
-            timed_call.backward(outputs)
-
     timed_call.select()
     try:
         with variants.call.restoring():
-            return peak(timed_call.name, run_call, gauge)
+            return peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge)
     finally:
         variants.program.select_regional(on=True)

@@ -243,10 +243,8 @@ def run_rounds(
             stop early, and after the last; not counted in the budget.
 
     Raises:
-        MeasureError: there is no call, two have the same name, or all of them raised before the first round
-            was complete.
+        MeasureError: there is no call, or all of them raised before the first round was complete.
     """
-    _check_distinct_names(timed_calls)
     clock = clock or CpuClock()
     watch = Watch(clock, fixed_work(clock))
     run = _RoundsRun(
@@ -470,14 +468,3 @@ def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:
     """Return the seconds of each part by round: none in a round in which it did not run."""
     keys = dict.fromkeys(key for one in rounds for key in one if not isinstance(key, Phase))
     return {key: np.array([one.get(key, 0.0) for one in rounds]) for key in keys}
-
-
-def _check_distinct_names(timed_calls: Sequence[TimedCall]) -> None:
-    names = [timed_call.name for timed_call in timed_calls]
-    if not names:
-        raise MeasureError("There is nothing to measure: give at least one variant.")
-    duplicates = sorted({name for name in names if names.count(name) > 1})
-    if duplicates:
-        raise MeasureError(
-            f"Two variants are called {duplicates[0]!r}: names must differ, because results are stored by name."
-        )

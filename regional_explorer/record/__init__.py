@@ -1,1 +1,1 @@
-"""The frozen record of an exploration: dataclasses that need nothing but the standard library."""
+"""The frozen record of an exploration, and what follows from it alone. It needs no torch."""

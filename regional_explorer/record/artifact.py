@@ -260,18 +260,14 @@ class ArtifactCompile(Record, frozen=True):
         """Why the cache had the artifact or not, as far as is known."""
         if self.cold:
             return "compiled with empty caches, as requested"
-        reasons = [self.reason] if self.reason else []
-        if self.answer is CacheAnswer.MISS:
-            if self.changes:
-                reasons.append("; ".join(map(str, self.changes)))
-            elif self.nearest is not None:
-                reasons.append(
-                    "compiled before from the same graph, config and settings, but the cache entry is gone or was for "
-                    "something else"
-                )
-            else:
-                reasons.append("nothing like it was compiled in this process before")
-        return ". ".join(reasons)
+        unchanged = (
+            "nothing like it was compiled in this process before"
+            if self.nearest is None
+            else "compiled before from the same graph, config and settings, but the cache entry is gone or was for "
+            "something else"
+        )
+        missed = "; ".join(map(str, self.changes)) or unchanged if self.answer is CacheAnswer.MISS else ""
+        return ". ".join(filter(None, (self.reason, missed)))
 
     @property
     def cache(self) -> str:
@@ -300,20 +296,14 @@ def code_hash(code: str) -> str:
 
 
 class KernelPair(Record, frozen=True):
-    """A kernel before and after; None where it has no counterpart. ``same`` says that its code is equal."""
+    """A kernel before and after, None where it has no counterpart.
+
+    ``word`` is ``same`` (its code is equal), ``changed``, ``new`` or ``gone``.
+    """
 
     before: Kernel | None
     after: Kernel | None
-    same: bool
-
-    @property
-    def word(self) -> str:
-        """``same``, ``changed``, ``new`` or ``gone``."""
-        if self.before is None:
-            return "new"
-        if self.after is None:
-            return "gone"
-        return "same" if self.same else "changed"
+    word: str
 
 
 @dataclass(frozen=True)
@@ -361,9 +351,9 @@ def _kernel_pairs(before: ArtifactCode, after: ArtifactCode) -> Iterator[KernelP
         body = _kernel_body(after, kernel)
         if (other := _counterpart(kernel, body, unmatched, bodies)) is not None:
             unmatched.remove(other)
-        yield KernelPair(other, kernel, other is not None and bodies[id(other)] == body)
+        yield KernelPair(other, kernel, "new" if other is None else "same" if bodies[id(other)] == body else "changed")
     for kernel in unmatched:
-        yield KernelPair(kernel, None, same=False)
+        yield KernelPair(kernel, None, "gone")
 
 
 def _counterpart(kernel: Kernel, body: str, unmatched: Sequence[Kernel], bodies: dict[int, str]) -> Kernel | None:

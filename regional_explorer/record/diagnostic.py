@@ -188,10 +188,7 @@ class Diagnostic(Record, frozen=True):
 
     def __str__(self) -> str:
         """Return one readable paragraph."""
-        lines = f" ({', '.join(str(line) for line in self.where[:3])})" if self.where else ""
-        sentences = [f"[{self.code}] {self.message}{lines}"]
-        if self.upstream:
-            sentences.append(f"Upstream torch: {self.upstream}")
-        if self.remedy:
-            sentences.append(f"What to do: {self.remedy}")
-        return " ".join(sentences)
+        lines = f" ({', '.join(map(str, self.where[:3]))})" if self.where else ""
+        upstream = f" Upstream torch: {self.upstream}" if self.upstream else ""
+        remedy = f" What to do: {self.remedy}" if self.remedy else ""
+        return f"[{self.code}] {self.message}{lines}{upstream}{remedy}"

@@ -16,6 +16,7 @@ import msgspec
 
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError, shown_value
 from regional_explorer.record.artifact import ArtifactCode
+from regional_explorer.record.files import file_path
 from regional_explorer.record.graph import Graph, Node
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored, PlanFile
@@ -256,15 +257,15 @@ def _collector_paused() -> Iterator[None]:
 
 @_collector_paused()
 def _load_record(
-    path: str | Path,
+    source: str | Path,
     what: str,
     kind: type[T],
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
     formats: range,
 ) -> T:
-    values = _read_json(path, error)
-    path = "The text" if is_json_text(path) else path
+    path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
+    values = _read_json(source, path, error)
     if not isinstance(values, dict) or values.pop("kind", None) != what:
         raise error(
             f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
@@ -291,12 +292,10 @@ def _load_record(
     return record
 
 
-def _read_json(path: str | Path, error: type[RegionalExplorerError]) -> Any:
-    """Return the JSON values in the file at ``path``, or in ``path`` itself if that is a JSON object as text."""
-    if not isinstance(path, (str, Path)):
-        raise error(f"Give the path of a file, such as 'x.json'; got {shown_value(path)}.")
+def _read_json(source: str | Path, path: str | Path, error: type[RegionalExplorerError]) -> Any:
+    """Return the JSON values in the file at ``path``, or in the text ``source``, which errors call ``path``."""
     try:
-        content = str(path).encode() if is_json_text(path) else Path(path).read_bytes()
+        content = path.read_bytes() if isinstance(path, Path) else str(source).encode()
     except (OSError, ValueError) as problem:  # a ValueError: not a valid file name
         raise error(f"Cannot read {path}: {getattr(problem, 'strerror', None) or problem}.") from problem
     try:
@@ -304,9 +303,8 @@ def _read_json(path: str | Path, error: type[RegionalExplorerError]) -> Any:
     except RecursionError as problem:
         raise error(f"{path} is damaged: its values are nested too deeply.") from problem
     except ValueError as problem:
-        name = "The text" if is_json_text(path) else path
-        hint = "" if is_json_text(path) or Path(path).suffix == ".json" else " Only files saved as .json are read back."
-        raise error(f"{name} is not JSON: {problem}.{hint}") from problem
+        hint = " Only files saved as .json are read back." if isinstance(path, Path) and path.suffix != ".json" else ""
+        raise error(f"{path} is not JSON: {problem}.{hint}") from problem
 
 
 def _refuse_constant(word: str) -> Any:

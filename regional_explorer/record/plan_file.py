@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from msgspec.structs import replace
-
 from regional_explorer.errors import count
 from regional_explorer.record.benchmark import VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
@@ -57,24 +55,19 @@ class Explored(Record, frozen=True):
     ) -> Explored:
         """Return the record of a session's plan; ``late_graphs`` are those of calls after the captured one."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
-        explored = cls(
+        speedup = timed and timed.speedup
+        return cls(
             session.title,
             session.environment,
             session.grad,
             partitioner,
             count_partitions(session.partitions, late_graphs),
-            modes=modes,
-        )
-        if timed is None:
-            return explored
-        speedup = timed.speedup
-        return replace(
-            explored,
             speedup=speedup and speedup.value,
             speedup_low=speedup and speedup.low,
             speedup_high=speedup and speedup.high,
-            verdict=timed.verdict,
-            numerics=timed.numerics,
+            verdict=timed and timed.verdict,
+            numerics=timed and timed.numerics,
+            modes=modes,
         )
 
 

@@ -91,19 +91,7 @@ def timings_table(session: Session) -> Table[Timing]:
 
     ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan.
     """
-    rows = sorted(session.timings, key=lambda t: list(Phase).index(t.phase))
-
-    def notes() -> Iterator[str]:
-        yield conditions(session)
-        if any(withheld(t) for t in rows):
-            yield "A variant whose numerics failed gets no speedup."
-        if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows):
-            yield f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
-        whole = session.whole_phase
-        yield from warning_lines(
-            (t.variant if t.phase is whole else f"{t.variant} {t.phase}", t.warnings) for t in rows
-        )
-
+    rows, whole = sorted(session.timings, key=lambda t: list(Phase).index(t.phase)), session.whole_phase
     return Table(
         "Run time",
         (
@@ -120,7 +108,14 @@ def timings_table(session: Session) -> Table[Timing]:
         session.timings,
         "Nothing measured yet. ex.benchmark(), or Compile & measure in the panel, compares eager, aot_eager, regional "
         "and full.",
-        notes,
+        lambda: [
+            conditions(session),
+            "A variant whose numerics failed gets no speedup." if any(map(withheld, rows)) else "",
+            f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
+            if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)
+            else "",
+            *warning_lines((t.variant if t.phase is whole else f"{t.variant} {t.phase}", t.warnings) for t in rows),
+        ],
         heads=(
             *("phase", "variant", "median", "IQR", "speedup", "CI", "against eager"),
             *("verdict", "numerics", "samples"),
@@ -428,22 +423,20 @@ def numerics_table(session: Session) -> Table[Numerics]:
         )
     ]
 
-    def notes() -> Iterator[str]:
-        sentences = []
-        if len(shown) < len(session.numerics):
-            checked = ", ".join(f"{clean(name)} {count(len(checks), 'tensor')}" for name, checks in by_variant.items())
-            sentences.append(
-                f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every "
-                "one."
-            )
+    def notes() -> Sequence[str]:
+        checked = ", ".join(f"{clean(name)} {count(len(checks), 'tensor')}" for name, checks in by_variant.items())
         opaque = dict.fromkeys(
             clean(f"{c.tensor} ({c.note})")
             for c in session.numerics
             if c.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
         )
-        if opaque:
-            sentences.append(f"Not compared: {listing(list(opaque), MOST_NAMES)}.")
-        yield " ".join(sentences)
+        sentences = (
+            f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
+            if len(shown) < len(session.numerics)
+            else "",
+            f"Not compared: {listing(opaque, MOST_NAMES)}." if opaque else "",
+        )
+        return [" ".join(filter(None, sentences))]
 
     return Table(
         "Numerics",

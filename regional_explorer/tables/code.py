@@ -86,13 +86,6 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
     target = next((GPU_TARGETS[code.code.target] for code in codes if code.code.target), None)
     rows = [LinkedRow(code, linked) for code in codes for linked in code.kernels]
     refused = sum(len(code.code.refused) for code in codes)
-
-    def notes() -> Iterator[str]:
-        if rows:
-            yield f"{total_coverage([code.coverage for code in codes])}."
-        if refused:
-            yield f"Inductor refused to fuse {count(refused, 'pair')} of loops that touch the same data."
-
     return Table(
         f"Kernels of {', '.join(code.partition.id for code in codes)}"
         + (f" for {target.title}, not run" if target else ""),
@@ -120,7 +113,10 @@ def kernels_table(codes: Sequence[PartitionCode]) -> Table[LinkedRow]:
         ),
         rows,
         next((code.code.problem for code in codes if code.code.problem), "No kernel: nothing is left to compute."),
-        notes,
+        lambda: [
+            f"{total_coverage([code.coverage for code in codes])}." if rows else "",
+            f"Inductor refused to fuse {count(refused, 'pair')} of loops that touch the same data." if refused else "",
+        ],
         heads=(
             *("", "kernel", "kind", "ops", "reads", "writes", "operations"),
             *(column.title for column in GPU_COLUMNS if target),

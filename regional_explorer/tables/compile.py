@@ -11,7 +11,7 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG_TEXT, clean
-from regional_explorer.style.formats import NONE, duration
+from regional_explorer.style.formats import duration
 from regional_explorer.tables.table import Column, Number, Table
 
 MOST_CHANGES = 6
@@ -84,11 +84,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
 def _phase_column(phase: CompilePhase) -> Column[RegionCompiles]:
     return Number(
         f"{phase.name.lower()}_s",
-        lambda row: _phase_seconds(row, phase),
-        text=lambda row: duration(seconds) if (seconds := _phase_seconds(row, phase)) else NONE,
+        lambda row: sum(compiled.phases.get(phase, 0.0) for compiled in row[1]),
+        write=lambda seconds: duration(seconds or None),
         tone="quiet",
     )
-
-
-def _phase_seconds(row: RegionCompiles, phase: CompilePhase) -> float:
-    return sum(compiled.phases.get(phase, 0.0) for compiled in row[1])

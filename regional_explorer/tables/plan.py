@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -63,14 +63,6 @@ def partitions_table(session: Session) -> Table[Equal]:
 
     groups = grouped((_equality_key(part, applied(part)), part) for part in session.partitions)
     region_numbers = session.plan.numbers
-
-    def notes() -> Iterator[str]:
-        if len(groups) < len(session.partitions):
-            yield "Equal partitions share a row."
-        for first, *_ in groups.values():
-            if first.error:
-                yield f"{clean(first.region)} in {clean(first.graph)}: {clean(first.error, LONG_TEXT)}"
-
     return Table(
         "Partitions",
         (
@@ -112,7 +104,14 @@ def partitions_table(session: Session) -> Table[Equal]:
         "Nothing of the regions could be cut out: ex.diagnostics says why."
         if session.plan.regions
         else "No region, so nothing is cut.",
-        notes,
+        lambda: [
+            "Equal partitions share a row." if len(groups) < len(session.partitions) else "",
+            *(
+                f"{clean(first.region)} in {clean(first.graph)}: {clean(first.error, LONG_TEXT)}"
+                for first, *_ in groups.values()
+                if first.error
+            ),
+        ],
         heads=("region", "graph", "instances", "ops", "state", "requested", "applied", "artifacts", "compile"),
         shown=[tuple(parts) for parts in groups.values()],
         fold="long",
@@ -192,7 +191,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("differs", lambda run: "; ".join(run.differs)),
             Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
             *map(_variant_column, variants),
-            replace(of_plan[0], head="regional: speedup", drawn=_speedups),
+            replace(of_plan[0], head="regional: speedup", drawn=lambda _runs: _drawn_speedup),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
             *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
@@ -215,14 +214,11 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
     )
 
 
-def _speedups(_runs: Sequence[ComparedSession]) -> Callable[[ComparedSession], Node | None]:
-    def draw(run: ComparedSession) -> Node | None:
-        if run.regional is None:
-            return None
-        tone = TONES.get(run.regional.verdict, "quiet")
-        return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
-
-    return draw
+def _drawn_speedup(run: ComparedSession) -> Node | None:
+    if run.regional is None:
+        return None
+    tone = TONES.get(run.regional.verdict, "quiet")
+    return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
 
 
 MIN_PLANS = 2

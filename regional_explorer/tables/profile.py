@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from regional_explorer.errors import count
@@ -73,24 +72,20 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
 
 
 def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[ProfileRow]:
-    rows = profile.by(kind)
-
-    def notes() -> Iterator[str]:
-        if kind is ProfileKind.MODULE:
-            yield profile_conditions(profile)
-        if kind is ProfileKind.AROUND:
-            yield AROUND_THE_GRAPHS
-        if len(rows) > MOST_PROFILE_ROWS:
-            yield f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all."
-
-    table = op_times_table(session)
+    rows, table = profile.by(kind), op_times_table(session)
     return replace(
         table,
         title=_KIND_TITLES[kind],
         columns=tuple(replace(column, head=kind) if column.name == "name" else column for column in table.columns),
         heads=(kind, "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
         shown=rows[:MOST_PROFILE_ROWS],
-        notes=notes,
+        notes=lambda: [
+            profile_conditions(profile) if kind is ProfileKind.MODULE else "",
+            AROUND_THE_GRAPHS if kind is ProfileKind.AROUND else "",
+            f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all."
+            if len(rows) > MOST_PROFILE_ROWS
+            else "",
+        ],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from regional_explorer.errors import count
 from regional_explorer.record.profile import Bandwidth
@@ -19,6 +19,11 @@ from regional_explorer.style.formats import NONE, config_text, duration, signifi
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_BORDERS = 20
+
+READ_FROM = (
+    "Read from the code that Inductor generates for each captured graph as a whole; plain torch.compile splits forward "
+    "from backward differently."
+)
 
 
 def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table[Reach]:
@@ -69,22 +74,15 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
     That is never more than the call takes under the plan.
     """
     whole_s = [phase.regional_s for phase in reach[-1:]]
+    worth = (
+        ""
+        if bandwidth is None
+        else f" What a border is worth at most is its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
+        f"({bandwidth.how}); what launching and calling cost comes on top."
+    )
 
     def at_most_s(row: Border) -> float | None:
         return None if bandwidth is None else min([row.fused_bytes / bandwidth.bytes_per_s.value, *whole_s])
-
-    def notes() -> Iterator[str]:
-        read = (
-            "Read from the code that Inductor generates for each captured graph as a whole; plain torch.compile splits "
-            "forward from backward differently."
-        )
-        if bandwidth is None:
-            yield read
-        else:
-            yield (
-                f"{read} What a border is worth at most is its bytes at {bandwidth.bytes_per_s.value / 1e9:.1f} GB/s "
-                f"({bandwidth.how}); what launching and calling cost comes on top."
-            )
 
     return Table(
         "What crosses borders",
@@ -109,7 +107,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
         ),
         borders,
         "Nothing crosses a border.",
-        notes,
+        lambda: [f"{READ_FROM}{worth}"],
         heads=("from", "to", "tensors", "bytes moved", "fused in full", "worth at most"),
         shown=borders[:MOST_BORDERS],
     )

@@ -272,16 +272,12 @@ def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -
         limits[widest] = min(limits[widest], widths[widest]) - 1
     row_lines = (zip_longest(*row, fillvalue="") for row in zip(*cells, strict=True))
     for line in [heads, ["─" * wide for wide in widths], *chain.from_iterable(row_lines)]:
+        # A wide character takes two columns of a terminal, and is one to Python.
         padded = (
-            _padded(text, wide, right=column.right)
+            (text.rjust if column.right else text.ljust)(wide + len(text) - _text_width(text))
             for text, wide, (column, _) in zip(line, widths, columns, strict=True)
         )
         yield f"  {'  '.join(padded)}".rstrip()
-
-
-def _padded(text: str, width: int, *, right: bool) -> str:
-    space = " " * (width - _text_width(text))
-    return space + text if right else text + space
 
 
 def _wrap(text: str, width: int) -> list[str]:

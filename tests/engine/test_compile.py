@@ -234,18 +234,20 @@ def test_upstream_does_not_compile_batch_norm_under_dynamic_shapes():
         torch.compile(normed, backend=backend, dynamic=True)(torch.randn(8, 4))
 
 
-def test_other_shapes_are_traced_under_the_same_plan_and_say_so():
-    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+@pytest.mark.parametrize("grad", [False, True])
+def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
+    ex = rx.explore(programs.textbook, programs.pair(grad=grad))
     ex.configure("middle", {"max_fusion_size": 3})
     compiled = ex.compiled
-    x, y = programs.pair(grad=False, size=5)
+    x, y = programs.pair(grad=grad, size=5)
     with pytest.warns(UserWarning, match="traced again") as told:
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
     assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
     assert codes(ex) == ["recompiled"]
     ex.compile()
-    assert ex.partitions.state.tolist() == ["compiled", "compiled"]
-    assert ex.partitions.config_applied.tolist() == [{"max_fusion_size": 3}] * 2
+    partitions = 4 if grad else 2
+    assert ex.partitions.state.tolist() == ["compiled"] * partitions, "also the backward that no call has run"
+    assert ex.partitions.config_applied.tolist() == [{"max_fusion_size": 3}] * partitions
     torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
 
 
