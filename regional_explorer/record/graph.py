@@ -22,7 +22,7 @@ def is_library(file: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
-    return "ipykernel_" in file or file.startswith("<")
+    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second one in Colab
 
 
 class GraphKind(StrEnum):
