@@ -424,7 +424,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
     called_ids = (id(fn), id(getattr(fn, "__self__", None)))
-    for root in reach(fn, args, kwargs or {}).roots:
+    for _, root in reach(fn, args, kwargs or {}).roots:
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
             is_called = id(module) in called_ids
