@@ -777,6 +777,7 @@ def test_a_cell_of_a_notebook_is_given_anew(name):
     space = {"torch": torch, "get_ipython": lambda: shell}
     exec(compile(text, name, "exec"), space)  # noqa: S102 - as a notebook does
     ex = rx.explore(space["call"], (torch.ones(3),)).mark("r", lines="call:2")
+    assert ex.session.graphs[0].ops[0].stack[-1].in_cell
     assert ex.to_source() == (
         "# The cell that defines call, with its regions:\n\n%time\ndef call(x):\n"
         '    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\n'
