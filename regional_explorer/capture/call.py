@@ -41,6 +41,7 @@ from regional_explorer.errors import (
     shown_value,
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
+from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
 from regional_explorer.torch_api.torch_config import TorchFlags
 
@@ -150,14 +151,15 @@ class Modes:
 class Call:
     """The user's call, which can be repeated as often as measuring needs.
 
-    Construction runs it once in plain eager mode, with gradients if it has any. That run shows what it writes in
+    Construction runs it once in plain eager mode, with gradients if it has any; functions that were compiled and that
+    it calls run uncompiled in this run, so that their writes are seen. That run shows what it writes in
     place, which leaves its outputs depend on, and whether it can be measured at all. ``stateful`` says whether it
     changes tensors or draws random numbers, so that something has to be restored before each repetition; ``draws``
     whether it draws random numbers. Every repetition runs under ``modes``, those of the first run. ``not_restored``
     names the values that the first run assigned and that stay.
 
     Args:
-        fn: the function or module.
+        fn: the function or module; one that was compiled stands for what it was compiled from.
         args: positional arguments, kept by reference.
         kwargs: keyword arguments, kept by reference.
         grad: whether to take gradients; None takes them if an output requires grad.
@@ -176,7 +178,7 @@ class Call:
         *,
         grad: bool | None = None,
     ) -> None:
-        self.fn = fn
+        self.fn = uncompiled(fn)
         self.args = tuple(args)
         self.kwargs = dict(kwargs or {})
         modes = Modes.current()
@@ -275,7 +277,13 @@ class Call:
     def _watched(self) -> Iterator[None]:
         """Context manager: note what the call writes in the block; restore random generators and flags afterwards."""
         try:
-            with self._random, refuse_training(), torch.set_grad_enabled(self.modes.grad), self._undo:
+            with (
+                self._random,
+                refuse_training(),
+                running_uncompiled(),
+                torch.set_grad_enabled(self.modes.grad),
+                self._undo,
+            ):
                 yield
         finally:
             self._flags.restore()
@@ -424,7 +432,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
     called_ids = (id(fn), id(getattr(fn, "__self__", None)))
-    for root in reach(fn, args, kwargs or {}).roots:
+    for _, root in reach(fn, args, kwargs or {}).roots:
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
             is_called = id(module) in called_ids

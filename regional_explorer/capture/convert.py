@@ -234,9 +234,7 @@ _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
 
 
-def record_breaks(
-    breaks: Sequence[Break], names: Mapping[int, tuple[str, ...]], outdated: Outdated
-) -> tuple[GraphBreak, ...]:
+def record_breaks(breaks: Sequence[Break], names: ModuleNames, outdated: Outdated) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it.
 
     ``names`` are the module paths by ``id(module)``. A break in code of torch alone has that code's lines.

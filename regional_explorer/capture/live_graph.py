@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from regional_explorer.capture.call import closed
 from regional_explorer.capture.convert import GraphRecorder, ModuleNames
 from regional_explorer.capture.user_lines import Outdated, at_line
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -138,7 +137,7 @@ class LiveGraph:
         self.failed_ops, self.failed_targets = repair_run.failed, repair_run.targets
         self.implementation = repair_run.boxed_run
 
-    def run_as_captured(self, failed: Collection[Any] = ()) -> None:
+    def run_as_captured(self, failed: Collection[Any]) -> None:
         """Make calls run ``gm``, in which ops like those that ``failed`` in any graph are repaired first."""
         if failed:
             repair_alike(self.gm, failed)
@@ -156,7 +155,7 @@ class LiveGraph:
         call._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd recognizes boxed functions
         return call
 
-    def close(self, instead: BoxedCall = closed) -> None:
+    def close(self, instead: BoxedCall) -> None:
         """Free the graph and the code that runs it; the user's autograd graphs may still hold the function.
 
         Calls run ``instead`` from now on.

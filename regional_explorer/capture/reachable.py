@@ -11,6 +11,7 @@ import sys
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,10 +23,26 @@ from torch import nn
 from regional_explorer.capture.tensors import LRU_CACHE, attributes_of, is_readable, slot_names, tensors_in
 from regional_explorer.record.grouping import grouped
 
+Root = tuple[str, nn.Module]
+"""A module that no other one holds, behind its name in the user's program."""
 
-def module_names(roots: Sequence[nn.Module]) -> dict[int, tuple[str, ...]]:
-    """Return every path of every module below ``roots``, keyed by ``id(module)``; a shared module has several."""
-    names = ((id(module), path) for root in roots for path, module in root.named_modules(remove_duplicate=False))
+
+def module_names(roots: Sequence[Root]) -> dict[int, tuple[str, ...]]:
+    """Return every path of every module below ``roots``, keyed by ``id(module)``; a shared module has several.
+
+    If different modules below several roots have the same path, the root's own name stands before it in the first one.
+    """
+    found = [
+        (root_name if name else "", path, module)
+        for (name, root), root_name in zip(roots, _distinct(name for name, _ in roots), strict=True)
+        for path, module in root.named_modules(remove_duplicate=False)
+    ]
+    modules_at = grouped((path, id(module)) for _, path, module in found)
+    names = (
+        (id(module), name)
+        for root_name, path, module in found
+        for name in ((_dotted(root_name, path), path) if path and len({*modules_at[path]}) > 1 else (path,))
+    )
     return {key: tuple(dict.fromkeys(paths)) for key, paths in grouped(names).items()}
 
 
@@ -92,11 +109,11 @@ def _dict_items(name: str, items: Any, label_format: str = "{name}[{key!r}]", *,
     return Variables(name, items, lambda: dict(items), partial(_set_item, items), label_format, whole, ordered=True)
 
 
-def _globals(items: dict[str, Any], names: Collection[str]) -> Variables:
+def _globals(name: str, items: dict[str, Any], names: Collection[str]) -> Variables:
     def read() -> dict[Any, Any]:
         return {key: items[key] for key in names if key in items}
 
-    return Variables("", items, read, partial(_set_item, items))
+    return Variables(name, items, read, partial(_set_item, items))
 
 
 def _contents(name: str, values: Any, *, whole: bool) -> Variables:
@@ -219,7 +236,7 @@ class Reach:
     tensors: list[torch.Tensor] = field(default_factory=list)
     generators: list[Generator] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
-    roots: list[nn.Module] = field(default_factory=list)
+    roots: list[Root] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +259,7 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
     ]
     for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
-        modules: list[nn.Module] = []
+        modules: list[Root] = []
         for item in level:
             if id(item.value) in seen or len(seen) > SEARCH_OBJECTS or not is_readable(item.value):
                 continue
@@ -252,24 +269,27 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
             if isinstance(item.value, nn.Module):
                 # torch.compile returns a module around the user's; users name paths below the inner one.
                 original = getattr(item.value, "_orig_mod", None)
-                modules.append(original if isinstance(original, nn.Module) else item.value)
+                modules.append((item.name, original if isinstance(original, nn.Module) else item.value))
             next_level += _values_below(item, reachable)
         reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level
     return reachable
 
 
-def _new_roots(modules: Sequence[nn.Module], roots: Sequence[nn.Module]) -> list[nn.Module]:
+def _new_roots(modules: Sequence[Root], roots: Sequence[Root]) -> list[Root]:
     """Return the outermost of ``modules`` that no root contains, and that contain none."""
     if not modules:
         return []
-    inside, root_ids = _ids_in(roots), set(map(id, roots))
-    new = [module for module in modules if id(module) not in inside and not root_ids & _ids_in([module])]
-    inner = {id(child) for module in new for child in module.modules() if child is not module}
-    return [module for module in dict.fromkeys(new) if id(module) not in inner]
+    inside, root_ids = _ids_in(root for _, root in roots), {id(root) for _, root in roots}
+    names: dict[nn.Module, str] = {}
+    for name, module in modules:
+        if id(module) not in inside and not root_ids & _ids_in([module]):
+            names.setdefault(module, name)
+    inner = {id(child) for module in names for child in module.modules() if child is not module}
+    return [(name, module) for module, name in names.items() if id(module) not in inner]
 
 
-def _ids_in(roots: Sequence[nn.Module]) -> set[int]:
+def _ids_in(roots: Iterable[nn.Module]) -> set[int]:
     return {id(module) for root in roots for module in root.modules()}
 
 
@@ -345,8 +365,7 @@ def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
     """Read the classes of the user's own code: their attributes, and what their methods use."""
     for base in cls.__mro__:
-        file = getattr(sys.modules.get(base.__module__), "__file__", "")
-        if base.__module__.partition(".")[0] in _FOREIGN_PACKAGES or _is_installed(file):
+        if not _is_users(base.__module__, sys.modules.get(base.__module__)):
             continue
         reachable.variables.append(_class_attributes(base))
         for key, value in vars(base).items():
@@ -355,7 +374,7 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
-    """Read what a function closes over, its defaults, and the globals it uses; those it assigns can be restored."""
+    """Read what a function closes over, its defaults, and the globals it uses, also those of the user's other files."""
     if _is_installed(function.__code__.co_filename):
         yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
         return
@@ -368,8 +387,25 @@ def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator
     yield from (_Reached("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
     if assigned:
-        reachable.variables.append(_globals(function.__globals__, assigned))
-    yield from (_Reached(name, function.__globals__[name]) for name in sorted(names) if name in function.__globals__)
+        reachable.variables.append(_globals("", function.__globals__, assigned))
+    for name in sorted(names & function.__globals__.keys()):
+        value = function.__globals__[name]
+        yield _Reached(name, value)
+        if issubclass(type(value), types.ModuleType) and _is_users(value.__name__, value):
+            yield from _imported_values(value, name, names, reachable)
+
+
+def _imported_values(
+    module: types.ModuleType, name: str, names: AbstractSet[str], reachable: Reach
+) -> Iterator[_Reached]:
+    """Read the variables called ``names`` of a module of the user's, and of the modules of a package."""
+    used = names & vars(module).keys()
+    reachable.variables.append(_globals(name, vars(module), used))
+    for key in sorted(used):
+        value = vars(module)[key]
+        yield _Reached(f"{name}.{key}", value)
+        if issubclass(type(value), types.ModuleType) and value.__name__ == f"{module.__name__}.{key}":
+            yield from _imported_values(value, f"{name}.{key}", names, reachable)
 
 
 @functools.lru_cache(maxsize=2048)
@@ -387,6 +423,12 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names), frozenset(assigned)
 
 
+def _is_users(name: str, module: types.ModuleType | None) -> bool:
+    """Return whether a module, given with its full name, is the user's own: not installed, nor Python's or torch's."""
+    is_foreign = name.partition(".")[0] in _FOREIGN_PACKAGES
+    return not is_foreign and not _is_installed(getattr(module, "__file__", ""))
+
+
 def _is_installed(file: str | None) -> bool:
     """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
     path = (file or "").replace("\\", "/")
@@ -401,10 +443,7 @@ def _dotted(name: str, key: str) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-_UNNAMED = "unnamed"
-
-
-def _parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:
+def _parameter_names(roots: Iterable[nn.Module]) -> dict[int, str]:
     """Return the first path of every parameter and buffer below ``roots``, keyed by ``id(tensor)``."""
     names: dict[int, str] = {}
     for root in roots:
@@ -414,16 +453,16 @@ def _parameter_names(roots: Sequence[nn.Module]) -> dict[int, str]:
 
 
 def tensor_names(
-    reachable: Reach, roots: Sequence[nn.Module], args: Sequence[Any], kwargs: Mapping[str, Any]
+    reachable: Reach, roots: Sequence[Root], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[int, str]:
     """Return the names of all tensors that a call reaches, keyed by ``id(tensor)``.
 
     Those of a single root module have their paths below it; with several roots, the root's own name comes first.
     """
-    below_root = _parameter_names(roots)
+    below_root = _parameter_names(root for _, root in roots)
     in_arguments = [*tensors_in(args, "args"), *tensors_in(kwargs, "kwargs")]
     arguments = {id(tensor): name for name, tensor in reversed(in_arguments)}  # a tensor given twice: its first name
-    several_roots = sum(bool(_parameter_names([root])) for root in roots) > 1
+    several_roots = sum(bool(_parameter_names([root])) for _, root in roots) > 1
     reached = reachable.names | arguments
     names = {**below_root, **reached} if several_roots else {**reached, **below_root}
     return dict(zip(names, _distinct(names.values()), strict=True))
@@ -432,5 +471,6 @@ def tensor_names(
 def _distinct(names: Iterable[str]) -> Iterable[str]:
     counts: Counter[str] = Counter()
     for name in names:
-        counts[name] += 1
-        yield f"{name or _UNNAMED} ({counts[name]})" if counts[name] > 1 else name or _UNNAMED
+        known = name or "unnamed"
+        counts[known] += 1
+        yield f"{known} ({counts[known]})" if counts[known] > 1 else known

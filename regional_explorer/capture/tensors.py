@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import FunctionCtx
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -130,6 +131,15 @@ def next_sequence_number() -> int:
     return int(probe.grad_fn._sequence_nr())
 
 
+def _leaf_of(node: Node) -> torch.Tensor | None:
+    """Return the leaf whose gradient a node accumulates, None for other nodes.
+
+    The node of a custom autograd function is its ``ctx``, on which ``variable`` may be anything.
+    """
+    leaf: torch.Tensor | None = None if isinstance(node, FunctionCtx) else getattr(node, "variable", None)
+    return leaf
+
+
 def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
     """Return the nodes that made tensors and their gradients, and all that these lead to, but for those of leaves."""
     made = (
@@ -141,7 +151,7 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
     queue = [node for node in made if node is not None]
     found = set(queue)
     for node in queue:
-        new = {source for source, _ in node.next_functions if source is not None and not hasattr(source, "variable")}
+        new = {source for source, _ in node.next_functions if source is not None and _leaf_of(source) is None}
         queue += new - found
         found |= new
     return found
@@ -181,7 +191,7 @@ def gradient_inputs(outputs: Any, first_number: int, nodes_before: AbstractSet[N
         if (edge.node, edge.output_nr) in seen_edges:
             continue
         seen_edges.add((edge.node, edge.output_nr))
-        leaf = getattr(edge.node, "variable", None)
+        leaf = _leaf_of(edge.node)
         if leaf is not None or edge.node in nodes_before or edge.node._sequence_nr() < first_number:
             ends.append(edge if leaf is None else leaf)
         else:
@@ -209,11 +219,12 @@ def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:
                 f"The call returns a nested tensor (output{path}), for which no gradient can be taken here. Return its "
                 "values (`.values()`), or pass grad=False.",
             )
+        dtype = torch.float32 if tensor.dtype.itemsize == 1 else tensor.dtype  # float8 has no random numbers
         if tensor.dim():
-            drawn = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype, device="cpu")
+            drawn = torch.randn(tensor.shape, generator=generator, dtype=dtype, device="cpu")
         elif one_loss:
-            drawn = torch.ones((), dtype=tensor.dtype, device="cpu")
+            drawn = torch.ones((), dtype=dtype, device="cpu")
         else:  # from 1 to 2: near 0, the gradients of a loss would hardly count
-            drawn = 1 + torch.rand((), generator=generator, dtype=tensor.dtype, device="cpu")
-        cotangents[path] = as_subclass_of(tensor, drawn.to(tensor.device))
+            drawn = 1 + torch.rand((), generator=generator, dtype=dtype, device="cpu")
+        cotangents[path] = as_subclass_of(tensor, drawn.to(tensor.device, tensor.dtype))
     return cotangents

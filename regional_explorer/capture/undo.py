@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import random
 import sys
 import threading
@@ -42,7 +41,7 @@ class UndoLog(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let functions the user compiled run as they are inside the call, flex_attention among them."""
+        """Let operators such as flex_attention compile what they run eagerly."""
         return True
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
@@ -72,12 +71,13 @@ class UndoLog(TorchDispatchMode):
             CaptureError: the write would attach a tensor of the user's to an autograd graph, and it cannot be detached.
         """
         keywords = dict(kwargs or {})
+        arguments = list(_flat_tensors((*args, *keywords.values())))
         if written := written_arguments(func, args, keywords):
-            attaches = torch.is_grad_enabled() and _any_requires_grad((*args, *keywords.values()))
+            attaches = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments)
             for tensor in written:
                 self._save_storage(tensor, attaches=attaches)
         result = func(*args, **keywords)
-        self._note_made(result, args)
+        self._note_made(result, arguments)
         return result
 
     def _save_storage(self, tensor: Any, *, attaches: bool = False) -> None:
@@ -117,12 +117,12 @@ class UndoLog(TorchDispatchMode):
             "torch.no_grad().",
         )
 
-    def _note_made(self, result: Any, args: Sequence[Any]) -> None:
-        argument_ids = {storage._cdata for storage in map(_storage_of, args) if storage is not None}
-        for tensor in result if isinstance(result, (list, tuple)) else (result,):
+    def _note_made(self, result: Any, arguments: Sequence[torch.Tensor]) -> None:
+        argument_ids = storages_of(arguments)
+        for tensor in _flat_tensors((result,)):
             storage = _storage_of(tensor)
             if storage is None:
-                if isinstance(tensor, torch.Tensor) and not any(tensor is argument for argument in args):
+                if not any(tensor is argument for argument in arguments):
                     self._made_tensors[id(tensor)] = weakref.ref(tensor)
             elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
                 self._made_storages[storage._cdata] = StorageWeakRef(storage)
@@ -157,7 +157,7 @@ class UndoLog(TorchDispatchMode):
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def as_now(self, tensors: Iterable[torch.Tensor] = ()) -> UndoLog:
+    def as_now(self, tensors: Iterable[torch.Tensor]) -> UndoLog:
         """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
 
         Raises:
@@ -202,9 +202,10 @@ def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
     return {storage._cdata for storage in map(_storage_of, tensors) if storage is not None}
 
 
-def _any_requires_grad(values: Iterable[Any]) -> bool:
-    tensors = (tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else (value,)))
-    return any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+def _flat_tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors among arguments or results of an op, of which some may be lists of tensors."""
+    items = (item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,)))
+    return (item for item in items if isinstance(item, torch.Tensor))
 
 
 def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
@@ -223,11 +224,13 @@ class RandomState:
     """
 
     def __init__(self, generators: Iterable[Generator] = ()) -> None:
+        # The operating system's numbers have no state: a call that draws them is not repeatable.
+        repeatable = (one for one in generators if not isinstance(one, random.SystemRandom))
         accessors: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
             (torch.get_rng_state, torch.set_rng_state),
             (np.random.get_state, np.random.set_state),
             (random.getstate, random.setstate),
-            *map(_state_accessors, generators),
+            *map(_state_accessors, repeatable),
         ]
         if torch.cuda.is_initialized():
             accessors.append((torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
@@ -298,18 +301,20 @@ def silent() -> Iterator[None]:
         _IS_MUTED.reset(token)
 
 
-class _MutedStream(io.TextIOBase):
+class _MutedStream:
+    """A stream without what muted blocks write to it; the rest is left to the original one."""
+
     def __init__(self, stream: Any) -> None:
-        super().__init__()
         self.stream = stream
 
     def write(self, text: str) -> int:
         """Write ``text``, unless it comes from a muted block."""
         return len(text) if _IS_MUTED.get() else int(self.stream.write(text) or 0)
 
-    def flush(self) -> None:
-        """Flush the original stream."""
-        self.stream.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of ``lines``."""
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -381,9 +386,7 @@ class AssignedState:
     def as_now(self) -> AssignedState:
         """Return the current state of the same variables and tensors."""
         tensors = [*(tensor for tensor, _ in self._tensor_data), *(tensor for tensor, _, _ in self._leaves)]
-        state = AssignedState(Reach([scope for scope, _ in self._before], tensors))
-        state.not_restored = self.not_restored
-        return state
+        return AssignedState(Reach([scope for scope, _ in self._before], tensors))
 
     def to_copy(self, reach: Reach) -> Iterator[torch.Tensor]:
         """Yield the tensors whose content may be written although the first run did not write it.

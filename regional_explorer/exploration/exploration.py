@@ -697,7 +697,7 @@ def explore(
     In-place changes and random generators are restored afterwards; arguments are kept by reference.
 
     Args:
-        fn: the function or module.
+        fn: the function or module; one that is compiled already stands for what it was compiled from.
         args: its positional arguments, a tuple or list.
         kwargs: its keyword arguments.
         grad: whether to take gradients; None as the call would, False to run under ``no_grad``.

@@ -22,7 +22,7 @@ def is_library(file: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def is_cell(file: str) -> bool:
     """Return whether a source file is a notebook's cell: it is temporary and has no name that users know."""
-    return "ipykernel_" in file or file.startswith("<")
+    return "ipykernel_" in file or "/ipython-input-" in file or file.startswith("<")  # the second one in Colab
 
 
 class GraphKind(StrEnum):
@@ -105,7 +105,8 @@ class ModuleCall(Record, frozen=True):
     """One module call on the way to a node: the ``call``-th call of the module at ``path``.
 
     ``path`` is the path below the root module as ``named_modules()`` gives it, ``""`` for the root itself; ``aliases``
-    are the other names of a module that is shared.
+    are the other names of a module that is shared. The name of the root stands before a path that other roots have too,
+    and the path alone is an alias.
     """
 
     path: str

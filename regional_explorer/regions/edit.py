@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -22,7 +23,15 @@ from regional_explorer.record.graph import (
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
 from regional_explorer.regions.instances import direct_feeds
-from regional_explorer.regions.select import LineRange, assign, module_glob, node_names, picks
+from regional_explorer.regions.select import (
+    SUBGRAPH_KINDS,
+    LineRange,
+    assign,
+    call_origins,
+    module_glob,
+    node_names,
+    picks,
+)
 
 MOST_HINTS = 8
 LONGEST_SHOWN_PATTERN = 120
@@ -261,7 +270,7 @@ def merged(plan: Plan, graphs: Sequence[Graph], names: Sequence[str], name: str 
     """
     if name is not None:
         require_name(name)
-    to_merge = {str(name): plan[name] for name in names}
+    to_merge = {name: plan[name] for name in names}
     if len(to_merge) < 2:  # noqa: PLR2004 - merging takes two regions
         raise PlanError(f"Name two regions or more to merge; {', '.join(map(repr, to_merge)) or 'none'} is not enough.")
     regions = [region for region in plan.regions if region.name in to_merge]
@@ -341,10 +350,12 @@ def split(plan: Plan, graphs: Sequence[Graph], name: str, at: str | None = None)
     origins = {origin for origin, claim in owners.items() if claim.region == name}
     if not origins:
         raise PlanError(f"Region {name!r} has no op in this call: there is nothing to split.")
-    instance_ops = [(owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins]
-    instances = list(grouped((instance, node) for instance, node in instance_ops if instance is not None).values())
+    instance_ops = ((owners[node.origin].instance, node) for node in _ops_in_order(graphs) if node.origin in origins)
+    instances = list(grouped(instance_ops).values())
     if at is None:
-        parts, unsplit = _instance_parts(name, instances, graphs), list[Node]()
+        bodies = (picks(selector, graphs) for selector in region.selectors if selector.kind in SUBGRAPH_KINDS)
+        calls = call_origins(graphs).intersection(itertools.chain(*bodies))
+        parts, unsplit = _instance_parts(name, instances, graphs, calls), list[Node]()
     else:
         parts, unsplit = _halves(name, instances, _origin_of_node(graphs, name, origins, at), at)
     new_names = (new_name for number in itertools.count(1) if (new_name := f"{name}.{number}") not in plan)
@@ -368,17 +379,24 @@ def _ops_in_order(graphs: Sequence[Graph]) -> Iterator[Node]:
         yield from ops_of(graph)
 
 
-def _instance_parts(name: str, parts: list[list[Node]], graphs: Sequence[Graph]) -> list[list[Node]]:
-    """Return the nodes of each instance, or of each connected piece if there is only one instance."""
+def _instance_parts(
+    name: str, parts: list[list[Node]], graphs: Sequence[Graph], calls: AbstractSet[int]
+) -> list[list[Node]]:
+    """Return the nodes of each instance, or of each connected piece if there is only one instance.
+
+    The ops in bodies are cut, not the ``calls`` of the bodies: those are no part by themselves.
+    """
     if len(parts) == 1:
         nodes = {node.origin: node for node in parts[0] if node.origin is not None}
         feeds = direct_feeds(graphs)
         links = [(origin, source) for origin in nodes for source in feeds.get(origin, ())]
         parts = [[nodes[origin] for origin in piece] for piece in connected(list(nodes), links)]
+    alone = [node for part in parts if all(node.origin in calls for node in part) for node in part]
+    parts = [part for part in parts if any(node.origin not in calls for node in part)]
     if len(parts) < 2:  # noqa: PLR2004 - one part is the whole
         example = f" For example at={parts[0][len(parts[0]) // 2].name!r}." if parts and len(parts[0]) > 1 else ""
         raise PlanError(f"Region {name!r} is one connected piece: say at which node to split it.{example}")
-    return parts
+    return [[*parts[0], *alone], *parts[1:]]
 
 
 def _halves(name: str, instances: Sequence[list[Node]], origin: int, at: str) -> tuple[list[list[Node]], list[Node]]:

@@ -237,12 +237,14 @@ def _instance_of(calls: Chain, rules: Sequence[re.Pattern[str]], shared: Sequenc
             return call.path, call.call
     skipped_depth = _path_depth(calls[skip - 1].path) if skip else 0
     for call in calls[skip:]:
-        for path in (call.path, *call.aliases):
+        for path in sorted((call.path, *call.aliases), key=_path_depth):
             parts = path.split(".")
-            first_depth = skipped_depth + len(parts) - _path_depth(call.path)  # an alias may be longer
+            # An alias may be longer, or shorter: without the name of the root.
+            first_depth = max(0, skipped_depth + len(parts) - _path_depth(call.path))
             for holder in (".".join(parts[:depth]) for depth in range(first_depth + 1, len(parts))):
                 if any(rule.fullmatch(holder) for rule in rules):
-                    return holder, 0
+                    root = call.path.removesuffix(path) if call.path.endswith(f".{path}") else ""
+                    return f"{root}{holder}", 0
     return None
 
 

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import threading
 import torch
 import torch._dynamo.config as dynamo_config
 import traceback
@@ -28,6 +29,7 @@ from torch._dynamo.variables import ctx_manager
 from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch._higher_order_ops import utils as operator_utils
 from torch.fx.traceback import get_current_meta
 from typing import Any, TypeGuard
 from unittest import mock
@@ -142,6 +144,9 @@ def compile_isolated(
         # Isolated or not, a compile runs what was compiled before for an equal backend, under whatever config that was
         # (torch 2.13 and 2.15, docs/upstream.md). This object is wrapped once more, so it is equal to none.
         backend = torch._TorchCompileInductorWrapper(None, None, dynamic)
+    if getattr(fn, "__name__", "") == "_call_impl":
+        # Of a module that was compiled in place. Torch traces no method of its own from its first frame (until 2.15).
+        fn = wrap_inline(fn)
     if ISOLATES:
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
@@ -149,6 +154,56 @@ def compile_isolated(
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph, **options)
     release_when_dropped(compiled, backend)
     return compiled
+
+
+def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what ``fn`` was compiled from, if ``torch.compile`` made it, or ``Module.compile()``; else ``fn``."""
+    while isinstance(fn, eval_frame.OptimizedModule):
+        fn = fn._orig_mod
+    if isinstance(fn, nn.Module):
+        return fn if fn._compiled_call_impl is None else fn._call_impl
+    if isinstance(fn, types.MethodType):
+        inner = eval_frame.innermost_fn(fn.__func__)
+        return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
+    return eval_frame.innermost_fn(fn)
+
+
+_in_hop_compile: Callable[[], bool] = getattr(
+    operator_utils, "_in_hop_compile", lambda: bool(dynamo_config.allow_empty_graphs)
+)
+"""Whether torch now compiles what an operator runs eagerly: before this had a flag of its own, it set this one."""
+
+
+class _EagerStance:
+    """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
+
+    What operators such as flex_attention compile for their own eager run is compiled: they have no right gradient
+    without, and what Dynamo traces for them runs op by op.
+    """
+
+    def __init__(self, usual: Any) -> None:
+        self._usual, self._thread = usual, threading.get_ident()
+
+    @property
+    def stance(self) -> str:
+        is_eager = threading.get_ident() == self._thread and not _in_hop_compile()
+        return "force_eager" if is_eager else str(self._usual.stance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._usual, name)
+
+
+@contextlib.contextmanager
+def running_uncompiled() -> Iterator[None]:
+    """A block in which this thread runs compiled functions as they were before, op by op, and backwards too.
+
+    ``torch.compiler.set_stance`` would hold for all threads, of which others may trace.
+    """
+    with (
+        mock.patch.object(eval_frame, "_stance", _EagerStance(eval_frame._stance)),
+        torch.autograd.set_multithreading_enabled(False),
+    ):
+        yield
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
@@ -164,6 +165,8 @@ def test_calls_that_cannot_be_explored_are_refused(fn, said):
 def test_calls_that_are_odd_can_be_explored():
     assert capture(makes_what_requires_grad, torch.ones(3), grad=False).graphs
     assert capture(lambda: torch.arange(4.0).sin()).graphs[1].ops
+    (cotangent,) = Call(lambda x: x.to(torch.float8_e4m3fn), (torch.ones(4, requires_grad=True),))._cotangents.values()
+    assert cotangent.dtype is torch.float8_e4m3fn
     with torch.device("meta"):
         model, x = nn.Linear(8, 8), torch.randn(2, 8)
     assert len(capture(model, x).graphs) == 3
@@ -243,6 +246,90 @@ def test_the_gradients_of_several_modules_have_names_of_their_own():
 
     halves = [twice(torch.ones(8, requires_grad=True)) for _ in range(2)]
     assert sorted(Call(lambda x: halves[1](halves[0](x)), (x,)).gradient_names) == ["grad w", "grad w (2)"]
+
+
+def test_what_a_custom_autograd_function_keeps_under_any_name_is_no_leaf():
+    class Tripled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.variable = torch.ones(2, requires_grad=True)
+            return x * 3
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 3
+
+    x = torch.ones(2, requires_grad=True)
+    call = Call(lambda x: Tripled.apply(x).sum(), (x,))
+    assert call.gradient_names == ["grad args[0]"]
+    assert call.backward(call.forward())[0].tolist() == [3, 3]
+
+
+RUNS: list[object] = []
+
+
+def unseen(gm, _inputs):
+    """Run a graph as kernels run, whose writes no dispatch mode sees."""
+
+    def run(*args):
+        RUNS.append(gm)
+        with _disable_current_modes():
+            return gm(*args)
+
+    return run
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def called_inside(model):
+    compiled = torch.compile(model, backend=unseen)
+    return lambda x: compiled(x) * 2
+
+
+def compiled_in_place(model):
+    model.compile(backend=unseen)
+    return model
+
+
+COMPILED = {
+    "module": lambda model: torch.compile(torch.compile(model, backend="eager"), backend=unseen),
+    "function": lambda model: torch.compile(lambda x: model(x) * 2, backend=unseen),
+    "method": lambda model: torch.compile(model.forward, backend=unseen),
+    "in place": compiled_in_place,
+    "torch's own in place": lambda model: compiled_in_place(model.norm),
+    "inside": called_inside,
+}
+
+
+@pytest.mark.parametrize("how", COMPILED)
+def test_what_is_compiled_already_is_explored_uncompiled_and_its_writes_are_put_back(how):
+    model, x = Normed(), torch.randn(8, 4)
+    fn = COMPILED[how](model)
+    RUNS.clear()
+    ex = rx.explore(fn, (x,)).mark("norm", ops="*batch_norm*")
+    assert not RUNS
+    assert not ex.partitions.empty
+    call = ex.live.call
+    assert call.stateful
+    with call.restoring():
+        call.forward()
+    assert bool(RUNS) is (how == "inside"), "what the call calls runs as the user's program runs it"
+    assert model.norm.num_batches_tracked == 0
+    assert not model.norm.running_mean.any()
+
+
+def test_gradients_go_through_operators_that_torch_compiles_for_their_eager_run():
+    scale, x = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+    branches = lambda x: x * scale, lambda x: x - scale
+    choose = torch.compile(lambda x: torch.cond(x.sum() > 0, *branches, (x,)), backend=unseen, fullgraph=True)
+    assert sorted(Call(lambda x: choose(x).sum(), (x,)).gradient_names) == ["grad args[0]", "grad scale"]
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])

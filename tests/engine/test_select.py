@@ -332,6 +332,31 @@ def test_modules_are_found_wherever_they_are():
     assert names(rx.explore(*ways[-1]).mark("up", modules="up"), "up")
 
 
+def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
+    student, teacher = programs.Stack(depth=2), programs.Stack(depth=2)
+    ex = rx.explore(lambda x: student(x) - teacher(x), (torch.randn(4, 16),), grad=False)
+    norm = ex.session.graphs[0].ops[0].modules[-1]
+    assert (norm.path, norm.aliases) == ("student.layers.0.norm", ("layers.0.norm",))
+    for path, count in (
+        ("layers.0", 2),
+        ("layers.*", 4),
+        ("layers", 2),
+        ("*", 2),
+        ("student.layers.*", 2),
+        ("teacher", 1),
+    ):
+        ex.plan = rx.Plan()
+        ex.mark("r", modules=path)
+        assert len(ex.partitions) == count, path
+    ex.plan = rx.Plan()
+    ex.mark("r", modules="layers", each=True)
+    assert [region.name for region in ex.plan.regions] == ["r[student.layers]", "r[teacher.layers]"]
+    ex.plan = rx.Plan()
+    ex.mark("r", modules="layers.1").split("r")
+    patterns = [region.selectors[0].patterns for region in ex.plan.regions]
+    assert patterns == [("student.layers.1",), ("teacher.layers.1",)]
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()

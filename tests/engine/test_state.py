@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import importlib
 import random
 import weakref
 from types import SimpleNamespace
@@ -60,6 +61,8 @@ def test_generators_of_the_users_own_repeat_their_numbers():
             first = ex.live.call.forward()
             ex.live.call.restore()
             assert torch.equal(first, ex.live.call.forward())
+    system = random.SystemRandom()
+    Call(lambda x: x * system.random(), (X,))  # its numbers cannot be repeated
 
 
 class Counts(nn.Module):
@@ -293,6 +296,37 @@ def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     assert set(ex.numerics.verdict) == {"ok"}
     breaks = {"graph-break"} if BEFORE_2_13 else set()
     assert set(codes(ex)) <= breaks, "self.eval() breaks the graph in torch 2.11"
+
+
+def test_what_the_call_assigns_in_modules_of_the_users_own_is_put_back_and_their_models_are_found(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "state.py").write_text(
+        "import torch\ncalls = bumps = 0\nnet = torch.nn.Sequential(torch.nn.Linear(4, 4))\n"
+        "def bump():\n    global bumps\n    bumps += 1\n"
+    )
+    (tmp_path / "stepping.py").write_text(
+        "import kept.state\ndef step(x):\n    kept.state.calls += 1\n    kept.state.bump()\n"
+        "    return kept.state.net(x) * kept.state.calls\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    step, state = importlib.import_module("stepping").step, importlib.import_module("kept.state")
+    ex = repeated(step, X).mark("net", modules="0")
+    assert (state.calls, state.bumps) == (0, 0)
+    assert "state-kept" not in codes(ex)
+
+
+def test_tensors_that_an_op_returns_of_a_list_are_not_taken_for_new_ones():
+    def step(a, b):
+        c, d = torch.broadcast_tensors(a, b)
+        a.add_(1)
+        return c + d
+
+    a = torch.zeros(2)
+    with torch.inference_mode():  # where such ops are not taken apart
+        repeated(step, a, torch.zeros(2))
+    assert not a.any()
 
 
 CACHED = 0

@@ -438,6 +438,8 @@ def test_muted_blocks_of_threads_may_end_in_any_order(capsys):
         (thread,) = started(outlast)
         first.wait()
         print("muted")
+        sys.stdout.writelines(["muted"])
+        assert (sys.stdout.encoding, sys.stdout.writable()) == (stdout.encoding, True)
     print("heard")
     second.set()
     thread.join()

@@ -767,16 +767,17 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(program, tmp_pa
     assert {path: path.read_bytes() for path in tmp_path.glob("*.py")} == before
 
 
-def test_a_cell_of_a_notebook_is_given_anew():
+@pytest.mark.parametrize("name", ["/tmp/ipykernel_1/2.py", "/tmp/ipython-input-1-2.py"])  # noqa: S108 - they exist nowhere
+def test_a_cell_of_a_notebook_is_given_anew(name):
     import linecache
 
-    name = "/tmp/ipykernel_1/2.py"  # noqa: S108 - a name as ipykernel gives, which exists nowhere
     text = "get_ipython().run_line_magic('time', '')\ndef call(x):\n    y = torch.sin(x)\n    return y + 1\n"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     shell = SimpleNamespace(run_line_magic=lambda *_: None)
     space = {"torch": torch, "get_ipython": lambda: shell}
     exec(compile(text, name, "exec"), space)  # noqa: S102 - as a notebook does
     ex = rx.explore(space["call"], (torch.ones(3),)).mark("r", lines="call:2")
+    assert ex.session.graphs[0].ops[0].stack[-1].in_cell
     assert ex.to_source() == (
         "# The cell that defines call, with its regions:\n\n%time\ndef call(x):\n"
         '    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "r"}}):\n'
