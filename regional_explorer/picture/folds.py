@@ -10,23 +10,35 @@ from itertools import count, groupby, islice, pairwise, takewhile
 from math import ceil, sqrt
 
 from regional_explorer.errors import sendable
-from regional_explorer.record.graph import Graph, Node, Role, SourceLine
+from regional_explorer.record.graph import Graph, Node, SourceLine
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
 
-def drawn(node: Node) -> bool:
-    """Return whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
-    return node.role is Role.OP and node.op != "getitem"
+def producers(graph: Graph) -> dict[str, str]:
+    """Return the nodes that pick a result out of an op, and are drawn as a part of it, each with the op.
+
+    In Dynamo's graphs a ``getitem`` may also index a tensor: it is an op like others.
+    """
+    ops: dict[str, Node] = {}
+    found: dict[str, str] = {}
+    for node in graph.ops:
+        producer = ops.get(node.inputs[0]) if node.op == "getitem" and node.inputs else None
+        if producer is not None and not _is_index(node, producer):
+            found[node.name] = found.get(producer.name, producer.name)
+        ops[node.name] = node
+    return found
 
 
-def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return the inputs of each node, with each ``getitem`` replaced by its producer."""
-    producer_of: dict[str, str] = {}
-    for node in graph.nodes:
-        if node.role is Role.OP and not drawn(node) and node.inputs:
-            producer_of[node.name] = producer_of.get(node.inputs[0], node.inputs[0])
+def _is_index(node: Node, source: Node) -> bool:
+    """Return whether a ``getitem`` gives a part of a tensor, rather than the only tensor of a tuple."""
+    is_single = len(node.values or ()) == len(source.values or ()) == 1
+    return is_single and (len(node.inputs) > 1 or node.values != source.values)
+
+
+def sources(graph: Graph, producer_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the inputs of each node; what picks a result out of an op is replaced by the op."""
     return {node.name: tuple(producer_of.get(name, name) for name in node.inputs) for node in graph.nodes}
 
 
@@ -66,12 +78,13 @@ Chain = tuple[Scope, ...]
 
 
 def scopes(graph: Graph) -> dict[str, Chain]:
-    """Return the scopes of each op that is drawn, in the order they run.
+    """Return the scopes of each op that has a place in a box, in the order they run.
 
     A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
     """
-    node_sources = sources(graph)
-    ops = [node for node in graph.nodes if drawn(node)]
+    producer_of = producers(graph)
+    node_sources = sources(graph, producer_of)
+    ops = [node for node in graph.ops if node.name not in producer_of]
     wrapper_depth = _wrapper_depth([node.stack for node in ops if node.stack])
     chains: dict[str, Chain] = {}
     for node in ops:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import IntEnum
 
 from regional_explorer.errors import count, listing
-from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, sources
+from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
 from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
@@ -159,7 +159,8 @@ class SectionBuilder:
         self.pieces = pieces
         self.piece_names = piece_names(session, pieces)
         self.nodes = graph.by_name
-        self.sources = sources(graph)
+        self.producers = producers(graph)
+        self.sources = sources(graph, self.producers)
         users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
         inputs = [node for node in graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and users[node.name]]
         few = len(inputs) <= FEW_INPUTS
