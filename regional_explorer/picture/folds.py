@@ -338,7 +338,7 @@ class _FoldBuilder:
 
     def _piece_fold(self, piece: RegionPiece, members: Sequence[str], depth: int) -> Fold:
         parts = _without_lines(self.nest(members, depth + 1, piece))
-        likeness = (piece.region, piece.state, piece.note, *(self.nodes[name].target for name in members))
+        likeness = (piece.region, piece.state, piece.note, *self._calls(members))
         first = self.first_like.setdefault(likeness, piece)
         if len(members) == 1:
             return replace(parts[0], new=first is piece)
@@ -379,7 +379,11 @@ class _FoldBuilder:
         piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
         # Equal modules may have different paths, but equal lines have the same text.
         name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
-        return piece, pieces, name, tuple((self.nodes[op].target, _node_shapes(self.nodes[op])) for op in fold.nodes)
+        return piece, pieces, name, self._calls(fold.nodes)
+
+    def _calls(self, names: Iterable[str]) -> tuple[Hashable, ...]:
+        """Return what each op calls, and the types and shapes of its results."""
+        return tuple((self.nodes[name].target, _value_types(self.nodes[name])) for name in names)
 
 
 def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
@@ -399,8 +403,8 @@ def _pieces_inside(parts: Sequence[Fold]) -> tuple[RegionPiece, ...]:
     return tuple({piece.id: piece for part in parts for piece in part.pieces}.values())
 
 
-def _node_shapes(node: Node) -> Hashable:
-    return tuple(getattr(value, "shape", None) for value in node.values or ())
+def _value_types(node: Node) -> Hashable:
+    return tuple((getattr(value, "dtype", None), getattr(value, "shape", None)) for value in node.values or ())
 
 
 def _repeat_fold(folds: Sequence[Fold], period: int) -> Fold:
