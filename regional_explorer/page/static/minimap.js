@@ -9,7 +9,7 @@ export class Minimap {
   k = 1;
   /** @type {OffscreenCanvas} */ still;
 
-  constructor(canvas, camera, painter, moved, signal) {
+  constructor(canvas, camera, painter, moveTo, signal) {
     this.canvas = canvas;
     this.camera = camera;
     this.painter = painter;
@@ -17,8 +17,7 @@ export class Minimap {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
       const box = canvas.getBoundingClientRect();
-      camera.moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
-      moved();
+      moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
     };
     for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, jump, { signal });
   }

@@ -200,6 +200,8 @@ export class Picture {
   }
 
   nodesIn = (box) => this.members[box] ?? [];
+  idOf = (box) => this.ids[this.nodesIn(box)[0]]; // of its first node
+  boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
   rect = (box) => this.rects[box];
   look = (box) => this.owners[box].look;
   title = (box) => this.owners[box].title;
