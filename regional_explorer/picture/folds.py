@@ -166,13 +166,13 @@ class Stretch:
 
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
-    """Return the stretches in which a pattern of ``keys`` is repeated, in order, without its first occurrence."""
+    """Return the stretches in which a pattern of ``keys`` is repeated, in order."""
     repeats = []
     position = 0
     while position < len(keys):
         best = max((_stretch_from(keys, position, period) for period in range(1, LONGEST_PERIOD + 1)), key=_preference)
         if best.times > FEWEST_REPEATS:
-            repeats.append(Stretch(position + best.period, best.period, best.times - 1))
+            repeats.append(best)
             position = best.end
         else:
             position += 1
@@ -366,9 +366,8 @@ class _FoldBuilder:
         stacked: list[Fold] = []
         position = 0
         for stretch in stretches([self.likeness_numbers[self._likeness(fold)] for fold in inner]):
-            start = stretch.start - stretch.period
-            stacked += inner[position:start]
-            stacked.append(_repeat_fold(inner[start : stretch.end], stretch.period))
+            stacked += inner[position : stretch.start]
+            stacked.append(_repeat_fold(inner[stretch.start : stretch.end], stretch.period))
             position = stretch.end
         stacked += inner[position:]
         return tuple(_with_op_runs(stacked)) if len(stacked) > MOST_PARTS else tuple(stacked)

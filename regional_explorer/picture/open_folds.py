@@ -53,11 +53,11 @@ def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
     return list(leaves(folds))
 
 
-def opened(folds: Sequence[Fold], budget: int = BOX_BUDGET) -> set[str]:
+def opened(folds: Sequence[Fold]) -> set[str]:
     """Return the keys of the folds that are open until the user chooses.
 
     These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
-    more than ``budget`` boxes are shown.
+    more than ``BOX_BUDGET`` boxes are shown.
     """
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []
@@ -73,7 +73,7 @@ def opened(folds: Sequence[Fold], budget: int = BOX_BUDGET) -> set[str]:
     offer(folds, 0)
     while queue:
         _, depth, _, fold = heapq.heappop(queue)
-        if box_count + len(fold.parts) - 1 <= budget:
+        if box_count + len(fold.parts) - 1 <= BOX_BUDGET:
             open_keys.add(fold.key)
             box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)

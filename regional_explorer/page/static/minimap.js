@@ -27,7 +27,7 @@ export class Minimap {
     const { picture, ratio } = this.painter,
       { width: w, height: h } = picture;
     this.k = Math.min(MOST_WIDTH / w, MOST_HEIGHT / h);
-    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, ratio, {});
+    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, {});
     for (const [side, length] of Object.entries({ width: w, height: h })) {
       const size = Math.max(length * this.k, LEAST_SIDE);
       this.canvas[side] = Math.round(size * ratio);
@@ -36,7 +36,7 @@ export class Minimap {
   }
 
   // Hidden if it would cover one of `boxes`.
-  draw(enabled, boxes = []) {
+  draw(enabled, boxes) {
     const { camera, canvas } = this,
       { ground, picture, ratio } = this.painter,
       { x0, y0, x1, y1 } = camera.seen;

@@ -210,7 +210,6 @@ export class Picture {
   opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
-  time = (box) => this.owners[box].time;
   piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
   module = (node) => this.outline.nodes[node].module;
 
@@ -245,7 +244,7 @@ export class Picture {
   }
 
   // The box, or with `groups` the hull, at a point; -1 if there is none.
-  at(px, py, slack = 0, rects = this.rects) {
+  at(px, py, slack, rects = this.rects) {
     const near = (at, from, length) => at >= from - slack && at <= from + length + slack;
     return rects.findLastIndex(({ x, y, w, h }) => near(px, x, w) && near(py, y, h));
   }
