@@ -180,11 +180,16 @@ def _code_block(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Ite
     if first.code.problem:
         yield node("p", toned(first.code.problem, "warn"))
     for linked in first.kernels:
-        index = linked.number - 1
-        ids = tuple(_node_id(code, graph_node.name) for code in equal for graph_node in code.kernels[index].nodes)
-        rows |= {f"k{number}.{linked.number}": ((), ids), f"c{number}.{linked.number}": (ids, ())}
+        rows[f"k{number}.{linked.number}"] = (), _nodes_of((linked,), equal)
         yield _kernel_row(f"k{number}.{linked.number}", linked, first)
-    yield from _panel_sections(number, first)
+    yield from _panel_sections(number, equal, rows)
+
+
+def _nodes_of(kernels: Sequence[LinkedKernel], equal: Sequence[PartitionCode]) -> tuple[str, ...]:
+    """Return the nodes of kernels in all partitions of ``equal`` code."""
+    indexes = [linked.number - 1 for linked in kernels]
+    nodes = ((code, graph_node) for code in equal for index in indexes for graph_node in code.kernels[index].nodes)
+    return tuple(dict.fromkeys(_node_id(code, graph_node.name) for code, graph_node in nodes))
 
 
 def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
@@ -210,14 +215,16 @@ def _kernel_row(key: str, linked: LinkedKernel, code: PartitionCode) -> Node:
     )
 
 
-def _panel_sections(number: int, code: PartitionCode) -> Iterator[Node]:
-    lines = code.text.splitlines()
+def _panel_sections(number: int, equal: Sequence[PartitionCode], rows: _Rows) -> Iterator[Node]:
+    lines = equal[0].text.splitlines()
 
     def row(kernels: Sequence[LinkedKernel], element: Node) -> Node:
-        return _pickable_row(f"c{number}.{kernels[0].number}", element, class_="rxs-line rxs-text")
+        key = f"c{number}.{'+'.join(str(linked.number) for linked in kernels)}"
+        rows[key] = _nodes_of(kernels, equal), ()
+        return _pickable_row(key, element, class_="rxs-line rxs-text")
 
-    for summary, rows, opened in section_rows(code, lines[:CODE_LIMIT], row):
-        yield node("details", summary, *rows, open=opened)
+    for summary, elements, opened in section_rows(equal[0], lines[:CODE_LIMIT], row):
+        yield node("details", summary, *elements, open=opened)
     if len(lines) > CODE_LIMIT:
         yield node(
             "p", f"The code goes on for {count(len(lines) - CODE_LIMIT, 'line')}: see ex.code.", class_="rx-quiet"
@@ -360,12 +367,16 @@ def diff_html(region: str, diffs: Sequence[CodeDiff]) -> str:
 
 
 def _diff_summary(region: str, diffs: Sequence[CodeDiff]) -> str:
-    changed = sum(not diff.same for diff in diffs)
-    if not diffs:
-        return f"Region {clean(repr(region))} has no partition with code on both sides."
-    if not changed:
-        return f"Nothing changed in region {clean(repr(region))}: the generated code is the same."
-    return f"The code of {changed} of {len(diffs)} partitions of region {clean(repr(region))} changed."
+    name, compared = clean(repr(region)), [diff for diff in diffs if diff.complete]
+    if not compared:
+        return f"Region {name} has no partition with code on both sides."
+    changed, missing = sum(not diff.same for diff in compared), len(diffs) - len(compared)
+    found = (
+        f"The code of {changed} of {len(compared)} partitions of region {name} changed."
+        if changed
+        else f"Nothing changed in region {name}: the generated code is the same."
+    )
+    return f"{found} {count(missing, 'more partition')} had no code on one side." if missing else found
 
 
 def _diff_head(diff: CodeDiff) -> str:

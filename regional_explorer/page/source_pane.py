@@ -55,7 +55,7 @@ class _SourceFile:
         self.path = path
         self.lines = _file_lines(path)
         self.traced_texts = {line.line: line.text for line in traced_lines}
-        self.numbers_of = grouped((line.function, line.line) for line in traced_lines)
+        self.numbers_of = grouped((_full_name(line), line.line) for line in traced_lines)
         self.changed = any(
             number > len(self.lines) or text.strip() != self.lines[number - 1].strip()
             for number, text in self.traced_texts.items()
@@ -71,14 +71,19 @@ class _SourceFile:
         around = [block for block in self.blocks if block.first <= line.line <= block.last]
         if around:
             return max(around, key=lambda block: block.first)
-        numbers = self.numbers_of[line.function]
-        return _DefBlock(self.path, line.function, min(numbers), max(numbers))
+        numbers = self.numbers_of[_full_name(line)]
+        return _DefBlock(self.path, _full_name(line), min(numbers), max(numbers))
 
     def text(self, block: _DefBlock) -> list[str]:
         """Return the lines of a function, without the indent that all of them share."""
         numbers = range(block.first, block.last + 1)
         lines = [self.traced_texts.get(number) or "…" if self.changed else self.lines[number - 1] for number in numbers]
         return textwrap.dedent("\n".join(line.expandtabs(4) for line in lines)).split("\n")
+
+
+def _full_name(line: SourceLine) -> str:
+    """Return the name of the function that a line is in, with those of its classes if they are known."""
+    return line.scope or line.function
 
 
 def _file_lines(path: str) -> list[str]:

@@ -10,23 +10,35 @@ from itertools import count, groupby, islice, pairwise, takewhile
 from math import ceil, sqrt
 
 from regional_explorer.errors import sendable
-from regional_explorer.record.graph import Graph, Node, Role, SourceLine
+from regional_explorer.record.graph import Graph, Node, SourceLine
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 
 
-def drawn(node: Node) -> bool:
-    """Return whether a node gets a place in a box: ``getitem`` is drawn as a part of its producer."""
-    return node.role is Role.OP and node.op != "getitem"
+def producers(graph: Graph) -> dict[str, str]:
+    """Return the nodes that pick a result out of an op, and are drawn as a part of it, each with the op.
+
+    In Dynamo's graphs a ``getitem`` may also index a tensor: it is an op like others.
+    """
+    ops: dict[str, Node] = {}
+    found: dict[str, str] = {}
+    for node in graph.ops:
+        producer = ops.get(node.inputs[0]) if node.op == "getitem" and node.inputs else None
+        if producer is not None and not _is_index(node, producer):
+            found[node.name] = found.get(producer.name, producer.name)
+        ops[node.name] = node
+    return found
 
 
-def sources(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Return the inputs of each node, with each ``getitem`` replaced by its producer."""
-    producer_of: dict[str, str] = {}
-    for node in graph.nodes:
-        if node.role is Role.OP and not drawn(node) and node.inputs:
-            producer_of[node.name] = producer_of.get(node.inputs[0], node.inputs[0])
+def _is_index(node: Node, source: Node) -> bool:
+    """Return whether a ``getitem`` gives a part of a tensor, rather than the only tensor of a tuple."""
+    is_single = len(node.values or ()) == len(source.values or ()) == 1
+    return is_single and (len(node.inputs) > 1 or node.values != source.values)
+
+
+def sources(graph: Graph, producer_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the inputs of each node; what picks a result out of an op is replaced by the op."""
     return {node.name: tuple(producer_of.get(name, name) for name in node.inputs) for node in graph.nodes}
 
 
@@ -66,12 +78,13 @@ Chain = tuple[Scope, ...]
 
 
 def scopes(graph: Graph) -> dict[str, Chain]:
-    """Return the scopes of each op that is drawn, in the order they run.
+    """Return the scopes of each op that has a place in a box, in the order they run.
 
     A sum of gradients, which AOTAutograd adds without a module, gets the scopes that all its inputs share.
     """
-    node_sources = sources(graph)
-    ops = [node for node in graph.nodes if drawn(node)]
+    producer_of = producers(graph)
+    node_sources = sources(graph, producer_of)
+    ops = [node for node in graph.ops if node.name not in producer_of]
     wrapper_depth = _wrapper_depth([node.stack for node in ops if node.stack])
     chains: dict[str, Chain] = {}
     for node in ops:
@@ -153,13 +166,13 @@ class Stretch:
 
 
 def stretches(keys: Sequence[Hashable]) -> list[Stretch]:
-    """Return the stretches in which a pattern of ``keys`` is repeated, in order, without its first occurrence."""
+    """Return the stretches in which a pattern of ``keys`` is repeated, in order."""
     repeats = []
     position = 0
     while position < len(keys):
         best = max((_stretch_from(keys, position, period) for period in range(1, LONGEST_PERIOD + 1)), key=_preference)
         if best.times > FEWEST_REPEATS:
-            repeats.append(Stretch(position + best.period, best.period, best.times - 1))
+            repeats.append(best)
             position = best.end
         else:
             position += 1
@@ -325,7 +338,7 @@ class _FoldBuilder:
 
     def _piece_fold(self, piece: RegionPiece, members: Sequence[str], depth: int) -> Fold:
         parts = _without_lines(self.nest(members, depth + 1, piece))
-        likeness = (piece.region, piece.state, piece.note, *(self.nodes[name].target for name in members))
+        likeness = (piece.region, piece.state, piece.note, *self._calls(members))
         first = self.first_like.setdefault(likeness, piece)
         if len(members) == 1:
             return replace(parts[0], new=first is piece)
@@ -353,9 +366,8 @@ class _FoldBuilder:
         stacked: list[Fold] = []
         position = 0
         for stretch in stretches([self.likeness_numbers[self._likeness(fold)] for fold in inner]):
-            start = stretch.start - stretch.period
-            stacked += inner[position:start]
-            stacked.append(_repeat_fold(inner[start : stretch.end], stretch.period))
+            stacked += inner[position : stretch.start]
+            stacked.append(_repeat_fold(inner[stretch.start : stretch.end], stretch.period))
             position = stretch.end
         stacked += inner[position:]
         return tuple(_with_op_runs(stacked)) if len(stacked) > MOST_PARTS else tuple(stacked)
@@ -366,7 +378,11 @@ class _FoldBuilder:
         piece = (fold.piece.region, fold.piece.state, fold.piece.note) if fold.piece else None
         # Equal modules may have different paths, but equal lines have the same text.
         name = {FoldKind.MODULE: fold.about, FoldKind.LINE: fold.title, FoldKind.FUNCTION: fold.title}.get(fold.kind)
-        return piece, pieces, name, tuple((self.nodes[op].target, _node_shapes(self.nodes[op])) for op in fold.nodes)
+        return piece, pieces, name, self._calls(fold.nodes)
+
+    def _calls(self, names: Iterable[str]) -> tuple[Hashable, ...]:
+        """Return what each op calls, and the types and shapes of its results."""
+        return tuple((self.nodes[name].target, _value_types(self.nodes[name])) for name in names)
 
 
 def _without_lines(parts: Sequence[Fold]) -> list[Fold]:
@@ -386,8 +402,8 @@ def _pieces_inside(parts: Sequence[Fold]) -> tuple[RegionPiece, ...]:
     return tuple({piece.id: piece for part in parts for piece in part.pieces}.values())
 
 
-def _node_shapes(node: Node) -> Hashable:
-    return tuple(getattr(value, "shape", None) for value in node.values or ())
+def _value_types(node: Node) -> Hashable:
+    return tuple((getattr(value, "dtype", None), getattr(value, "shape", None)) for value in node.values or ())
 
 
 def _repeat_fold(folds: Sequence[Fold], period: int) -> Fold:

@@ -28,7 +28,7 @@ sys.stdout.buffer.write(graph.draw(format=sys.argv[1], prog="dot"))
 
 def graphviz(
     dot: str,
-    form: str = "svg",
+    form: str,
     *,
     time_limit_s: float = LAYOUT_LIMIT_S,
     command: tuple[str, ...] | None = None,
@@ -72,15 +72,14 @@ FONT = "Helvetica,Arial,sans-serif"
 POINTS_PER_INCH = 72
 
 
-def scene_dot(scene: Scene, *, legend: bool = True) -> str:
-    """Return the DOT text of ``scene``, with or without the legend that explains colours and signs."""
-    return "\n".join(
-        ["digraph regional_explorer {", *(f"  {line}" for line in dot_lines(scene, legend=legend)), "}", ""]
-    )
+def scene_dot(scene: Scene) -> str:
+    """Return the DOT text that ``scene`` is laid out by, without a legend."""
+    lines = (f"  {line}" for line in dot_lines(scene, legend=False))
+    return "\n".join(["digraph regional_explorer {", *lines, "}", ""])
 
 
-def dot_lines(scene: Scene, *, legend: bool = True) -> Iterator[str]:
-    """Yield the statements of the DOT text, without the braces around them."""
+def dot_lines(scene: Scene, *, legend: bool) -> Iterator[str]:
+    """Yield the statements of the DOT text, with or without the legend that explains colours and signs."""
     font = quoted(FONT)
     yield f"graph [fontname={font} fontsize=10 bgcolor={quoted(LIGHT.paper)} nodesep=0.12 ranksep=0.17 pad=0.1]"
     yield f"graph [tooltip={quoted(scene.title)} labelloc=b]"

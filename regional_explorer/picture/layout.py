@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.picture.graphviz import LAYOUT_LIMIT_S, graphviz, scene_dot
@@ -42,16 +42,16 @@ class Placement:
     width: float
     height: float
     boxes: Mapping[str, Rect]
-    groups: Mapping[str, Rect] = field(default_factory=dict)
-    titles: Mapping[str, Point] = field(default_factory=dict)
-    curves: Mapping[tuple[str, str], tuple[Point, ...]] = field(default_factory=dict)
+    groups: Mapping[str, Rect]
+    titles: Mapping[str, Point]
+    curves: Mapping[tuple[str, str], tuple[Point, ...]]
 
 
 def place(
     scene: Scene, *, time_limit_s: float = LAYOUT_LIMIT_S, lay_out: Callable[..., bytes | None] = graphviz
 ) -> Placement:
     """Return the placement of ``scene``: Graphviz's if it finishes in time and can be read, else that of ``layers``."""
-    output = lay_out(scene_dot(scene, legend=False), "json0", time_limit_s=time_limit_s) if scene.boxes else None
+    output = lay_out(scene_dot(scene), "json0", time_limit_s=time_limit_s) if scene.boxes else None
     with contextlib.suppress(ValueError, KeyError, TypeError):
         if output is not None:
             return read_json(output)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import IntEnum
 
 from regional_explorer.errors import count, listing
-from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, sources
+from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline, pieces, producers, sources
 from regional_explorer.picture.scene import Badge, Box, BoxGroup, Entry, Look, Scene, Section
 from regional_explorer.record.graph import Graph, GraphKind, Role
 from regional_explorer.record.grouping import grouped
@@ -53,11 +53,11 @@ def shown(folds: Iterable[Fold], *, everything: bool = False) -> list[Fold]:
     return list(leaves(folds))
 
 
-def opened(folds: Sequence[Fold], budget: int = BOX_BUDGET) -> set[str]:
+def opened(folds: Sequence[Fold]) -> set[str]:
     """Return the keys of the folds that are open until the user chooses.
 
     These are those that hold most of the graph, and those around the first of equal pieces of regions, as far as no
-    more than ``budget`` boxes are shown.
+    more than ``BOX_BUDGET`` boxes are shown.
     """
     op_count = sum(len(fold.nodes) for fold in folds)
     queue: list[tuple[Turn, int, int, Fold]] = []
@@ -73,7 +73,7 @@ def opened(folds: Sequence[Fold], budget: int = BOX_BUDGET) -> set[str]:
     offer(folds, 0)
     while queue:
         _, depth, _, fold = heapq.heappop(queue)
-        if box_count + len(fold.parts) - 1 <= budget:
+        if box_count + len(fold.parts) - 1 <= BOX_BUDGET:
             open_keys.add(fold.key)
             box_count += len(fold.parts) - 1
             offer(fold.parts, depth + 1)
@@ -159,7 +159,8 @@ class SectionBuilder:
         self.pieces = pieces
         self.piece_names = piece_names(session, pieces)
         self.nodes = graph.by_name
-        self.sources = sources(graph)
+        self.producers = producers(graph)
+        self.sources = sources(graph, self.producers)
         users = Counter(source for node in graph.nodes for source in set(self.sources[node.name]))
         inputs = [node for node in graph.nodes if node.role in {Role.INPUT, Role.TANGENT} and users[node.name]]
         few = len(inputs) <= FEW_INPUTS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from regional_explorer.errors import count, sendable
-from regional_explorer.picture.folds import Chain, Fold, RegionPiece, drawn, outline, pieces, scopes
+from regional_explorer.picture.folds import Chain, Fold, RegionPiece, outline, pieces, scopes
 from regional_explorer.picture.open_folds import SectionBuilder, opened, piece_names, shown_graphs
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
@@ -84,7 +84,8 @@ class GraphRecords:
         self.graph = graph
         self.session = session
         self.pieces: tuple[RegionPiece, ...] = ()
-        self.shown = _shown_nodes(graph, SectionBuilder(session, graph, ()).inputs)
+        inputs = SectionBuilder(session, graph, ()).inputs
+        self.shown = [node for node in graph.nodes if node.role is Role.OP or node.name in inputs]
         self.names = [sendable(node.name) for node in self.shown]
         self._scopes: Mapping[str, Chain] | None = None
         self._facts: Payload | None = None
@@ -126,16 +127,6 @@ class GraphRecords:
         return self._folds
 
 
-def _shown_nodes(graph: Graph, inputs: Sequence[str]) -> list[Node]:
-    shown: dict[str, Node] = {}
-    for node in graph.nodes:
-        # A getitem belongs to the box and the region of the op whose result it takes.
-        picks_out = node.role is Role.OP and bool(node.inputs) and node.inputs[0] in shown
-        if node.name in inputs or drawn(node) or picks_out:
-            shown[node.name] = node
-    return list(shown.values())
-
-
 def _text_numbers() -> defaultdict[str, int]:
     """Return what gives each text a number, so that it is sent once and referred to by that; the empty text is 0."""
     return defaultdict(itertools.count(1).__next__, {"": 0})
@@ -152,7 +143,7 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
     boxes = [_node_box(builder, node) for node in shown]
     return {
         "title": builder.title,
-        "ops": _op_numbers(shown),
+        "ops": _op_numbers(builder, shown),
         "looks": [texts[box.look] if box else 0 for box in boxes],
         "titles": [texts[box.title] if box else 0 for box in boxes],
         "signs": [texts["".join(box.marks)] if box else 0 for box in boxes],
@@ -164,19 +155,17 @@ def graph_facts(builder: SectionBuilder, shown: Sequence[Node]) -> Payload:
     }
 
 
-def _op_numbers(shown: Sequence[Node]) -> list[int]:
+def _op_numbers(builder: SectionBuilder, shown: Sequence[Node]) -> list[int]:
     """Return the number of the node in whose box each stands: its own, but for what picks out a result of an op."""
-    ops: dict[str, int] = {}
-    for number, node in enumerate(shown):
-        ops[node.name] = ops[node.inputs[0]] if node.role is Role.OP and not drawn(node) else number
-    return list(ops.values())
+    numbers = {node.name: number for number, node in enumerate(shown)}
+    return [numbers[builder.producers.get(node.name, node.name)] for node in shown]
 
 
 def _node_box(builder: SectionBuilder, node: Node) -> Box | None:
-    """Return the box of a node that stands alone in it; None for a getitem, which stands in that of its op."""
+    """Return the box of a node that stands alone in it; None for what stands in that of its producer."""
     if node.name in builder.inputs:
         return builder.input_box(node.name)
-    return builder.box(Fold(node.name, (node.name,))) if drawn(node) else None
+    return None if node.name in builder.producers else builder.box(Fold(node.name, (node.name,)))
 
 
 def _node_source(node: Node) -> str:
@@ -236,7 +225,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
         home_of.update(dict.fromkeys(fold.nodes, number))
     node_pieces: dict[str, int] = {}
     for node in shown:
-        of_op = node_pieces.get(node.inputs[0], UNSET) if node.role is Role.OP and not drawn(node) else UNSET
+        of_op = node_pieces.get(builder.producers.get(node.name, ""), UNSET)
         node_pieces[node.name] = piece_of.get(node.name, of_op)
     homes = [home_of.get(node.name, UNSET) for node in shown]
     return {
@@ -276,7 +265,7 @@ def _times(
     whole_s = shares.profile.whole_s or 1.0
     node_s = [0.0] * len(shown)
     fold_s = [0.0] * len(parents)
-    for node, number in zip(shown, _op_numbers(shown), strict=True):
+    for node, number in zip(shown, _op_numbers(builder, shown), strict=True):
         seconds = seconds_of(f"{builder.graph.id}:{node.name}")
         node_s[number] += seconds
         fold = homes[number]

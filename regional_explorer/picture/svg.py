@@ -110,7 +110,8 @@ def _box_element(box: Box, rect: Rect, *, alone: bool) -> str:
     base = rect.y + rect.height / 2 + shift - (5.5 if box.detail else 0)
     signs = f'<tspan class="m" dx="3">{"".join(box.marks)}</tspan>' if box.marks else ""
     detail = f'<text class="d" x="{middle:.0f}" y="{base + 10.5:.0f}">{markup(box.detail)}</text>' if box.detail else ""
-    title = f"<title>{markup_lines(box.tooltip)}</title>" if box.tooltip else ""
+    tooltip = "\n".join(markup(line, LONG) for line in box.tooltip.split("\n"))
+    title = f"<title>{tooltip}</title>" if tooltip else ""
     text = f'<text x="{middle:.0f}" y="{base:.0f}">{letter}{markup(box.title)}{signs}</text>'
     return f'<g class="{" ".join(filter(None, classes))}">{title}{_rect(rect, 4)}{_bars(box, rect)}{text}{detail}</g>'
 
@@ -124,11 +125,6 @@ def _bars(box: Box, rect: Rect) -> str:
         bars.append(f'<g class="s r{paint(region).hue}">{bar}</g>')
         x += width
     return "".join(bars)
-
-
-def markup_lines(text: str) -> str:
-    """Return the lines of ``text`` cleaned and escaped."""
-    return "\n".join(markup(line, LONG) for line in text.split("\n"))
 
 
 def _rect(rect: Rect, radius: int) -> str:
@@ -236,6 +232,6 @@ def digraph(session: Session, graph_id: str | None = None) -> graphviz.Digraph:
             mime_types = set(include) if include else set(bundle) - {"image/svg+xml"}
             return {mime: text for mime, text in bundle.items() if mime in mime_types - set(exclude or ())}
 
-    region_digraph = RegionDigraph("regional_explorer", body=[f"\t{line}\n" for line in dot_lines(scene)])
+    region_digraph = RegionDigraph("regional_explorer", body=[f"\t{line}\n" for line in dot_lines(scene, legend=True)])
     original_source = region_digraph.source
     return region_digraph

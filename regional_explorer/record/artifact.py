@@ -314,10 +314,15 @@ class CodeDiff:
     before: ArtifactCode
     after: ArtifactCode
 
+    @property
+    def complete(self) -> bool:
+        """Whether both sides have code."""
+        return bool(self.before.text and self.after.text)
+
     @cached_property
     def same(self) -> bool:
         """Whether the code is the same apart from comments and kernel names; False if one side has no code."""
-        return bool(self.before.text and self.after.text) and code_hash(self.before.text) == code_hash(self.after.text)
+        return self.complete and code_hash(self.before.text) == code_hash(self.after.text)
 
     @cached_property
     def kernels(self) -> tuple[KernelPair, ...]:
@@ -326,8 +331,8 @@ class CodeDiff:
 
     @property
     def unified(self) -> str:
-        """The differences as a unified diff, without comments; empty where the code is the same."""
-        if self.same:
+        """The differences as a unified diff, without comments; empty where nothing differs or one side has no code."""
+        if self.same or not self.complete:
             return ""
         before, after = normalized(self.before.text), normalized(self.after.text)
         return "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))

@@ -261,9 +261,11 @@ def plans(shown: Shown) -> list[Node]:
     """Return the measured plans side by side, each with a button that switches to it."""
 
     def use_button(number: int) -> Node:
-        title = f"Switch to plan {number + 1}; Undo switches back"
-        name, key = f"Use plan {number + 1}", run_key(shown.runs[number])
-        return button("Use this plan", "take", key, disabled=shown.state.busy, title=title, aria_label=name)
+        run, name = shown.runs[number], f"Use plan {number + 1}"
+        traced = run.shapes == shown.session.shapes
+        then = "Undo switches back" if traced else f"the call is traced again with {run.shapes} shapes"
+        title = f"Switch to plan {number + 1}; {then}"
+        return button("Use this plan", "take", run_key(run), disabled=shown.state.busy, title=title, aria_label=name)
 
     return measured_plans(shown.runs, shown.session, use_button)
 

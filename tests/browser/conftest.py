@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.page import in_page
+from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab, Notebook7
 from tests.browser.server import LabServer
 
@@ -83,6 +85,13 @@ def host(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer
     """A fresh page of JupyterLab, then one of Notebook 7."""
     with a_page(browser, lab_server, request.param) as host:
         yield host
+
+
+@pytest.fixture
+def alone(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
+    """Give a function that opens a page with one view and nothing else, as a notebook would show it."""
+    with ExitStack() as pages:
+        yield lambda view: pages.enter_context(in_page(view, browser.new_page))
 
 
 @contextmanager

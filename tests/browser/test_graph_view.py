@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Locator, Page, expect
+from playwright.sync_api import Dialog, Locator, Page, expect
 
-from benchmarks.page import in_page
 from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab
 from tests.shared import sessions
@@ -191,6 +189,7 @@ def test_pointing_selecting_and_the_kernel_knows(lab: Lab, show: Any) -> None:
     lab.wait_idle()
     lab.add_cell_and_run("view.select(['0/forward:t0', '0/backward:tanh1'])")
     graph.says("1 of 19 nodes selected, 1 in other graphs")
+    graph.press("u")  # leaves what is selected in other graphs
     lab.add_cell_and_run("view.set_session(sessions.trained(2))")
     graph.says("1 of 13 nodes selected, 1 in other graphs")
 
@@ -230,6 +229,8 @@ def test_searching(lab: Lab, show: Any) -> None:
     lab.page.keyboard.type("op:gelu")
     count = graph.root.locator(".rxg-count")
     expect(count).to_have_text("3 found")
+    lab.page.keyboard.press("Shift+Enter")
+    expect(count).to_have_text("3 / 3 boxes")
     lab.page.keyboard.press("Enter")
     lab.page.keyboard.press("Enter")
     expect(count).to_have_text("2 / 3 boxes")
@@ -568,13 +569,6 @@ CHOSEN = "sent.filter((message) => message.do === 'select')"
 PICK = "document.querySelector('.rxg-stage').dispatchEvent(new KeyboardEvent('keydown', { key: ' ' }))"
 
 
-@pytest.fixture
-def alone(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
-    """Give a function that opens a page with a graph view and nothing else, as a notebook would show it."""
-    with ExitStack() as pages:
-        yield lambda view: pages.enter_context(in_page(view, browser.new_page))
-
-
 def trained() -> SessionView:
     return SessionView(sessions.trained(3))
 
@@ -617,3 +611,69 @@ def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(
     others[chosen["page"]] += 1
     here.evaluate(late, {"selection": ["0/forward:gelu2"], "answered": others})
     assert here.evaluate("state.selection") == ["0/forward:gelu2"]
+
+
+def at(page: Page, node: str, *, plus: bool = False) -> tuple[float, float]:
+    """Return where the middle of a node's box is in the page, or its +."""
+    area, where = page.locator(".rxg-stage").bounding_box(), page.locator(".rxg").evaluate(WHERE, node)
+    assert area is not None
+    x, y = where["middle"]
+    return area["x"] + (where["left"] + 6 * where["scale"] if plus else x), area["y"] + y
+
+
+def folded(alone: Callable[[SessionView], Page]) -> Page:
+    """Return a page with the graph of a deep model: the first region is folded, and so are all layers but the first."""
+    page = alone(SessionView(sessions.trained(40)))
+    page.mouse.dblclick(*at(page, "gelu0"))
+    has_boxes(page, 5)
+    return page
+
+
+def has_boxes(page: Page, count: int) -> None:
+    expect(page.locator(".rxg-stage")).to_have_attribute("aria-label", f"forward · 240 ops: {count} boxes")
+
+
+def test_a_range_begins_where_was_clicked_whatever_is_opened_since(alone: Callable[[SessionView], Page]) -> None:
+    page = folded(alone)
+    page.mouse.click(*at(page, "add0"))
+    page.mouse.click(*at(page, "gelu0", plus=True))
+    has_boxes(page, 7)
+    page.keyboard.down("Shift")
+    page.mouse.click(*at(page, "norm0"))
+    expect(page.locator(".rxg-selected")).to_have_text("6 of 241 nodes selected")  # norm, item, t, mm, gelu, add
+
+
+def test_a_double_click_on_plus_opens_one_box_and_does_nothing_else(alone: Callable[[SessionView], Page]) -> None:
+    page = folded(alone)
+    page.locator(".rxg-stage").press("Escape")
+    page.mouse.dblclick(*at(page, "gelu0", plus=True))
+    page.wait_for_timeout(100)
+    has_boxes(page, 7)
+    expect(page.locator(".rxg-selected")).to_have_text("241 nodes in 7 boxes")
+
+
+def test_keys_act_on_what_is_pointed_at_and_light_nothing_afterwards(alone: Callable[[SessionView], Page]) -> None:
+    page = alone(SessionView(sessions.trained(40)))
+    page.mouse.click(*at(page, "add0"))
+    page.mouse.move(*at(page, "gelu0"))
+    page.keyboard.press("Enter")
+    has_boxes(page, 5)
+    page.mouse.move(0, 0)
+    page.keyboard.press("End")
+    lit, tip = page.locator(".rxs [data-lit~=hovered]"), page.get_by_role("tooltip")
+    expect(tip).to_be_visible()
+    expect(lit.first).to_be_attached()
+    page.keyboard.press("Enter")
+    has_boxes(page, 43)
+    expect(tip).to_be_hidden()
+    expect(lit).to_have_count(0)
+
+
+def test_the_window_stays_where_the_minimap_moved_it(alone: Callable[[SessionView], Page]) -> None:
+    page = alone(SessionView(sessions.trained(40), shown={"folds": {"0/forward": {"all": True}}}))
+    where = "root => [root.rxView.camera.x, root.rxView.camera.y]"
+    page.locator(".rxg-map").click()
+    moved = page.locator(".rxg").evaluate(where)
+    page.set_viewport_size({"width": 1000, "height": 700})
+    page.wait_for_timeout(100)
+    assert page.locator(".rxg").evaluate(where) == pytest.approx(moved, abs=1)

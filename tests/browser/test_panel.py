@@ -6,16 +6,20 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from regional_explorer.ui.control import control_of
+from regional_explorer.ui.panel import Panel
+from regional_explorer.ui.widget import SessionView
 from tests.browser.conftest import a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
 from tests.browser.test_graph_view import Graph
+from tests.shared.panel import make
 
 SETUP = """
 %load_ext regional_explorer
@@ -341,6 +345,26 @@ def test_a_copy_button_gets_its_text_back_and_says_when_copying_failed(notebook:
     expect(config.get_by_role("button", name="Copying failed")).to_be_visible()
     expect(copy).to_be_visible(timeout=5000)
     notebook.page.evaluate("() => { delete navigator.clipboard.writeText; delete document.execCommand; }")
+
+
+def test_what_is_typed_and_taken_back_does_not_stay_for_the_next_region(alone: Callable[[SessionView], Page]) -> None:
+    exploration = make()
+    exploration.configure("act", {"max_fusion_size": 4})
+    panel = Panel(control_of(exploration))
+    panel.press("open", "mm")
+    page = alone(panel)
+    field = page.get_by_role("spinbutton", name="max_fusion_size")
+    field.press("1")
+    field.press("Backspace")
+    expect(field).to_have_value("8")
+    page.locator(".rxg-stage").focus()
+    panel.press("open", "act")
+    news = {name: value for name, value in panel.get_state().items() if name[0] != "_"}
+    page.evaluate("(news) => answer(news)", news)
+    expect(page.get_by_role("heading", name="Config of act")).to_be_visible()
+    expect(field).to_have_value("4")
+    panel.close()
+    exploration.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -11,8 +11,8 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.page.code import code_html, code_pane, code_text, sections, tokens_by_line
-from regional_explorer.record.artifact import ArtifactCode, GpuResources, Kernel, KernelKind
+from regional_explorer.page.code import code_html, code_pane, code_text, diff_text, sections, tokens_by_line
+from regional_explorer.record.artifact import ArtifactCode, CodeDiff, GpuResources, Kernel, KernelKind
 from regional_explorer.record.graph import Node, Role, SourceLine
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
@@ -159,6 +159,23 @@ def test_a_kernel_in_the_panel_lists_the_gpu_resources_that_it_takes() -> None:
 
     assert "registers 32 · launch XBLOCK=1, 1 warp" in resources(0, 0)
     assert "registers 32 · spilled 16 B · shared 1.00 KiB · launch" in resources(16, 1024)
+
+
+def test_the_definition_of_a_kernel_stands_for_all_its_launches() -> None:
+    launches = KERNELS[0], replace(KERNELS[0], nodes=(1,), called=17)
+    _, rows = code_pane((shown(kernels=launches),))
+    sin, mm = "0/forward:sin", "0/forward:mm"
+    lines = {key: own for key, (own, _) in rows.items() if key.startswith("c")}
+    assert lines == {"c0.1+2": (sin, mm), "c0.1": (sin,), "c0.2": (mm,)}
+
+
+def test_a_partition_without_code_on_one_side_is_not_compared() -> None:
+    code, failed = ArtifactCode(TEXT), ArtifactCode("", problem="Inductor raised X")
+    missing, changed = CodeDiff("r/0", code, failed), CodeDiff("r/1", code, ArtifactCode(f"{TEXT}x = 1\n"))
+    nothing = "Region 'r' has no partition with code on both sides."
+    assert diff_text("r", [missing]) == f"{nothing}\n\nr/0: Inductor raised X"
+    told = "The code of 1 of 1 partitions of region 'r' changed. 1 more partition had no code on one side."
+    assert diff_text("r", [missing, changed]).startswith(f"{told}\n\nr/0: Inductor raised X\n\nr/1: ")
 
 
 def test_code_is_told_apart_by_line_and_blank_lines_keep_their_place() -> None:

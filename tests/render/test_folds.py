@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from regional_explorer.picture.folds import Fold, FoldKind, RegionPiece, outline
 from regional_explorer.picture.open_folds import BOX_BUDGET, compose, ending, shown
@@ -79,11 +80,16 @@ def test_equal_layers_are_one_repeat_that_shows_the_first_and_then_the_others() 
     assert len(set(found)) == len(found)
 
 
-def test_layers_with_other_shapes_or_other_regions_are_not_equal() -> None:
-    wide = TensorSpec("float32", (2, 9), (9, 1), "cpu")
+@pytest.mark.parametrize(
+    "other", [TensorSpec("float32", (2, 9), (9, 1), "cpu"), replace(sessions.SPEC, dtype="bfloat16")], ids=str
+)
+def test_layers_and_regions_with_other_shapes_or_types_are_not_equal(other: TensorSpec) -> None:
     nodes = [node for n in range(6) for node in norm(f"layers.{n}", f"n{n}")]
-    nodes[7] = Node("n2b", Role.OP, "aten.add.Tensor", ("n2a",), (wide,), nodes[7].stack, nodes[7].modules, origin=0)
+    nodes[7] = Node("n2b", Role.OP, "aten.add.Tensor", ("n2a",), (other,), nodes[7].stack, nodes[7].modules, origin=0)
     assert names(outline(graph(*nodes), ())[0].parts) == [f"layers.{n}.norm" for n in range(6)]
+    regions = [RegionPiece(f"p{n}", 0, n, (f"n{n}a", f"n{n}b")) for n in range(6)]
+    likes = [layer.parts[0].like for layer in outline(graph(*nodes), regions)[0].parts]
+    assert likes == [None, regions[0], None, *regions[:1] * 3]
 
 
 def test_a_sum_of_gradients_stands_where_all_stand_that_it_sums() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
-from regional_explorer.picture.graphviz import graphviz, layout_command, scene_dot
+from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_command
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.plan import Plan
@@ -100,8 +100,8 @@ def test_in_tables_of_the_panel(text: str) -> None:
 @pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
 @every_text
 def test_in_what_graphviz_draws(text: str) -> None:
-    dot = scene_dot(compose(sessions.hostile(text)))
-    svg = graphviz(dot)
+    dot = "\n".join(["digraph {", *dot_lines(compose(sessions.hostile(text)), legend=True), "}"])
+    svg = graphviz(dot, "svg")
     assert svg is not None, dot
     root = parse(svg)
     assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from regional_explorer.errors import SessionError
 from regional_explorer.picture.folds import Stretch, pieces, stretches
-from regional_explorer.picture.graphviz import graphviz, layout_command, quoted, scene_dot
+from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_command, quoted
 from regional_explorer.picture.layout import Placement, layers, place
 from regional_explorer.picture.open_folds import compose, shown_graphs
 from regional_explorer.picture.scene import Badge, Box, Look, Scene
@@ -108,9 +108,9 @@ def test_a_failed_piece_stays_visible_among_equal_layers() -> None:
     [
         ("abcdef", []),
         ("aab", []),
-        ("aaaaab", [Stretch(1, 1, 4)]),
-        ("xabababababy", [Stretch(3, 2, 4)]),
-        ("abcabcabcabcabc", [Stretch(3, 3, 4)]),
+        ("aaaaab", [Stretch(0, 1, 5)]),
+        ("xabababababy", [Stretch(1, 2, 5)]),
+        ("abcabcabcabcabc", [Stretch(0, 3, 5)]),
     ],
 )
 def test_stretches(keys: str, found: list[Stretch]) -> None:
@@ -147,7 +147,7 @@ def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
 
 def test_dot_that_is_only_laid_out_has_no_legend() -> None:
     scene, entry = compose(sessions.trained(1)), "mlp · max_autotune"
-    assert [entry in scene_dot(scene, legend=legend) for legend in (True, False)] == [True, False]
+    assert [entry in "\n".join(dot_lines(scene, legend=legend)) for legend in (True, False)] == [True, False]
 
 
 def test_quoted_keeps_backslashes_quotes_and_entities_literal() -> None:
@@ -196,15 +196,15 @@ def test_graphviz_places_every_box_and_keeps_groups_around_theirs() -> None:
 def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygraphviz")
     monkeypatch.setenv("PATH", "")
-    assert b"<svg" in (graphviz("digraph { without_path -> dot }") or b"")
+    assert b"<svg" in (graphviz("digraph { without_path -> dot }", "svg") or b"")
 
 
 def test_a_layout_that_takes_too_long_is_ended() -> None:
-    assert graphviz("digraph { slow }", time_limit_s=0.2, command=SLOW) is None
+    assert graphviz("digraph { slow }", "svg", time_limit_s=0.2, command=SLOW) is None
 
 
 def test_broken_dot_gives_no_layout() -> None:
-    assert graphviz("digraph { this is -> [ not dot") is None
+    assert graphviz("digraph { this is -> [ not dot", "svg") is None
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
@@ -285,8 +285,8 @@ def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:
     session = sessions.trained(2)
     made = digraph(session)
     assert isinstance(made, pytest.importorskip("graphviz").Digraph)
-    said = [line.strip() for line in made.source.splitlines()]
-    assert said == [line.strip() for line in scene_dot(compose(session)).splitlines()]
+    _, *said, _ = (line.strip() for line in made.source.splitlines())
+    assert said == [line.strip() for line in dot_lines(compose(session), legend=True)]
 
 
 def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,12 +140,18 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert panel.part("plans") == []
     first = exploration.plan
     second = first.changed("act", config={"max_fusion_size": 4})
-    exploration.live.measurements.runs = (run(first, 1e-3, 2.0), run(second, 0.5e-3, 4.0))
+    measured = run(second, 0.5e-3, 4.0)
+    exploration.live.measurements.runs = (run(first, 1e-3, 2.0), measured, replace(measured, dynamic=True))
     control.refresh()
     shown = text(panel, "plans")
     assert "current plan" in shown
     assert "act: max_fusion_size=4" in shown
     assert "▲ 4.00×" in shown
+    titles = [one[1]["title"] for one in elements(panel.part("plans"), data_do="take")]
+    assert titles == [
+        "Switch to plan 2; Undo switches back",
+        "Switch to plan 3; the call is traced again with dynamic shapes",
+    ]
     (use,) = elements(panel.part("plans"), aria_label="Use plan 2")
     panel.press(use[1]["data-do"], use[1]["data-of"])
     assert exploration.plan == second

@@ -44,7 +44,7 @@ console.log(JSON.stringify({
   opens: boxes.map((box) => picture.opens(box)?.key ?? ""),
   around: boxes.map((box) => picture.around(box)?.key ?? ""),
   regions: boxes.map((box) => picture.piece(box)?.region ?? -1),
-  times: boxes.map((box) => picture.time(box) ?? null),
+  times: boxes.map((box) => picture.owners[box].time ?? null),
   shares: boxes.map((box) => (picture.shared.includes(box) ? picture.shares(box) : [])),
   rows: boxes.map((box) => picture.about(box)),
   edges: picture.edges,

@@ -72,6 +72,16 @@ def test_a_file_that_is_gone_and_one_that_is_no_python(tmp_path: Path) -> None:
     assert broken[0].name == "forward"
 
 
+def test_methods_of_a_file_that_is_gone_stay_apart() -> None:
+    lines = [
+        SourceLine("gone.py", number, "forward", "x", scope=f"{name}.forward")
+        for name, number in (("First", 7), ("Second", 507))
+    ]
+    nodes = tuple(Node(f"op{line.line}", Role.OP, "aten.add.Tensor", stack=(line,)) for line in lines)
+    found = source_listing(sessions.session((Graph("g", GraphKind.FORWARD, 0, nodes),)))
+    assert [(one.name, len(one.lines)) for one in found] == [("First.forward", 1), ("Second.forward", 1)]
+
+
 def test_a_cell_with_a_magic_is_read(tmp_path: Path) -> None:
     found = source_listing(session_of(tmp_path / "cell.py", TEXT + "%timeit f(x)\n"))
     assert found[0].name == "Model.forward"

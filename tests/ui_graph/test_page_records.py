@@ -10,7 +10,7 @@ from regional_explorer.picture.page_records import PARTITIONS, Payload, Records,
 from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.figure import Figure, Noise
-from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
@@ -45,6 +45,23 @@ def test_groups_hold_the_boxes_of_their_piece() -> None:
         assert inside == {box for box, owner in enumerate(found.groups) if owner == group}
 
 
+def indexed() -> Session:
+    """Return a session with a graph of Dynamo's, where ``getitem`` also indexes tensors, of ops and a parameter."""
+    row = replace(sessions.SPEC, shape=(128, 256))
+    nodes = (
+        Node("x", Role.INPUT, "x", values=(sessions.SPEC,)),
+        Node("w", Role.PARAMETER, "w", values=(sessions.SPEC,)),
+        sessions.op("relu", "torch.relu", "x"),
+        sessions.op("argmax", "argmax", "relu"),
+        sessions.op("rows", "getitem", "relu", "argmax"),
+        replace(sessions.op("first", "getitem", "rows"), values=(row,)),
+        sessions.op("part", "getitem", "w"),
+        replace(sessions.op("chunk", "chunk", "first"), values=(row, row)),
+        replace(sessions.op("half", "getitem", "chunk"), values=(row,)),
+    )
+    return sessions.session((Graph("0/forward", GraphKind.DYNAMO, 0, nodes),))
+
+
 def nested() -> Session:
     """Return a session with repeats, and with pieces of regions of several ops and of one."""
     base = sessions.trained(9, state=State.FAILED)
@@ -55,7 +72,7 @@ def nested() -> Session:
 @pytest.mark.parametrize("graph", ["0/forward", "0/backward"])
 @pytest.mark.parametrize("everything", [True, False])
 def test_the_page_shows_the_boxes_of_the_static_picture(graph: str, everything: bool) -> None:
-    for session in (nested(), sessions.trained(40), sessions.session((sessions.layers(12),))):
+    for session in (nested(), indexed(), sessions.trained(40), sessions.session((sessions.layers(12),))):
         if graph not in {one.id for one in session.graphs}:
             continue
         (section,) = compose(session, graph, everything=everything).sections
@@ -179,6 +196,15 @@ def test_nothing_opened_is_less_and_everything_opened_is_all() -> None:
 def test_what_picks_a_result_out_lies_with_its_producer() -> None:
     found = read(sessions.trained(1), "0/forward")
     assert found.box_of("item0") == found.box_of("norm0")
+
+
+def test_what_indexes_a_tensor_is_an_op_like_others() -> None:
+    found = read(indexed(), "0/forward", EVERYTHING)
+    edges = {("x", "relu"), ("relu", "argmax"), ("relu", "rows"), ("argmax", "rows"), ("rows", "first")}
+    assert {(found.box_of(tail), found.box_of(head)) for tail, head in edges | {("first", "chunk")}} == set(found.edges)
+    assert found.signs[found.box_of("part")] == "◆"
+    assert found.box_of("half") == found.box_of("chunk")
+    assert len(found.titles) == 7
 
 
 def test_parameters_and_outputs_are_signs_not_boxes() -> None:

@@ -31,7 +31,7 @@ const context = () => ({ setTransform() {} });
 globalThis.OffscreenCanvas = class { getContext = context; };
 const pen = context(), painter = new Painter({ getContext: () => pen });
 painter.scene = () => { throw new Error("no luck"); };
-try { painter.copy({ x0: 0, y0: 0, x1: 1, y1: 1 }, 1, 1, {}); } catch ({ message }) { console.log(message); }
+try { painter.copy({ x0: 0, y0: 0, x1: 1, y1: 1 }, 1, {}); } catch ({ message }) { console.log(message); }
 console.log(painter.pen === pen, painter.letters.pen === pen);
 """
 

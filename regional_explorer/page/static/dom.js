@@ -57,9 +57,9 @@ export function followLook(signal, changed) {
 export function debounced(signal, ms, work) {
   let timer;
   signal.addEventListener("abort", () => clearTimeout(timer));
-  return (...values) => {
+  return () => {
     clearTimeout(timer);
-    timer = setTimeout(work, ms, ...values);
+    timer = setTimeout(work, ms);
   };
 }
 

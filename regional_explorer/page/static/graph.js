@@ -56,7 +56,7 @@ export class Graph extends ElementTree {
     this.camera = new Camera();
     this.bars = new Bars(this.root);
     this.painter = new Painter(this.bars.canvas);
-    this.map = new Minimap(this.bars.map, this.camera, this.painter, () => this.draw(), signal);
+    this.map = new Minimap(this.bars.map, this.camera, this.painter, (x, y) => this.move("moveTo", x, y), signal);
     this.escape = listen(this);
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
@@ -135,11 +135,13 @@ export class Graph extends ElementTree {
 
   redraw() {
     const before = this.picture,
-      focus = before?.ids[before.nodesIn(before.nearest(this.camera))[0]];
+      focus = before?.idOf(before.nearest(this.camera)),
+      held = before?.idOf(this.anchor);
+    this.hover(-1); // boxes get other numbers
     this.painter.letters.font(getComputedStyle(this.root).fontFamily);
     const measure = (text, size) => this.painter.letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
-    Object.assign(this, { hovered: -1, cursor: -1, linked: [] });
+    Object.assign(this, { cursor: -1, linked: [], anchor: this.picture.boxWith(held) });
     if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
@@ -178,10 +180,7 @@ export class Graph extends ElementTree {
 
   // Keep the box in the middle of the window in place in a new picture.
   morph(before, id) {
-    const [from, to] = [before, this.picture].map((picture) => {
-      const box = picture.nodeBoxes[picture.byId.get(id)];
-      return box === undefined ? null : picture.rect(box);
-    });
+    const [from, to] = [before, this.picture].map((picture) => picture.rect(picture.boxWith(id)));
     if (from && to) this.camera.shift(to.x + to.w / 2 - from.x - from.w / 2, to.y - from.y);
     else this.camera.shift(0, 0);
   }
@@ -351,7 +350,8 @@ export class Graph extends ElementTree {
 
   nextHit(step) {
     if (!this.hits.length) return;
-    this.hit = (this.hit + step + this.hits.length) % this.hits.length;
+    const from = Math.max(this.hit, step < 0 ? 0 : -1); // backwards from no match: to the last one
+    this.hit = (from + step + this.hits.length) % this.hits.length;
     this.goTo(this.hits[this.hit]);
     this.bars.count.textContent = `${this.hit + 1} / ${this.hits.length} boxes`;
   }
@@ -419,8 +419,8 @@ export class Graph extends ElementTree {
       back: () => this.back(of),
       "open all": () => this.setOpening({ all: true }),
       "close all": () => this.setOpening({ all: false }),
-      upstream: () => this.pick(this.outline.reach(this.selection, true)),
-      downstream: () => this.pick(this.outline.reach(this.selection, false)),
+      upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
+      downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
       overlay: () => {
         const titles = [undefined, ...this.get("overlays").map(({ title }) => title)];
         this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });

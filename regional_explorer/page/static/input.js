@@ -3,7 +3,8 @@
 import { debounced } from "./dom.js";
 import { PLUS } from "./letters.js";
 
-const PAN_STEP = 60; // pixels that an arrow key moves the window
+const PAN_STEP = 60, // pixels that an arrow key moves the window
+  DOUBLE_MS = 500; // between the two clicks of a double click
 const KEY_ACTIONS = {
   "+": "in",
   "=": "in",
@@ -27,8 +28,13 @@ export function listen(view) {
     { stage, canvas } = bars;
   const on = (target, name, handler, options = {}) => target.addEventListener(name, handler, { signal, ...options });
 
-  // A press that does not move is a click.
-  let drag = null;
+  // A press that does not move is a click. The rest of a double click on a + was meant for the picture before.
+  let drag = null,
+    opener = null; // the last click on a +
+  const isRestOfDouble = ({ timeStamp, clientX, clientY }) =>
+    opener &&
+    timeStamp - opener.timeStamp < DOUBLE_MS &&
+    Math.hypot(clientX - opener.clientX, clientY - opener.clientY) < 4;
   /** @returns {[number, number]} */
   const pointOf = (event) => {
     const { left, top } = stage.getBoundingClientRect();
@@ -91,6 +97,7 @@ export function listen(view) {
     if (!drag) view.hover(-1);
   });
   on(canvas, "dblclick", (event) => {
+    if (isRestOfDouble(event)) return;
     const box = boxAt(pointOf(event)),
       [node] = hullAt(pointOf(event));
     if (box >= 0) view.fold(box);
@@ -98,12 +105,16 @@ export function listen(view) {
   });
 
   function click(point, event) {
+    if (isRestOfDouble(event)) return;
     const { picture, anchor } = view,
       box = boxAt(point),
       nodes = box < 0 ? hullAt(point) : picture.nodesIn(box);
     view.cursor = -1;
-    if (onPlus(box, point)) return view.fold(box);
-    if (box >= 0 && event.shiftKey && anchor >= 0 && anchor < picture.boxes)
+    if (onPlus(box, point)) {
+      opener = event;
+      return view.fold(box);
+    }
+    if (box >= 0 && event.shiftKey && anchor >= 0)
       return view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
     if (box >= 0) view.anchor = box;
     if (nodes.length || !(adds(event) || event.shiftKey)) view.pick(nodes, adds(event) ? "toggle" : "only");
@@ -140,7 +151,7 @@ export function listen(view) {
     if (view.anchor < 0) view.anchor = Math.max(from, 0);
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
-  const currentBox = () => (view.cursor >= 0 ? view.cursor : Math.max(view.anchor, view.hovered));
+  const currentBox = () => [view.cursor, view.hovered].find((box) => box >= 0) ?? view.anchor;
   const arrow =
     (dx, dy) =>
     ({ shiftKey }) => {

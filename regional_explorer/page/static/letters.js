@@ -32,7 +32,7 @@ export class Letters {
     return width;
   }
 
-  // The kernel estimates text widths without the font: shrink the text before cutting it.
+  // A text may be wider than its box, as the label of an overlay: it is shrunk before it is cut.
   squeeze(text, size, room) {
     const shrunk = Math.max(size * 0.78, size * Math.min(1, room / this.width(text, size)));
     return [this.clip(text, shrunk, room + 0.5), shrunk];

@@ -9,7 +9,7 @@ export class Minimap {
   k = 1;
   /** @type {OffscreenCanvas} */ still;
 
-  constructor(canvas, camera, painter, moved, signal) {
+  constructor(canvas, camera, painter, moveTo, signal) {
     this.canvas = canvas;
     this.camera = camera;
     this.painter = painter;
@@ -17,8 +17,7 @@ export class Minimap {
       if (!(event.buttons & 1)) return;
       canvas.setPointerCapture(event.pointerId);
       const box = canvas.getBoundingClientRect();
-      camera.moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
-      moved();
+      moveTo((event.clientX - box.left) / this.k, (event.clientY - box.top) / this.k);
     };
     for (const name of ["pointerdown", "pointermove"]) canvas.addEventListener(name, jump, { signal });
   }
@@ -28,7 +27,7 @@ export class Minimap {
     const { picture, ratio } = this.painter,
       { width: w, height: h } = picture;
     this.k = Math.min(MOST_WIDTH / w, MOST_HEIGHT / h);
-    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, ratio, {});
+    this.still = this.painter.copy({ x0: 0, y0: 0, x1: w, y1: h }, this.k, {});
     for (const [side, length] of Object.entries({ width: w, height: h })) {
       const size = Math.max(length * this.k, LEAST_SIDE);
       this.canvas[side] = Math.round(size * ratio);
@@ -37,7 +36,7 @@ export class Minimap {
   }
 
   // Hidden if it would cover one of `boxes`.
-  draw(enabled, boxes = []) {
+  draw(enabled, boxes) {
     const { camera, canvas } = this,
       { ground, picture, ratio } = this.painter,
       { x0, y0, x1, y1 } = camera.seen;

@@ -114,7 +114,7 @@ export class Painter {
     this.stroke(ink, 1.5, [5, 3], 1, line);
   }
 
-  stroke(strokeStyle, lineWidth, dash = [], globalAlpha = 1, path = null) {
+  stroke(strokeStyle, lineWidth, dash, globalAlpha = 1, path = null) {
     const { pen } = this;
     Object.assign(pen, { strokeStyle, lineWidth, globalAlpha });
     pen.setLineDash(dash);
@@ -140,7 +140,7 @@ export class Painter {
       still = { made, ...partOf(picture, camera.seen, 0.5) };
       const pixels = (still.x1 - still.x0) * (still.y1 - still.y0) * (camera.k * ratio) ** 2;
       if (!(pixels > 0) || pixels > MOST_PIXELS) return false;
-      still.canvas = this.copy(still, camera.k, ratio, lit);
+      still.canvas = this.copy(still, camera.k, lit);
       this.still = still;
     }
     const [x, y] = camera.toWindow(still.x0, still.y0);
@@ -151,10 +151,10 @@ export class Painter {
     return true;
   }
 
-  copy(area, k, ratio, lit) {
+  copy(area, k, lit) {
     const { pen } = this,
       { x0, y0, x1, y1 } = area,
-      scale = k * ratio;
+      scale = k * this.ratio;
     const canvas = new OffscreenCanvas(Math.ceil((x1 - x0) * scale) || 1, Math.ceil((y1 - y0) * scale) || 1);
     this.pen = this.letters.pen = canvas.getContext("2d");
     try {

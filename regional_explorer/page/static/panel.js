@@ -13,6 +13,8 @@ class Panel extends SessionView {
     super(model, root, signal, tree);
     const flush = debounced(signal, TYPING_MS, () => this.flush());
     this.on("input", (item, { target }) => { if (item) this.type(target); flush(); });
+    // What was typed and taken back is no change. A field that only the window left is still the active element.
+    this.on("focusout", (_, { target }) => { if (target !== this.live && target !== document.activeElement) target.dirty = false; });
     this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
     const timer = setInterval(() => this.watch(), 1000);

@@ -200,6 +200,8 @@ export class Picture {
   }
 
   nodesIn = (box) => this.members[box] ?? [];
+  idOf = (box) => this.ids[this.nodesIn(box)[0]]; // of its first node
+  boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
   rect = (box) => this.rects[box];
   look = (box) => this.owners[box].look;
   title = (box) => this.owners[box].title;
@@ -208,7 +210,6 @@ export class Picture {
   opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
-  time = (box) => this.owners[box].time;
   piece = (box) => this.pieces[this.boxPieces[box]] ?? null;
   module = (node) => this.outline.nodes[node].module;
 
@@ -243,7 +244,7 @@ export class Picture {
   }
 
   // The box, or with `groups` the hull, at a point; -1 if there is none.
-  at(px, py, slack = 0, rects = this.rects) {
+  at(px, py, slack, rects = this.rects) {
     const near = (at, from, length) => at >= from - slack && at <= from + length + slack;
     return rects.findLastIndex(({ x, y, w, h }) => near(px, x, w) && near(py, y, h));
   }
