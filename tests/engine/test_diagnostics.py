@@ -412,6 +412,7 @@ def test_what_is_not_said(code: str, name: str) -> None:
 def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
+    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
     found = only(ex, "config-conflict")
     assert found.region == "s"
