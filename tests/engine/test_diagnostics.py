@@ -12,6 +12,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import fx
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import in_production
@@ -358,6 +359,37 @@ def test_the_later_mark_wins_and_says_so() -> None:
     empty = told(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
     assert all(item.where for item in empty), "the lines of what it asked for"
+
+
+def test_what_the_backwards_of_several_graphs_repeat_is_shown_in_one(tmp_path: Path) -> None:
+    def one(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return (x @ x).sigmoid() + 1
+
+    def two(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return x.sin().exp() + 1
+
+    def call(x: torch.Tensor) -> Any:
+        x = checkpoint(one, x, use_reentrant=False)
+        print("a graph break")
+        return checkpoint(two, x, use_reentrant=False)
+
+    ex = rx.explore(call, (torch.ones(3, 3, requires_grad=True),), partitioner="min_cut")
+    found = only(ex, "region-grown")
+    assert {node.name for node in ex.session.graph("0/backward") if node.name in found.nodes} == set(found.nodes)
+    ex.save(tmp_path / "session.json")
+    assert rx.load(tmp_path / "session.json").session.diagnostics == ex.session.diagnostics
+
+
+def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> None:
+    def block(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return (x @ x).sin()
+
+    ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False) * 2, (torch.ones(3, 3, requires_grad=True),))
+    assert any(node.recompute for node in ex.session.graph("0/backward"))
+    assert not codes(ex)
 
 
 def test_sums_of_gradients_amid_a_region_are_told_by_their_nodes(tmp_path: Path) -> None:
