@@ -20,7 +20,7 @@ def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
     backward = list(evidence.of_kind(GraphKind.BACKWARD))
     by_region = grouped((stray.region, stray) for graph in backward for stray in _stray_ops(evidence, graph))
     only_backward = grouped(
-        (_marked_region_name(node), (graph, node))
+        (evidence.region_of_mark(node.annotation) or _marked_region_name(node), (graph, node))
         for graph in backward
         for node in graph.ops
         if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated)

@@ -23,14 +23,17 @@ PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "su
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost = grouped((mark.region, break_) for break_ in evidence.breaks for mark in break_.blocks)
-    for region, breaks in lost.items():
-        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region]
+    lost = grouped(
+        (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
+        for break_ in evidence.breaks
+        for mark in break_.blocks
+    )
+    for region, places in lost.items():
         yield DiagnosticCode.REGION_LOST.found(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python: {breaks[0].reason}",
+            f"Python: {places[0][0].reason}",
             region=region,
-            where=[*(break_.source for break_ in breaks), *blocks],
+            where=[*(break_.source for break_, _ in places), *(block for _, block in places)],
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
     for break_ in evidence.breaks:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import fx
+from torch.fx.traceback import annotate
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
@@ -229,10 +230,10 @@ def a_region_without_a_backward(x, y):
 
 @says("config-conflict", X, severity=Severity.INFO, region=None)
 def marks_without_a_name_are_kept_apart(x):
-    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
+    with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
         x = x.sin()
     x = x.exp()
-    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 2}}}):
+    with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 2}}}):
         return x.cos()
 
 
@@ -325,6 +326,36 @@ def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
     ex = rx.explore(copies, (x,))
     assert f"a gradient that comes to {op} passes unchanged" in only(ex, "region-empty").message
     (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
+def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:
+    def unnamed(size: int) -> Any:
+        return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
+
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        with unnamed(2):
+            print("a graph break")
+            return x + 1
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with unnamed(1):
+            x = x.sin()
+        x = x.exp()
+        with unnamed(2):
+            x = x.cos()
+        return breaks(x).tan()
+
+    ex = rx.explore(call, (X,))
+    assert only(ex, "region-lost").region == "default-2"
+    assert only(ex.rename("default-2", "s"), "region-lost").region == "s"
+
+
+@needs_region_ids
+def test_a_backward_alone_is_of_the_region_that_the_plan_has_for_its_mark(tmp_path: Path) -> None:
+    source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
+    before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
+    ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
+    assert {only(ex, code).region for code in ("backward-only", "region-lost")} == {"s"}
+
+
     assert gradient.abs().sum() > 0, "one does flow"
 
 
@@ -515,6 +546,20 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     def counted(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
             return x.sin() * next(numbers)
+@pytest.mark.parametrize(
+    ("code", "region"),
+    [
+        ("config-neighbour", "first"),
+        ("config-neighbour", "second"),
+        ("config-conflict", "r"),
+        ("config-nested", "inner"),
+    ],
+)
+def test_a_disabled_region_is_not_said_to_be_compiled(code: str, region: str, tmp_path: Path) -> None:
+    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
+    assert code not in codes(ex)
+
+
 
     ex = rx.explore(counted, (torch.ones(8),))
     for _ in range(3):
