@@ -188,7 +188,7 @@ def a_split_around_random_draws(x):
 def a_split_by_a_carved_op_is_as_asked(x):
     with rx.region("r"):
         a = x.sin()
-        with torch.fx.traceback.annotate({"fallback_to_eager": True}):
+        with annotate({"fallback_to_eager": True}):
             b = a.exp()
         return b.cos() + a
 
@@ -226,6 +226,20 @@ def a_region_without_a_backward(x, y):
     with rx.region("mask"):
         keep = (y.detach() > 0).float()
     return x * keep
+
+
+@says("region-empty", *programs.pair(), message="no gradient flows through it, or one passes unchanged through add")
+def a_sum_in_a_region_without_a_gradient(x, y):
+    with rx.region("mask"):
+        keep = (y.detach() > 0).float() + 1
+    return x * keep
+
+
+@says("region-empty", X, message="all its ops are carved out")
+def a_region_that_is_carved_out_as_a_whole(x):
+    with rx.region("r"), annotate({"fallback_to_eager": True}):
+        y = x.sin()
+    return y.exp()
 
 
 @says("config-conflict", X, severity=Severity.INFO, region=None)
@@ -312,20 +326,6 @@ def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
         rx.explore(torch.nn.LSTM(4, 4), (torch.ones(2, 2, 4),))
 
 
-@pytest.mark.parametrize(
-    ("block", "op"),
-    [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
-)
-def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
-    def copies(x):
-        with rx.region("r"):
-            y = block(x)
-        return y.sin()
-
-    x = torch.randn(8, requires_grad=True)
-    ex = rx.explore(copies, (x,))
-    assert f"a gradient that comes to {op} passes unchanged" in only(ex, "region-empty").message
-    (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
 def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:
     def unnamed(size: int) -> Any:
         return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
@@ -356,6 +356,20 @@ def test_a_backward_alone_is_of_the_region_that_the_plan_has_for_its_mark(tmp_pa
     assert {only(ex, code).region for code in ("backward-only", "region-lost")} == {"s"}
 
 
+@pytest.mark.parametrize(
+    ("block", "op"),
+    [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
+)
+def test_a_copy_or_a_sum_is_not_said_to_have_no_gradient(block, op) -> None:
+    def copies(x):
+        with rx.region("r"):
+            y = block(x)
+        return y.sin()
+
+    x = torch.randn(8, requires_grad=True)
+    ex = rx.explore(copies, (x,))
+    assert f"a gradient that comes to {op} passes unchanged" in only(ex, "region-empty").message
+    (gradient,) = torch.autograd.grad(ex.live.capture.run(x).sum(), x)
     assert gradient.abs().sum() > 0, "one does flow"
 
 
@@ -370,13 +384,22 @@ def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() 
     assert not codes(ex), "as the remedy says"
 
 
-def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
+def mul_(x: torch.Tensor) -> None:
+    x.mul_(3)
+
+
+def imul(x: torch.Tensor) -> None:
+    x *= 3
+
+
+@pytest.mark.parametrize("write", [mul_, imul])
+def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient(write) -> None:
     def writes(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        y[1:].mul_(3)
+        write(y[1:])
         return y.sin()
 
-    ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops="mul_")
+    ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops=write.__name__)
     assert "what writes in place leave in the backward" in only(ex, "region-empty").message
 
 
@@ -389,6 +412,7 @@ def test_the_later_mark_wins_and_says_so() -> None:
     ex.mark("all", modules="layers.*")
     empty = told(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
+    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
     assert all(item.where for item in empty), "the lines of what it asked for"
 
 
@@ -423,6 +447,30 @@ def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> 
     assert not codes(ex)
 
 
+def test_dropout_in_a_checkpoint_is_told_why_it_is_in_no_partition() -> None:
+    def block(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return torch.nn.functional.dropout(x.sin(), 0.5)
+
+    ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False), (torch.ones(3, requires_grad=True),))
+    forward, backward = told(ex, "region-shrunk")
+    assert "results of run_and_save_rng_state, which runs eagerly, so that a checkpoint" in forward.message
+    assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
+
+
+def test_ops_folded_behind_a_graph_break_are_shown_in_the_graph_they_are_in() -> None:
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.sin() * y
+        print("a graph break")
+        with rx.region("r"):
+            b = x.sin() * y + 1
+        a = x.sin() * y
+        return a.exp() + b.cos()
+
+    ex = rx.explore(call, programs.pair(), partitioner="min_cut")
+    assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
+
+
 def test_sums_of_gradients_amid_a_region_are_told_by_their_nodes(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["backward-unmarked"], tmp_path)
     assert only(ex, "backward-unmarked").nodes == ("add", "add_1")
@@ -434,6 +482,19 @@ def inner_block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("inner"):
             x = x.cos()
         return x.exp()
+
+
+def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
+    def followed(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("s"):
+            x = x.cos()
+        with rx.region("r"):
+            x = x.sin()
+        return x.exp()
+
+    ex = rx.explore(followed, (X,)).mark("r", ops="exp").mark("r", ops="cos")
+    assert len(ex.partitions) == 1
+    assert "region-merged" not in codes(ex)
 
 
 SILENT: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -475,7 +536,6 @@ def test_what_is_not_said(code: str, name: str) -> None:
 def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS["config-conflict"], tmp_path)
     assert "all are compiled under {'max_fusion_size': 1}" in only(ex, "config-conflict").message
-    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
     ex.rename("r", "s").configure("s", {"max_fusion_size": 4})
     found = only(ex, "config-conflict")
     assert found.region == "s"
@@ -484,6 +544,20 @@ def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
     ex.configure("s", {"max_fusion_size": 3}, direction="backward")
     both = "under forward {'max_fusion_size': 4}; backward {'max_fusion_size': 3}"
     assert both in only(ex, "config-conflict").message
+
+
+@pytest.mark.parametrize(
+    ("code", "region"),
+    [
+        ("config-neighbour", "first"),
+        ("config-neighbour", "second"),
+        ("config-conflict", "r"),
+        ("config-nested", "inner"),
+    ],
+)
+def test_a_disabled_region_is_not_said_to_be_compiled(code: str, region: str, tmp_path: Path) -> None:
+    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
+    assert code not in codes(ex)
 
 
 def test_the_remedy_of_a_nested_config_is_one() -> None:
@@ -546,20 +620,6 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     def counted(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
             return x.sin() * next(numbers)
-@pytest.mark.parametrize(
-    ("code", "region"),
-    [
-        ("config-neighbour", "first"),
-        ("config-neighbour", "second"),
-        ("config-conflict", "r"),
-        ("config-nested", "inner"),
-    ],
-)
-def test_a_disabled_region_is_not_said_to_be_compiled(code: str, region: str, tmp_path: Path) -> None:
-    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
-    assert code not in codes(ex)
-
-
 
     ex = rx.explore(counted, (torch.ones(8),))
     for _ in range(3):
