@@ -40,10 +40,10 @@ from regional_explorer.torch_api.graphs import (
     FALLBACK,
     ORIGIN,
     bodies,
-    draws_random,
     input_expression,
     is_operator,
     resolve,
+    runs_random,
 )
 
 
@@ -152,7 +152,7 @@ class GraphRecorder:
             carved=FALLBACK in custom,
             origin=custom.get(ORIGIN),
             recompute=self.kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
-            random=draws_random(node),
+            random=runs_random(node),
         )
 
     def _input_role(self, node: fx.Node, inputs: Sequence[Node]) -> tuple[Role, str]:

@@ -35,6 +35,7 @@ def _partition_record(program: CutProgram, switch: Switch, key: str) -> Partitio
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
     problem = switch.failure or program.store.failures.get(key) or (switch.refusal if refused else None)
+    problem = problem if region.enabled else None  # it is not to run compiled
     return Partition(
         id=switch.partition.name,
         region=region.name,

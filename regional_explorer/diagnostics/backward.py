@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Cut
 from regional_explorer.regions.instances import Claim, claims_from_around
@@ -18,9 +18,9 @@ from regional_explorer.regions.instances import Claim, claims_from_around
 def check_backward(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield ``backward-unmarked`` and ``backward-only``, where forward and backward disagree about a region."""
     backward = list(evidence.of_kind(GraphKind.BACKWARD))
-    by_region = grouped((stray.claim.region, stray) for graph in backward for stray in _stray_ops(evidence, graph))
+    by_region = grouped((stray.region, stray) for graph in backward for stray in _stray_ops(evidence, graph))
     only_backward = grouped(
-        (_marked_region_name(node), (graph, node))
+        (evidence.region_of_mark(node.annotation) or _marked_region_name(node), (graph, node))
         for graph in backward
         for node in graph.ops
         if node.annotated and not (node.origin in evidence.origins and evidence.origins[node.origin].annotated)
@@ -40,7 +40,7 @@ class UnclaimedOp:
 
     graph: Graph
     node: Node
-    claim: Claim
+    region: str
     amid: bool
     reason: str
 
@@ -72,7 +72,7 @@ def _stray_ops(evidence: Evidence, graph: Graph) -> Iterator[UnclaimedOp]:
                 reason = "they also take inputs from outside the instance"
             else:
                 reason = "an op that draws random numbers, writes, or runs a body keeps its place"
-            yield UnclaimedOp(graph, node, owner, amid is not None, reason)
+            yield UnclaimedOp(graph, node, owner.region, amid is not None, reason)
 
 
 def _marked_region_name(node: Node) -> str:
@@ -119,9 +119,9 @@ def _backward_only(evidence: Evidence, region: str, ops: list[tuple[Graph, Node]
 
 
 def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``recompute-partial`` per region whose backward repeats a part of its forward.
+    """Yield one ``recompute-partial`` per region whose backward repeats part of its forward and takes others as saved.
 
-    If all of it is repeated, a checkpoint requested it; if the min-cut partitioner did so, yield a ``region-grown``.
+    If it takes none as saved, a checkpoint requested that; if the min-cut partitioner did so, yield a ``region-grown``.
     """
     claimed = [
         (claim.region, graph, evidence.nodes[graph.id][name])
@@ -129,25 +129,36 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         for name, claim in evidence.claims.get(graph.id, {}).items()
     ]
     forward = grouped(
-        (region, ((graph.frame, node.name), node))
+        (region, (_identity(graph, node), node))
         for region, graph, node in claimed
         if graph.kind is not GraphKind.BACKWARD
     )
     repeated = grouped((region, (graph, node)) for region, graph, node in claimed if node.recompute)
+    taken = {
+        (graph.frame, node.name)
+        for graph in evidence.of_kind(GraphKind.BACKWARD)
+        for node in graph.nodes
+        if node.role is Role.SAVED
+    }
     for region, ops in repeated.items():
-        nodes = {(graph.frame, node.name): node for graph, node in ops}
+        nodes = {_identity(graph, node): node for graph, node in ops}
         all_ops = dict(forward.get(region, ())) | nodes
-        partial = len(nodes) < len(all_ops)
-        if partial or evidence.min_cut:
-            saved = [node for key, node in all_ops.items() if key not in nodes]
-            yield (DiagnosticCode.RECOMPUTE_PARTIAL if partial else DiagnosticCode.REGION_GROWN).found(
+        saved = [node for key, node in all_ops.items() if key not in nodes and (key[0], node.name) in taken]
+        if saved or evidence.min_cut:
+            yield (DiagnosticCode.RECOMPUTE_PARTIAL if saved else DiagnosticCode.REGION_GROWN).found(
                 f"The backward repeats {len(nodes)} of {count(len(all_ops), 'forward op')} of region {region!r} "
                 f"({listing(node.name for node in nodes.values())})"
-                + (f", and takes {listing(node.name for node in saved)} as saved." if partial else "."),
+                + (f", and takes {listing(node.name for node in saved)} as saved." if saved else "."),
                 region=region,
                 graph=ops[0][0].id,
-                at=nodes.values(),
+                at=(node for graph, node in ops if graph is ops[0][0]),
+                where=nodes.values(),
                 remedy="Nothing, if the checkpoint policy or the min-cut partitioner is intended; else let it save all "
                 "of the region, or none.",
                 upstream=DiagnosticCode.RECOMPUTE_PARTIAL.upstream,
             )
+
+
+def _identity(graph: Graph, node: Node) -> tuple[int, int | None, str]:
+    """Return what an op of the forward has in common with its repetition, and with no op of a body or around one."""
+    return graph.frame, node.origin, node.name

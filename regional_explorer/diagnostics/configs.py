@@ -24,7 +24,11 @@ from regional_explorer.regions.select import (
 
 def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield at most one ``config-neighbour``, with all pairs of regions where a config would leak into the other."""
-    marked = ((part, _first_marked_input(evidence, part)) for part in evidence.partitions)
+    marked = (
+        (part, _first_marked_input(evidence, part))
+        for part in evidence.partitions
+        if evidence.plan[part.region].enabled
+    )
     leaks = grouped(
         ((part.region, first[0]), (part, first[1]))
         for part, first in marked
@@ -69,7 +73,8 @@ def _first_marked_input(evidence: Evidence, part: Partition) -> tuple[str, str] 
         for source in nodes[name].inputs:
             if source not in own_nodes and source in claims and _holds_configs(nodes[source]):
                 region = claims[source].region
-                return (region, source) if region != part.region else None
+                if evidence.plan[region].enabled:
+                    return (region, source) if region != part.region else None
     return None
 
 
@@ -90,6 +95,8 @@ def check_conflicts(evidence: Evidence) -> Iterator[Diagnostic]:
             continue
         requested = listing(repr(annotated_config(node.annotation)) for node in nodes.values())
         region = evidence.plan[evidence.assignment.by_annotation[key]] if key else None
+        if region is not None and not region.enabled:
+            continue
         outcome = (
             f"all are compiled under {configs_text(region)}" if region else "each config is a region of its own here"
         )
@@ -113,12 +120,12 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``config-nested`` per pair of nested marks where the outer config does not apply to the inner ops."""
     nested: dict[tuple[str, str], list[tuple[int, MarkedBlock, MarkedBlock]]] = {}
     for origin, (*outer_blocks, inner) in evidence.blocks.items():
-        inner_name = _region_of_mark(evidence, inner)
+        inner_name = evidence.region_of_mark(inner.annotation)
         owner = evidence.assignment.owners.get(origin)
-        if inner_name is None or owner is None or owner.region != inner_name:
+        if inner_name is None or owner is None or owner.region != inner_name or not evidence.plan[inner_name].enabled:
             continue
         for outer in outer_blocks:
-            outer_name = _region_of_mark(evidence, outer)
+            outer_name = evidence.region_of_mark(outer.annotation)
             if outer_name is not None and _lacks_config_of(evidence.plan[inner_name], evidence.plan[outer_name]):
                 nested.setdefault((outer_name, inner_name), []).append((origin, outer, inner))
     for (outer_name, inner_name), cases in nested.items():
@@ -133,11 +140,6 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
             where=(outer.source, inner.source),
             remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
         )
-
-
-def _region_of_mark(evidence: Evidence, block: MarkedBlock) -> str | None:
-    """Return the region of the plan that a mark in the source makes, None if the plan has none."""
-    return evidence.assignment.by_annotation.get(annotation_key(block.annotation))
 
 
 def _lacks_config_of(inner: Region, outer: Region) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
 from regional_explorer.record.grouping import grouped
@@ -12,7 +13,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.order import recorded_dependencies
-from regional_explorer.regions.select import Assignment
+from regional_explorer.regions.select import Assignment, annotation_key
 from regional_explorer.torch_api.dynamo import Folded
 
 
@@ -100,6 +101,10 @@ class Evidence:
     @cached_property
     def _users(self) -> dict[tuple[str, bool], dict[str, list[str]]]:
         return {}
+
+    def region_of_mark(self, annotation: Any) -> str | None:
+        """Return the region of the plan that a mark in the source makes, None if the plan has none."""
+        return self.assignment.by_annotation.get(annotation_key(annotation))
 
     def of_kind(self, kind: GraphKind) -> Iterator[Graph]:
         """Yield the graphs of this kind."""

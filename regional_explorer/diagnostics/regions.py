@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import Graph, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Region, SelectorKind
@@ -20,17 +20,26 @@ from regional_explorer.torch_api.dynamo import Folded
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
 """Ops that pass a gradient on unchanged: the backward has no op for them."""
 
+WRITING_OPS = frozenset({
+    "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub", "itruediv",
+    "ixor", "setitem",
+})  # fmt: skip
+"""Ops that write in place by another name than one that ends in ``_``: assignments to items, augmented ones."""
+
 
 def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost = grouped((mark.region, break_) for break_ in evidence.breaks for mark in break_.blocks)
-    for region, breaks in lost.items():
-        blocks = [mark.source for break_ in breaks for mark in break_.blocks if mark.region == region]
+    lost = grouped(
+        (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
+        for break_ in evidence.breaks
+        for mark in break_.blocks
+    )
+    for region, places in lost.items():
         yield DiagnosticCode.REGION_LOST.found(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python: {breaks[0].reason}",
+            f"Python: {places[0][0].reason}",
             region=region,
-            where=[*(break_.source for break_ in breaks), *blocks],
+            where=[*(break_.source for break_, _ in places), *(block for _, block in places)],
             remedy="Move this line out of the block, or end the block before it and begin another after it.",
         )
     for break_ in evidence.breaks:
@@ -63,25 +72,27 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
     requested = _requested_ops(evidence, region)
     retraced = _ops_traced_again(evidence, region)
     unmarked = any(node.origin is None for graph in evidence.of_kind(GraphKind.BACKWARD) for node in graph.ops)
-    forward_ops = (
+    forward_ops = dict.fromkeys(
         evidence.nodes[graph.id][name].op
         for graph in evidence.of_kind(GraphKind.FORWARD)
         for name, claim in evidence.claims[graph.id].items()
         if claim.region == region
     )
-    passing = dict.fromkeys(op for op in forward_ops if op in PASSING_OPS)
+    passing = [op for op in forward_ops if op in PASSING_OPS]
     why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
         remedy = (
             f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={retraced[0]!r})."
         )
-    elif unmarked and any(node.op.endswith("_") or node.op == "setitem" for node in requested):
+    elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
         why = "what writes in place leave in the backward belongs to no region"
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
-    elif passing:
+    elif len(passing) == len(forward_ops):
         why = f"a gradient that comes to {listing(passing)} passes unchanged, so there is nothing to compute"
         remedy = "Nothing: a copy or a sum has no backward of its own."
+    elif passing:
+        why += f", or one passes unchanged through {listing(passing)}"
     return DiagnosticCode.REGION_EMPTY.found(
         f"Region {region!r} has no op in the backward: {why}.",
         region=region,
@@ -122,6 +133,9 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         requested = evidence.dynamo_nodes(lost_origins)
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
         remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
+    elif requested and all(map(evidence.assignment.is_carved, requested)):
+        why = "all its ops are carved out, and run eagerly"
+        remedy = f"Carve out less, or ex.unmark({region!r})."
     elif requested:
         why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
         remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
@@ -165,10 +179,15 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
 
 
 def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, grown: bool) -> Diagnostic:
-    names = {fold.into for fold in folds}
-    graph = next(
-        (g for g in evidence.graphs if g.kind is not GraphKind.DYNAMO and names & evidence.nodes[g.id].keys()), None
-    )
+    kept = [
+        (graph.id, fold.into)
+        for graph in evidence.graphs
+        for fold in folds
+        if graph.kind is not GraphKind.DYNAMO
+        and (node := evidence.nodes[graph.id].get(fold.into)) is not None
+        and node.origin == fold.into_origin
+    ]
+    graph_id = kept[0][0] if kept else None
     pairs = listing(f"{fold.name} into {fold.into}" for fold in folds)
     what = (
         f"Region {region!r} also computes {count(len(folds), 'op')} for other code: equal ops were folded into its own"
@@ -178,10 +197,12 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
     return (DiagnosticCode.REGION_GROWN if grown else DiagnosticCode.REGION_SHRUNK).found(
         f"{what} ({pairs}), since the min-cut partitioner removes common subexpressions and the first occurrence wins.",
         region=region,
-        graph=graph.id if graph else None,
-        at=sorted(names & evidence.nodes[graph.id].keys()) if graph else (),
+        graph=graph_id,
+        at=sorted({name for place, name in kept if place == graph_id}),
         where=evidence.dynamo_nodes(origin for fold in folds for origin in (fold.origin, fold.into_origin)),
-        remedy="Explore with partitioner='default', or compute the shared value once, where it should belong.",
+        remedy="Explore with partitioner='default', or compute the shared value once, where it should belong."
+        if evidence.min_cut
+        else "Compute the shared value once, where it should belong.",
         severity=Severity.INFO if grown else Severity.WARNING,
     )
 
@@ -251,10 +272,13 @@ def _blocks_or_instances(evidence: Evidence, part: Partition, *, marked: bool) -
     units: dict[object, SourceLine | None] = {}
     for name in part.nodes:
         node = nodes[name]
-        blocks: tuple[MarkedBlock, ...] = evidence.blocks.get(node.origin, ()) if node.origin is not None else ()
-        if marked and blocks:
-            units.setdefault(blocks[-1].number, blocks[-1].source or node.source)
-        elif node.origin is not None and name in claims and claims[name].instance is not None:
+        if node.origin is None:
+            continue
+        if marked:
+            for block in evidence.blocks.get(node.origin, ())[-1:]:
+                if evidence.region_of_mark(block.annotation) == part.region:  # else ex.mark added the op
+                    units.setdefault(block.number, block.source or node.source)
+        elif name in claims and claims[name].instance is not None:
             units.setdefault(claims[name].instance, node.source)
     return units
 
@@ -311,21 +335,36 @@ def _how_to_include(region: str, graph: str, ops: Sequence[Node]) -> str:
 
 
 def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-shrunk`` per region and graph with ops that cannot be part of a partition."""
+    """Yield one ``region-shrunk`` per region, graph and cause with ops that cannot be part of a partition."""
     for graph, left in evidence.left_to_eager.items():
         claims = evidence.claims[graph]
-        for region, nodes in grouped((claims[node.name].region, node) for node in left).items():
+        by_cause = grouped(((claims[node.name].region, _eager_source(evidence, graph, node)), node) for node in left)
+        for (region, source), nodes in by_cause.items():
+            reason = (
+                f"These are results of {source}, which runs eagerly"
+                + (", so that a checkpoint repeats it with the same random numbers." if "rng_state" in source else ".")
+                if source
+                else "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and "
+                "addresses no storage by as_strided behind its start."
+            )
             yield DiagnosticCode.REGION_SHRUNK.found(
                 f"Region {region!r} leaves {count(len(nodes), 'op')} to eager: {listing(node.name for node in nodes)}. "
-                "A partition takes tensors and sizes, no other numbers, writes to none of its inputs, and addresses no "
-                "storage by as_strided behind its start.",
+                f"{reason}",
                 region=region,
                 graph=graph,
                 at=nodes,
-                remedy="Nothing, if they are to stay eager; a number that .item() gives can stay a tensor instead.",
+                remedy="Nothing, if they are to stay eager"
+                + ("." if source else "; a number that .item() gives can stay a tensor instead."),
                 severity=Severity.WARNING,
                 upstream="",
             )
+
+
+def _eager_source(evidence: Evidence, graph: str, node: Node) -> str:
+    """Return the op in no region that ``node`` takes one of several results of; empty if it is no such node."""
+    while node.op == "getitem":
+        node = evidence.nodes[graph][node.inputs[0]]
+    return node.op if node.role is Role.OP and node.name not in evidence.claims[graph] else ""
 
 
 def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:

@@ -18,7 +18,7 @@ from torch import fx
 
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.graphs import draws_random, written_arguments
+from regional_explorer.torch_api.graphs import runs_random, written_arguments
 
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
@@ -150,7 +150,7 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     for node in graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        if draws_random(node):
+        if runs_random(node):
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node

@@ -269,8 +269,9 @@ def module_glob(pattern: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The claim on each origin and node, the origins that a later region took over, and those that the plan carves out.
+    """The claim on each origin and node, and the origins that the plan carves out.
 
+    ``overruled`` are the origins that later regions took over, by the region that lost them and the one that has them;
     ``claims`` are by graph and node, without the carved nodes, whose claims ``carved_claims`` has.
     """
 
@@ -317,7 +318,7 @@ def assign(
         pattern: region.name for region in plan.regions for pattern in region.patterns(SelectorKind.ANNOTATION)
     }
     owners: dict[int, Claim] = {}
-    overruled: list[tuple[tuple[str, str], int]] = []
+    overruled: list[tuple[str, int]] = []
     calls: set[int] = set()
     all_calls = call_origins(graphs)
     for region in plan.regions:
@@ -327,8 +328,9 @@ def assign(
             for origin, instance in origins.items():
                 earlier = owners.get(origin)
                 if earlier is not None and earlier.region != region.name:
-                    overruled.append(((earlier.region, region.name), origin))
+                    overruled.append((earlier.region, origin))
                 owners[origin] = Claim(region.name, instance)
+    lost = grouped(((loser, owners[origin].region), origin) for loser, origin in overruled)
     carved = frozenset(
         origin
         for region in plan.regions
@@ -345,7 +347,7 @@ def assign(
     number_instances(graphs, owners, picked, {region.name for region in plan.regions if region.joined})
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
-    assignment = Assignment(owners, by_annotation, grouped(overruled), carved, claims, carved_claims)
+    assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
     for graph in graphs:
         found = _claims_on(graph, assignment, calls, body_regions(plan))
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}

@@ -256,14 +256,14 @@ def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:
 def aot_backend(
     compile_graph: Callable[[str, fx.GraphModule], BoxedCall],
     *,
-    partitioner: str = "default",
-    on_fold: Callable[[list[Folded]], None] = lambda _folds: None,
+    partitioner: str,
+    on_fold: Callable[[list[Folded]], None],
 ) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
 
     ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
-    folds equal ops into one, which is reported to ``on_fold``; the default one switches to it if there is a checkpoint
-    policy.
+    folds equal ops into one, which is reported to ``on_fold``; the default one switches to it for a checkpoint in a
+    graph that writes in place.
     """
     partitions: dict[str, Any] = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
 

@@ -19,6 +19,7 @@ from torch._higher_order_ops.triton_kernel_wrap import (
     triton_kernel_wrapper_functional,
     triton_kernel_wrapper_mutation,
 )
+from torch._prims.rng_prims import run_and_save_rng_state
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
@@ -120,17 +121,40 @@ def draws_random(node: fx.Node) -> bool:
     Attention and recurrent ops are tagged as random for the dropout within them; without dropout, or outside of
     training, they draw nothing.
     """
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+    return _draws(node.target, node.args, node.kwargs)
+
+
+def runs_random(node: fx.Node) -> bool:
+    """Return whether a node draws from a random generator, itself or in what it runs: a body, or an op of a checkpoint.
+
+    What repeats that op in the backward, ``run_with_rng_state``, leaves the generator as it was.
+    """
+    if node.target is run_and_save_rng_state:
+        operator, *args = node.args
+        return _draws(operator, args, node.kwargs)
+    gm = node.graph.owning_module
+    held = [resolve(gm, source) for source in node.all_input_nodes if gm is not None and source.op == "get_attr"]
+    return draws_random(node) or any(
+        runs_random(inner) for body in held if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
+    )
+
+
+def _draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if torch.Tag.nondeterministic_seeded not in getattr(operator, "tags", ()):
         return False
-    arguments = arguments_of(node)
+    arguments = _arguments(operator, args, kwargs)
     return all(arguments.get(name, True) not in (0, False) for name in ("dropout_p", "dropout", "train", "training"))
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:
     """Return the arguments of a call of an operator by name, those left out with their defaults."""
-    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # only operators have one
-    positional = {argument.name: value for argument, value in zip(arguments, node.args, strict=False)}
-    return {argument.name: argument.default_value for argument in arguments} | positional | node.kwargs
+    return _arguments(node.target, node.args, node.kwargs)
+
+
+def _arguments(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = operator._schema.arguments
+    positional = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
+    return {argument.name: argument.default_value for argument in arguments} | positional | dict(kwargs)
 
 
 def returns_new_tensors(node: fx.Node) -> bool:

@@ -94,6 +94,8 @@ class Structure:
 def computes_nothing(node: fx.Node) -> bool:
     """Return whether a node is a view, a ``getitem`` or arithmetic on sizes."""
     target = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return False
     if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
         return True
     if target._schema.name in ("aten::_unsafe_view", "aten::detach", "aten::alias", "aten::lift_fresh_copy"):

@@ -6,8 +6,10 @@ Which partitions come of many programs is in ``tests/golden/test_engine.py``, th
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
@@ -56,6 +58,28 @@ def test_regions_that_feed_each_other_both_ways_leave_the_first_whole():
     assert cut["a"] == [["sin", "cos_1", "mul"]]
     assert len(cut["b"]) > 1
     assert ex.live.program.cyclic
+    assert_eager_pieces_are_bitwise(ex)
+
+
+def drop(x):
+    return F.dropout(x.sin(), 0.5)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [torch.compiler.nested_compile_region(drop), lambda x: checkpoint(drop, x, use_reentrant=False)],
+    ids=["in a body", "in a checkpoint"],
+)
+def test_random_numbers_are_drawn_in_the_order_of_the_program(draw):
+    def draws(x):
+        with rx.region("r"):
+            a = F.dropout(x, 0.5)
+        b = draw(draw(x))
+        with rx.region("r"):
+            c = a * 2
+        return b, c
+
+    ex = rx.explore(draws, (torch.ones(64, requires_grad=True),))
     assert_eager_pieces_are_bitwise(ex)
 
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import fx
+from torch.fx.traceback import annotate
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.backend.planned_backend import in_production
@@ -186,7 +188,7 @@ def a_split_around_random_draws(x):
 def a_split_by_a_carved_op_is_as_asked(x):
     with rx.region("r"):
         a = x.sin()
-        with torch.fx.traceback.annotate({"fallback_to_eager": True}):
+        with annotate({"fallback_to_eager": True}):
             b = a.exp()
         return b.cos() + a
 
@@ -226,12 +228,26 @@ def a_region_without_a_backward(x, y):
     return x * keep
 
 
+@says("region-empty", *programs.pair(), message="no gradient flows through it, or one passes unchanged through add")
+def a_sum_in_a_region_without_a_gradient(x, y):
+    with rx.region("mask"):
+        keep = (y.detach() > 0).float() + 1
+    return x * keep
+
+
+@says("region-empty", X, message="all its ops are carved out")
+def a_region_that_is_carved_out_as_a_whole(x):
+    with rx.region("r"), annotate({"fallback_to_eager": True}):
+        y = x.sin()
+    return y.exp()
+
+
 @says("config-conflict", X, severity=Severity.INFO, region=None)
 def marks_without_a_name_are_kept_apart(x):
-    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
+    with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 1}}}):
         x = x.sin()
     x = x.exp()
-    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 2}}}):
+    with annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": 2}}}):
         return x.cos()
 
 
@@ -310,6 +326,36 @@ def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
         rx.explore(torch.nn.LSTM(4, 4), (torch.ones(2, 2, 4),))
 
 
+def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:
+    def unnamed(size: int) -> Any:
+        return annotate({"compile_with_inductor": {"inductor_configs": {"max_fusion_size": size}}})
+
+    def breaks(x: torch.Tensor) -> torch.Tensor:
+        with unnamed(2):
+            print("a graph break")
+            return x + 1
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with unnamed(1):
+            x = x.sin()
+        x = x.exp()
+        with unnamed(2):
+            x = x.cos()
+        return breaks(x).tan()
+
+    ex = rx.explore(call, (X,))
+    assert only(ex, "region-lost").region == "default-2"
+    assert only(ex.rename("default-2", "s"), "region-lost").region == "s"
+
+
+@needs_region_ids
+def test_a_backward_alone_is_of_the_region_that_the_plan_has_for_its_mark(tmp_path: Path) -> None:
+    source = PROGRAMS["backward-only"].replace("def f(x):\n", "def f(x):\n    x = before(x)\n")
+    before = "def before(x):\n    with rx.region('r'):\n        return x.cos()\n\n"
+    ex = diagnostics_programs.explored(source.replace("def g", f"{before}def g"), tmp_path).rename("r", "s")
+    assert {only(ex, code).region for code in ("backward-only", "region-lost")} == {"s"}
+
+
 @pytest.mark.parametrize(
     ("block", "op"),
     [(lambda x: x.clone(), "clone"), (lambda x: x + 1, "add"), (lambda x: x - 1, "sub"), (lambda x: x + x, "add")],
@@ -338,13 +384,22 @@ def test_a_branch_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() 
     assert not codes(ex), "as the remedy says"
 
 
-def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient() -> None:
+def mul_(x: torch.Tensor) -> None:
+    x.mul_(3)
+
+
+def imul(x: torch.Tensor) -> None:
+    x *= 3
+
+
+@pytest.mark.parametrize("write", [mul_, imul])
+def test_a_write_whose_backward_has_no_marks_is_not_said_to_have_no_gradient(write) -> None:
     def writes(x: torch.Tensor) -> torch.Tensor:
         y = x * 2
-        y[1:].mul_(3)
+        write(y[1:])
         return y.sin()
 
-    ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops="mul_")
+    ex = rx.explore(writes, (torch.ones(3, requires_grad=True),)).mark("r", ops=write.__name__)
     assert "what writes in place leave in the backward" in only(ex, "region-empty").message
 
 
@@ -357,7 +412,63 @@ def test_the_later_mark_wins_and_says_so() -> None:
     ex.mark("all", modules="layers.*")
     empty = told(ex, "region-empty")
     assert {item.region for item in empty} == {"layer", "up"}
+    assert all("all its ops belong to 'all'" in item.message for item in empty), "not to one that lost them too"
     assert all(item.where for item in empty), "the lines of what it asked for"
+
+
+def test_what_the_backwards_of_several_graphs_repeat_is_shown_in_one(tmp_path: Path) -> None:
+    def one(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return (x @ x).sigmoid() + 1
+
+    def two(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return x.sin().exp() + 1
+
+    def call(x: torch.Tensor) -> Any:
+        x = checkpoint(one, x, use_reentrant=False)
+        print("a graph break")
+        return checkpoint(two, x, use_reentrant=False)
+
+    ex = rx.explore(call, (torch.ones(3, 3, requires_grad=True),), partitioner="min_cut")
+    found = only(ex, "region-grown")
+    assert {node.name for node in ex.session.graph("0/backward") if node.name in found.nodes} == set(found.nodes)
+    ex.save(tmp_path / "session.json")
+    assert rx.load(tmp_path / "session.json").session.diagnostics == ex.session.diagnostics
+
+
+def test_a_checkpoint_that_saves_nothing_of_a_region_is_not_called_partial() -> None:
+    def block(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return (x @ x).sin()
+
+    ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False) * 2, (torch.ones(3, 3, requires_grad=True),))
+    assert any(node.recompute for node in ex.session.graph("0/backward"))
+    assert not codes(ex)
+
+
+def test_dropout_in_a_checkpoint_is_told_why_it_is_in_no_partition() -> None:
+    def block(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("r"):
+            return torch.nn.functional.dropout(x.sin(), 0.5)
+
+    ex = rx.explore(lambda x: checkpoint(block, x, use_reentrant=False), (torch.ones(3, requires_grad=True),))
+    forward, backward = told(ex, "region-shrunk")
+    assert "results of run_and_save_rng_state, which runs eagerly, so that a checkpoint" in forward.message
+    assert "results of run_with_rng_state, which runs eagerly, so that a checkpoint" in backward.message
+
+
+def test_ops_folded_behind_a_graph_break_are_shown_in_the_graph_they_are_in() -> None:
+    def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.sin() * y
+        print("a graph break")
+        with rx.region("r"):
+            b = x.sin() * y + 1
+        a = x.sin() * y
+        return a.exp() + b.cos()
+
+    ex = rx.explore(call, programs.pair(), partitioner="min_cut")
+    assert [item.graph for item in told(ex, "region-grown")] == ["1/forward", "1/backward"]
 
 
 def test_sums_of_gradients_amid_a_region_are_told_by_their_nodes(tmp_path: Path) -> None:
@@ -371,6 +482,19 @@ def inner_block(x: torch.Tensor) -> torch.Tensor:
         with rx.region("inner"):
             x = x.cos()
         return x.exp()
+
+
+def test_an_op_that_an_edit_adds_is_no_marked_block() -> None:
+    def followed(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("s"):
+            x = x.cos()
+        with rx.region("r"):
+            x = x.sin()
+        return x.exp()
+
+    ex = rx.explore(followed, (X,)).mark("r", ops="exp").mark("r", ops="cos")
+    assert len(ex.partitions) == 1
+    assert "region-merged" not in codes(ex)
 
 
 SILENT: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -420,6 +544,20 @@ def test_a_conflict_names_the_config_of_the_plan(tmp_path: Path) -> None:
     ex.configure("s", {"max_fusion_size": 3}, direction="backward")
     both = "under forward {'max_fusion_size': 4}; backward {'max_fusion_size': 3}"
     assert both in only(ex, "config-conflict").message
+
+
+@pytest.mark.parametrize(
+    ("code", "region"),
+    [
+        ("config-neighbour", "first"),
+        ("config-neighbour", "second"),
+        ("config-conflict", "r"),
+        ("config-nested", "inner"),
+    ],
+)
+def test_a_disabled_region_is_not_said_to_be_compiled(code: str, region: str, tmp_path: Path) -> None:
+    ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path).disable(region)
+    assert code not in codes(ex)
 
 
 def test_the_remedy_of_a_nested_config_is_one() -> None:

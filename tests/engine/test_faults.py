@@ -196,6 +196,9 @@ def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkey
     ex.compile()
     assert set(ex.partitions.state) == {"failed"}
     assert "planted" in failed(ex)["b"]
+    ex.disable("b")
+    assert list(failed(ex)) == ["a"], "as the remedy says"
+    assert states(ex) == {"a": "failed", "b": "eager"}
 
 
 def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):

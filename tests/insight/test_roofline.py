@@ -137,6 +137,15 @@ def test_what_crosses_a_border_and_full_would_fuse() -> None:
 
 
 @pytest.mark.compiles
+def test_an_op_with_bodies_computes_something() -> None:
+    def branched(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
+
+    ex = rx.explore(branched, (torch.ones(3),))
+    assert eager_ops(ex.session, full_graphs(ex.live.program)) == 3, "sum, gt and cond"
+
+
+@pytest.mark.compiles
 def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
     def two_roundings(x: torch.Tensor) -> torch.Tensor:
         with rx.region("r"):
