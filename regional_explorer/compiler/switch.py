@@ -26,7 +26,7 @@ from regional_explorer.errors import RegionAssertionError
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import ASSERTS
 from regional_explorer.regions.cut import PartitionId, Piece
-from regional_explorer.torch_api.graphs import BoxedCall, draws_random, is_effect_token, only_computes
+from regional_explorer.torch_api.graphs import BoxedCall, is_effect_token, only_computes, runs_random
 
 
 def failed_assert(
@@ -147,7 +147,7 @@ class Switch:
     @property
     def draws(self) -> bool:
         """Whether the piece draws random numbers."""
-        return any(map(draws_random, self.piece.gm.graph.nodes))
+        return any(map(runs_random, self.piece.gm.graph.nodes))
 
     def as_function(self) -> BoxedCall:
         """Return the function to put into the cut graph."""

@@ -31,7 +31,7 @@ from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, me
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.graphs import draws_random
+from regional_explorer.torch_api.graphs import runs_random
 from regional_explorer.torch_api.lowering import decomposition_of
 from regional_explorer.torch_api.release import release_compiled
 from regional_explorer.torch_api.torch_config import config_entries, under_config
@@ -227,7 +227,7 @@ def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
 def bitwise_trials(variants: Variants, configs: Sequence[Mapping[str, object]], run: Run) -> tuple[BitwiseTrial, ...]:
     """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
     eager = run_once(variants.call)
-    draws = any(draws_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
+    draws = any(runs_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
     trials = []
     for number, trial_config in enumerate(configs):
         if run.cancelled():
