@@ -29,7 +29,7 @@ from torch._dynamo.variables import ctx_manager
 from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch._higher_order_ops import utils as operator_utils
+from torch._higher_order_ops.utils import _in_hop_compile
 from torch.fx.traceback import get_current_meta
 from typing import Any, TypeGuard
 from unittest import mock
@@ -166,12 +166,6 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
         inner = eval_frame.innermost_fn(fn.__func__)
         return fn if inner is fn.__func__ else types.MethodType(inner, fn.__self__)
     return eval_frame.innermost_fn(fn)
-
-
-_in_hop_compile: Callable[[], bool] = getattr(
-    operator_utils, "_in_hop_compile", lambda: bool(dynamo_config.allow_empty_graphs)
-)
-"""Whether torch now compiles what an operator runs eagerly: before this had a flag of its own, it set this one."""
 
 
 class _EagerStance:
