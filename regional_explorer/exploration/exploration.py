@@ -723,7 +723,8 @@ def explore(
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
     collect_dropped()
-    title = getattr(fn, "__qualname__", type(fn).__name__).replace("<locals>.", "")
+    named = getattr(fn, "_orig_mod", fn)  # torch.compile returns a module around a module
+    title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
     with interruptible(PLAIN_RUN):
         call = Call(fn, args, kwargs, grad=grad)
         with call.undone_if_refused():

@@ -315,6 +315,7 @@ def test_what_is_compiled_already_is_explored_uncompiled_and_its_writes_are_put_
     RUNS.clear()
     ex = rx.explore(fn, (x,)).mark("norm", ops="*batch_norm*")
     assert not RUNS
+    assert "OptimizedModule" not in ex.title
     assert not ex.partitions.empty
     call = ex.live.call
     assert call.stateful
