@@ -356,6 +356,8 @@ def test_an_interrupt_while_measuring_keeps_what_is_there(
     assert "Interrupted. The results so far are shown." in err
     assert "ops:aten.relu*" in out
     assert isinstance(shell.user_ns["ex"], Exploration)
+    run("%regional_compile f(x);")
+    assert capsys.readouterr().out == "Interrupted. The results so far are kept.\n"
     run("def stops(x):\n    raise KeyboardInterrupt")
     assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
 

@@ -122,7 +122,8 @@ class RegionalMagics(Magics):
         if command.output is not None:  # bound first, so that an interrupt keeps the results so far
             self.shell.user_ns[command.output] = exploration
         if call.quiet:
-            command.measure(exploration, PLAIN_RUN)
+            if not command.measure(exploration, PLAIN_RUN):
+                print("Interrupted. The results so far are kept.")  # noqa: T201 - no display is made
             command.finish(exploration)
             return exploration
         display = display_for(exploration, widget=command.widget)
