@@ -20,10 +20,13 @@ from regional_explorer.torch_api.dynamo import Folded
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
 """Ops that pass a gradient on unchanged: the backward has no op for them."""
 
-WRITING_OPS = frozenset({
-    "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub", "itruediv",
-    "ixor", "setitem",
-})  # fmt: skip
+WRITING_OPS = frozenset(
+    {
+        "setitem",
+        *("iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow", "irshift", "isub"),
+        *("itruediv", "ixor"),
+    }
+)
 """Ops that write in place by another name than one that ends in ``_``: assignments to items, augmented ones."""
 
 
