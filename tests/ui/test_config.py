@@ -54,6 +54,8 @@ def directions(panel: Panel) -> str:
 def test_a_field_fits_the_type_of_its_key(
     panel: Panel, exploration: Exploration, key: str, tag: str, kind: str | None, typed: Any, value: object
 ) -> None:
+    if key not in catalogue():
+        pytest.skip("torch 2.11 has no such key")
     panel.press("open", "act")
     panel.press("add", key)
     assert key in exploration.plan["act"].config
