@@ -22,6 +22,7 @@ from torch import nn
 
 from regional_explorer.capture.tensors import LRU_CACHE, attributes_of, is_readable, slot_names, tensors_in
 from regional_explorer.record.grouping import grouped
+from regional_explorer.torch_api.dynamo import original_module
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""
@@ -267,9 +268,7 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
                 continue
             seen[id(item.value)] = item.value
             if isinstance(item.value, nn.Module):
-                # torch.compile returns a module around the user's; users name paths below the inner one.
-                original = getattr(item.value, "_orig_mod", None)
-                modules.append((item.name, original if isinstance(original, nn.Module) else item.value))
+                modules.append((item.name, original_module(item.value)))  # users name paths below that one
             next_level += _values_below(item, reachable)
         reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level

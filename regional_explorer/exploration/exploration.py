@@ -62,6 +62,7 @@ from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches,
 from regional_explorer.record.session import Session
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
+from regional_explorer.torch_api.dynamo import original_module
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -723,7 +724,7 @@ def explore(
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
     collect_dropped()
-    named = getattr(fn, "_orig_mod", fn)  # torch.compile returns a module around a module
+    named = original_module(fn)
     title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
     with interruptible(PLAIN_RUN):
         call = Call(fn, args, kwargs, grad=grad)

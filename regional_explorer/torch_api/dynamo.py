@@ -156,10 +156,16 @@ def compile_isolated(
     return compiled
 
 
+def original_module(value: Any) -> Any:
+    """Return the module that ``torch.compile`` put another one around; anything else as it is."""
+    while isinstance(value, eval_frame.OptimizedModule):
+        value = value._orig_mod
+    return value
+
+
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Return what ``fn`` was compiled from, if ``torch.compile`` made it, or ``Module.compile()``; else ``fn``."""
-    while isinstance(fn, eval_frame.OptimizedModule):
-        fn = fn._orig_mod
+    fn = original_module(fn)
     if isinstance(fn, nn.Module):
         return fn if fn._compiled_call_impl is None else fn._call_impl
     if isinstance(fn, types.MethodType):
