@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 
 from regional_explorer.errors import MeasureError
@@ -137,7 +137,7 @@ class TimedCall:
             (clock.seconds(marks[0], marks[1]), clock.seconds(marks[-2], marks[-1]), clock.seconds(marks[0], marks[-1]))
             for marks in calls_marks
         ]
-        medians = dict(zip(Phase, map(float, np.median(np.array(spans), axis=0)), strict=True))
+        medians = dict(zip(Phase, map(statistics.median, zip(*spans, strict=True)), strict=True))
         phases = {phase: medians[phase] for phase in (Phase if self.backward is not None else (Phase.FORWARD,))}
         if self.parts is None:
             return phases

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import chain, count, cycle, pairwise, repeat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -24,7 +25,7 @@ from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure import memory, timings
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.measure.clock import CpuClock, CudaClock, TimedCall, clock_for
+from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
     DeviceState,
     Sentinel,
@@ -506,15 +507,15 @@ class Disturbed:
 
     @cached_property
     def fixed(self) -> Sentinel:
-        """The fixed work; the machine changes with every second call of it, before each round."""
-        calls = count()
+        """The fixed work; the machine changes before each look at it."""
+        disturbed = self
 
-        def work() -> None:
-            if next(calls) % 2 == 0:
-                self.factor = next(self.times)
-            self.clock.spend(1e-4 * self.factor)
+        class Changing(Sentinel):
+            def look(self, clock: Clock[Any]) -> float:
+                disturbed.factor = next(disturbed.times)
+                return super().look(clock)
 
-        return Sentinel(TimedCall("fixed work", work))
+        return Changing(TimedCall("fixed work", lambda: self.clock.spend(1e-4 * self.factor)))
 
     def taking(self, name: str, seconds: float) -> TimedCall:
         """Return a call that takes longer while the machine is disturbed, and never quite as long as the last time."""
@@ -580,6 +581,13 @@ def test_a_processor_that_became_slower_is_not_taken_for_other_work(
         machine = Disturbed(clock, repeat(1.0))
         machine.fixed.fastest_s = 1e-4 / 1.6
         assert (machine.run().noise.disturbed > 0) is disturbed
+
+
+def test_fixed_work_that_was_interrupted_once_is_timed_again(clock: FakeClock) -> None:
+    took = iter([1.0, 3.0, 1.2, 1.4, 3.0, 2.0])
+    sentinel = Sentinel(TimedCall("fixed work", lambda: clock.spend(next(took))))
+    assert [sentinel.look(clock) for _ in range(4)] == pytest.approx([1.0, 1.2, 1.4, 2.0])
+    assert sentinel.fastest_s == pytest.approx(1.0)
 
 
 def test_fixed_work_is_remembered_by_device_and_threads() -> None:

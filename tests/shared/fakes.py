@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,6 @@ from regional_explorer.measure import profile, rounds, timings
 from regional_explorer.measure.clock import Clock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Sentinel
 from regional_explorer.measure.profile import OpTimer
-from regional_explorer.record.benchmark import Phase
 
 Make = Callable[..., TimedCall]
 """Makes a variant that takes given seconds: ``make("eager", 0.25)``, or one number for each call."""
@@ -75,14 +74,14 @@ class TickingClock(FakeClock):
         return super().mark()
 
 
-class NoWork(TimedCall):
-    def sample(self, clock: Clock[Any], calls: int) -> Mapping[Any, float]:
-        return {Phase.FORWARD: 0.0}
+class Unwatched(Sentinel):
+    def look(self, clock: Clock[Any]) -> float:
+        return 0.0
 
 
 def unwatched(patch: pytest.MonkeyPatch) -> None:
     """Let fixed work take no time, so that no round is disturbed."""
-    patch.setattr(rounds, "fixed_work", lambda _clock: Sentinel(NoWork("fixed work", do_nothing)))
+    patch.setattr(rounds, "fixed_work", lambda _clock: Unwatched(TimedCall("fixed work", do_nothing)))
 
 
 @contextmanager
