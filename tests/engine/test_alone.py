@@ -122,22 +122,20 @@ def test_a_slow_eager_piece_shows_up_as_a_gain(two):
     ex, clock = two, TickingClock()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
     eager = second.eager
-
-    def slow(*args):
-        clock.spend(DELAY_S)
-        return eager(*args)
-
-    second.eager = slow
+    second.eager = lambda *args: clock.spend(DELAY_S) or eager(*args)
     with timed_by(clock):
-        ex.benchmark(variants=("regional",), budget_s=2.0)
+        ex.benchmark(variants=("regional",), budget_s=0.5)
     eager_us = ex.regions.set_index("region").eager_us
     assert eager_us["second"] == pytest.approx(DELAY_S * 1e6 + 1000)
     assert eager_us["first"] == pytest.approx(1000)
     assert "region-worth" not in codes(ex), "the whole call is not faster"
 
 
-def test_what_is_disabled_is_measured_eagerly(two):
+def test_regions_may_be_left_out_and_one_that_is_disabled_is_measured_eagerly(two):
     ex = two.disable("first")
+    ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
+    assert ex.partition_timings.empty
+    assert ex.reconciliation.empty
     ex.benchmark(variants=("regional",), budget_s=0.3)
     row = ex.region_timings.set_index("region").loc["first"]
     assert row.eager_us > 0
@@ -170,28 +168,22 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two):
     assert "region-numerics" not in codes(ex), "that code no longer runs"
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs(refuses):
+def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs():
     """Where a twin refuses them the eager piece runs in its place, and gives of course what eager gives."""
-
-    def f(x, y):
-        with rx.region("r"):
-            return F.gelu(x * y) * x + y
-
-    ex = rx.explore(f, programs.pair(grad=False))
+    ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
     right, program = switch.artifact, ex.live.program
     wrong = made_wrong(right, key="wrong")
-    twin = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError)) if refuses else right
-    program.twin = lambda _switch, config: twin if "emulate_precision_casts" in config else wrong
-    switch.use(wrong)
-    recorded = record_inputs(program, [switch])
-    switch.use(wrong)
-    check = check_partition(program, switch, recorded.args)
-    assert check.verdict == "failed"
-    assert check.cure == (None if refuses else {"emulate_precision_casts": True})
-    assert switch.artifact is wrong
+    refusing = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError))
+    for twin, cure in ((right, {"emulate_precision_casts": True}), (refusing, None)):
+        program.twin = lambda _switch, config, twin=twin: twin if "emulate_precision_casts" in config else wrong
+        switch.use(wrong)
+        recorded = record_inputs(program, [switch])
+        switch.use(wrong)
+        check = check_partition(program, switch, recorded.args)
+        assert (check.verdict, check.cure) == ("failed", cure)
+        assert switch.artifact is wrong
 
 
 def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call():
@@ -215,17 +207,11 @@ def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call
 
 def test_inputs_are_those_of_the_call_not_copies():
     x, y = programs.pair(grad=False)
-    strided = x.T
-
-    def f(a, b):
-        with rx.region("r"):
-            return a * b + 1
-
-    ex = rx.explore(f, (strided, y))
+    ex = rx.explore(lambda a, b: a * b + 1, (x.T, y)).mark("r", ops="*")
     (switch,) = ex.live.program.switches
     recorded = record_inputs(ex.live.program, [switch])
     assert {arg.data_ptr() for arg in recorded.args} == {x.data_ptr(), y.data_ptr()}
-    assert strided.stride() in {arg.stride() for arg in recorded.args}
+    assert x.T.stride() in {arg.stride() for arg in recorded.args}
     assert recorded.runs == {switch: 1}
 
 
@@ -268,28 +254,18 @@ def test_buffers_and_version_counters_stay():
     assert {timing.eager.phase for timing in ex.session.partition_timings} == {Phase.FORWARD, Phase.BACKWARD}
 
 
-def test_under_autocast_every_call_pays_for_its_own_casts():
+def test_under_autocast_every_call_pays_for_its_own_casts_and_measuring_alone_traces_nothing_anew():
     with torch.autocast("cpu", torch.bfloat16):
-        ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),))
-        seat = ex.live.variants.get(VariantName.EAGER)
+        ex = rx.explore(torch.nn.Linear(4, 4), (torch.randn(2, 4),)).mark("r", ops="*")
+        seat, frames = ex.live.variants.get(VariantName.EAGER), len(ex.live.capture.frames)
         casts = []
         for _ in range(3):
             seat.before()
             with torch.profiler.profile() as profile:
                 seat.forward()
             casts.append(sum(event.count for event in profile.key_averages() if event.key == "aten::_to_copy"))
+        ex.benchmark(variants=("regional",), budget_s=0.1)
     assert casts[0] == casts[1] == casts[2] >= 2  # of the input, and of the weights
-
-
-def test_measuring_alone_traces_nothing_anew_under_autocast():
-    def f(x, y):
-        with rx.region("r"):
-            return (x @ y).sin() + 1
-
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        ex = rx.explore(f, programs.pair())
-        frames = len(ex.live.capture.frames)
-        ex.benchmark(variants=("regional",), budget_s=0.3)
     assert len(ex.live.capture.frames) == frames
     assert set(ex.region_timings.numerics) == {"ok"}
 
@@ -299,8 +275,7 @@ def one_of_two(x):
 
 
 def of_sizes_that_nobody_knows(x):
-    n = x.nonzero().float()
-    return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (n,))
+    return torch.cond(x.sum() > 0, lambda a: a.sum(0), lambda a: (a.cos() * 2).sum(0), (x.nonzero().float(),))
 
 
 @pytest.mark.parametrize(
@@ -317,14 +292,24 @@ def test_a_branch_not_taken_is_told_not_timed(function, ops, runs):
     assert sorted(ex.partition_timings.runs) == runs
 
 
-def test_cancelling_keeps_what_was_measured(two):
+def test_cancelling_keeps_what_was_measured_and_what_was_before_if_nothing_was(two):
     ex, steps = two, []
-    run = rx.Run(lambda: any("alone (2 of" in doing for doing, _ in steps), lambda *step: steps.append(step))
-    ex.benchmark(variants=("regional",), budget_s=0.4, run=run)
+
+    def benchmark_until(text):
+        run = rx.Run(lambda: any(text in doing for doing, _ in steps), lambda *step: steps.append(step))
+        ex.benchmark(variants=("regional",), budget_s=0.4, run=run)
+
+    benchmark_until("alone (2 of")
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == 1
     fractions = [fraction for _, fraction in steps]
     assert fractions == sorted(fractions), "a bar never goes back"
+    measured, alone = ex.timings, ex.partition_timings
+    steps.clear()
+    benchmark_until("numerics")
+    assert any("numerics" in doing for doing, _ in steps)
+    assert ex.timings.equals(measured)
+    assert ex.partition_timings.equals(alone)
     assert ex.compiled(*programs.pair(grad=False)) is not None
 
 
@@ -351,21 +336,6 @@ def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_a
     assert len(ex.timings) == 2
     assert len(ex.partition_timings) == measured
     assert ex.compiled(*programs.pair(grad=False)) is not None
-
-
-def test_who_cancels_before_anything_is_measured_keeps_the_last_measurement(two):
-    measured, doing = two.benchmark(variants=("regional",), budget_s=0.2), []
-    run = rx.Run(lambda: any("numerics" in one for one in doing), lambda what, _fraction: doing.append(what))
-    two.benchmark(variants=("regional",), budget_s=0.2, run=run)
-    assert any("numerics" in one for one in doing)
-    assert two.timings.equals(measured)
-    assert not two.partition_timings.empty
-
-
-def test_regions_may_be_left_out(two):
-    two.benchmark(variants=("regional",), budget_s=0.2, regions=False)
-    assert two.partition_timings.empty
-    assert two.reconciliation.empty
 
 
 def test_without_a_region_regional_is_not_timed_beside_aot_eager():

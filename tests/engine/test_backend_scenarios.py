@@ -1,15 +1,20 @@
-"""What upstream's regional Inductor is tested on gives eager's results under ``rx.compile``, trained and not."""
+"""What compiled code computes: what upstream's regional Inductor is tested on, and numbers that a call computes."""
+
+import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
 
 import regional_explorer as rx
+from regional_explorer.record.plan import Cut
 from tests.campaign.program import Programs, tensor
 from tests.campaign.programs import PROGRAMS
 from tests.shared import programs
+from tests.shared.checks import only
 
 pytestmark = pytest.mark.compiles
 
@@ -87,16 +92,16 @@ def test_results_and_gradients_are_eagers(name, grad):
     assert any("backward" in part.graph for part in partitions) is grad
 
 
-def linear():
-    return nn.Linear(12, 8), nn.GELU(), nn.LayerNorm(8)
+MODELS = {
+    "linear": (lambda: (nn.Linear(12, 8), nn.GELU(), nn.LayerNorm(8)), 8),
+    "convolution, and a norm with state": (
+        lambda: (nn.Unflatten(1, (4, 3)), nn.Conv1d(4, 8, 3, padding=1), nn.BatchNorm1d(8), nn.GELU(), nn.Flatten()),
+        24,
+    ),
+}
 
 
-def convolution():
-    """What makes training loops interesting: a norm with state."""
-    return nn.Unflatten(1, (4, 3)), nn.Conv1d(4, 8, 3, padding=1), nn.BatchNorm1d(8), nn.GELU(), nn.Flatten()
-
-
-@pytest.mark.parametrize(("layers", "width"), [(linear, 8), (convolution, 24)])
+@pytest.mark.parametrize(("layers", "width"), MODELS.values(), ids=MODELS)
 def test_an_optimizer_follows_eagers_losses(layers, width):
     def losses(wrap):
         torch.manual_seed(0)
@@ -117,3 +122,106 @@ def test_an_optimizer_follows_eagers_losses(layers, width):
     found, compiled = losses(lambda model: rx.compile(model, programs.plan_of(norm="2")))
     torch.testing.assert_close(found, losses(lambda model: model)[0], rtol=1e-4, atol=1e-5)
     assert rx.status(compiled).graphs == ("0/forward", "0/backward"), "traced once"
+
+
+# --------------------------------------------- numbers computed from sizes or tensors, and offsets of storages
+
+SIZES = (4, 9, 16, 25, 36)
+
+
+def clamped(x):
+    limit = x.shape[0] ** 0.5
+    with rx.region("r"):
+        return x.clamp(max=limit)
+
+
+def shifted(x):
+    share = 1 / x.shape[0]
+    with rx.region("r"):
+        return torch.add(x, x.sin(), alpha=share).clamp(min=-share)
+
+
+def scaled(x):
+    scale = math.sqrt(x.shape[0])
+    shifted_by_one = x + 1
+    with rx.region("r"):
+        return (shifted_by_one.sin() * scale).clamp(max=scale / 10)
+
+
+@pytest.mark.parametrize("function", [clamped, shifted, scaled])
+def test_numbers_that_follow_from_sizes_are_those_of_each_call(function):
+    """Traced for one size, then for all."""
+    compiled = rx.compile(function)
+    for size in SIZES:
+        x = torch.linspace(-9, 9, size)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
+
+
+def test_an_exploration_compiles_such_a_number_for_all_sizes():
+    ex = rx.explore(clamped, (torch.full((4,), 100.0),), dynamic=True)
+    ex.compile()
+    assert ex.regions["state"].tolist() == ["compiled"]
+    assert [ex.compiled(torch.full((size,), 100.0))[0].item() for size in SIZES] == [2, 3, 4, 5, 6]
+
+
+def test_training_with_such_a_number_is_right_and_says_what_stays_eager():
+    def loss(x, weight):
+        sharpness = x.shape[0] ** -0.5
+        with rx.region("r"):
+            return F.softplus(x * weight, beta=sharpness).sum()
+
+    compiled = rx.compile(loss)
+    for size in SIZES:
+        x, results = torch.linspace(-2, 2, size), []
+        for function in (loss, compiled):
+            weight = torch.ones(size, requires_grad=True)
+            value = function(x, weight)
+            value.backward()
+            results.append((value.detach(), weight.grad))
+        torch.testing.assert_close(*results)
+    assert "leaves 1 op to eager: softplus_backward" in str(rx.status(compiled))
+
+
+def test_a_number_read_from_a_tensor_is_that_of_each_call():
+    def softened(x, sharpness):
+        beta = sharpness.item()
+        with rx.region("r"):
+            return F.softplus(x, beta=beta) * 2
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        compiled = rx.compile(softened)
+        for value in (1.0, 2.0, 4.0):
+            inputs = torch.ones(3), torch.tensor(value)
+            torch.testing.assert_close(compiled(*inputs), softened(*inputs))
+        ex = rx.explore(softened, (torch.ones(3), torch.tensor(2.0)))
+    assert only(ex, "region-shrunk").nodes == ("softplus",)
+    assert ex.partitions["ops"].tolist() == [1]
+
+
+def attention(q, k, v):
+    scores = (q @ k.mT) / math.sqrt(q.shape[-1])
+    return scores.softmax(-1) @ v
+
+
+def test_a_division_by_such_a_number_belongs_to_the_region_around_it():
+    """AOTAutograd replaces it by ops without metadata, which no selector matches: none is proposed."""
+    ex = rx.explore(attention, tuple(torch.randn(2, 8, 16) for _ in range(3)), dynamic=True)
+    ex.mark("all", lines="attention:2-3")
+    assert len(ex.partitions) == 1
+    assert not ex.diagnostics
+    ex.plan = replace(ex.plan, cut=Cut.MARKED)
+    (found,) = ex.diagnostics
+    assert (found.code, found.nodes) == ("region-split", ("div_tensor",))
+    assert found.remedy == "Nothing: torch added these ops while tracing, and no selector matches them."
+
+
+@pytest.mark.parametrize("start", [0, 2, 4])
+def test_storages_are_addressed_from_their_start(start):
+    def addressed(x):
+        with rx.region("r"):
+            return x.as_strided((2,), (1,), 6) * 2
+
+    compiled, x = rx.compile(addressed), torch.arange(12.0)[start:]
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), addressed(x))

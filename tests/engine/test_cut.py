@@ -1,31 +1,38 @@
-"""Cutting: circles, what is carved out, which pieces are used again, and what must run before what.
+"""Cutting: circles, sums of gradients, what is carved out, pieces used again, and what must run before what.
 
 Which partitions come of many programs is in ``tests/golden/test_engine.py``, that they compute the same in
 ``test_upstream.py``.
 """
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import fx
+from msgspec.structs import replace
+from torch import fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.json_file import load_plan
+from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.regions.order import dependencies, written_inputs
 from regional_explorer.regions.select import assign
-from regional_explorer.torch_api.graphs import ORIGIN
+from regional_explorer.torch_api.graphs import ORIGIN, inductor_knows_fallback
+from tests.engine import diagnostics_programs
 from tests.shared import programs
-from tests.shared.checks import assert_eager_pieces_are_bitwise, cut_by_region
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, codes, cut_by_region, told
+
+carves = pytest.mark.skipif(not inductor_knows_fallback(), reason="Inductor compiles carved ops")
 
 
-def test_what_the_source_carves_out_cuts_a_region():
-    ex = rx.explore(programs.carved, (torch.ones(3),))
-    assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
+def with_cut(ex, cut):
+    ex.plan = replace(ex.plan, cut=cut)
+    return ex
 
 
 def test_pieces_that_an_edit_does_not_change_are_used_again():
@@ -39,24 +46,11 @@ def test_pieces_that_an_edit_does_not_change_are_used_again():
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_regions_that_feed_each_other_both_ways_leave_the_first_whole():
-    def crossed(x, y):
-        with rx.region("a"):
-            a1 = x.sin()
-        with rx.region("b"):
-            b1 = a1.cos()
-            b2 = y.sin() + b1
-            b3 = y.exp()
-        with rx.region("a"):
-            a2 = b3.cos() * a1
-        with rx.region("b"):
-            b4 = b2 * b3
-        return a2, b4
-
-    ex = rx.explore(crossed, (torch.ones(3), torch.ones(3)))
+def test_regions_that_feed_each_other_both_ways_leave_the_first_whole(tmp_path):
+    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["region-cycle"], tmp_path)
     cut = cut_by_region(ex, "0/inference")
-    assert cut["a"] == [["sin", "cos_1", "mul"]]
-    assert len(cut["b"]) > 1
+    assert cut["a"] == [["sin", "mul"]]
+    assert len(cut["b"]) == 2
     assert ex.live.program.cyclic
     assert_eager_pieces_are_bitwise(ex)
 
@@ -83,30 +77,266 @@ def test_random_numbers_are_drawn_in_the_order_of_the_program(draw):
     assert_eager_pieces_are_bitwise(ex)
 
 
+class Broken(programs.Layer):
+    """A layer with a graph break inside, so that each half is a frame of its own and its parts are called alone."""
+
+    def forward(self, x):
+        x = self.up(x) * 2
+        torch._dynamo.graph_break()
+        return self.down(x).sin()
+
+
+def test_modules_are_found_behind_graph_breaks():
+    model = nn.ModuleDict({"layers": nn.ModuleList([Broken(), Broken()])})
+
+    def fn(x):
+        for layer in model["layers"]:
+            x = layer(x)
+        return x
+
+    ex = rx.explore(fn, (torch.randn(4, 16),)).mark("layers", modules="layers.*")
+    marked = {
+        node.target for graph in ex.session.graphs if graph.kind == "dynamo" for node in graph.ops if node.module_path
+    }
+    assert marked >= {"torch._C._nn.linear", "mul", "sin"}
+    assert {part.instance for part in ex.session.partitions} == {0, 1}
+    assert_eager_pieces_are_bitwise(ex)
+
+
+def test_a_module_that_only_holds_others_can_be_marked(ex):
+    assert len(ex.mark("all", modules="layers").partitions) == 2
+
+
+# ------------------------------------------------------------------------------------------------- what is carved out
+
+
+@pytest.mark.compiles
+def test_what_the_source_carves_out_cuts_a_region_and_is_left_to_inductor_by_upstreams_cut():
+    ex = rx.explore(programs.carved, (torch.randn(8),))
+    assert cut_by_region(ex, "0/inference") == {"r": [["sin"], ["cos"]]}
+    with_cut(ex, Cut.UPSTREAM)
+    assert len(ex.partitions) == (1 if inductor_knows_fallback() else 2)
+    ex.compile()
+    if inductor_knows_fallback():
+        assert "aten.exp" in ex.code("r").partitions[0].text, "Inductor has to call the eager kernel"
+
+
+@pytest.mark.compiles
+@carves
+def test_a_carved_piece_is_not_given_the_cached_code_of_the_same_piece_uncarved():
+    ex = rx.explore(lambda x: x.sin().exp().cos(), (torch.randn(8),)).mark("r", ops="*")
+    with_cut(ex, Cut.UPSTREAM).compile()
+    ex.carve("r", ops="aten.exp*").compile()
+    assert "aten.exp" in ex.code("r").partitions[0].text
+
+
+# -------------------------------------------------------------------------------------------------- sums of gradients
+
+
+def vector(size=3):
+    return torch.linspace(0.1, 0.9, size).requires_grad_()
+
+
+SUMS: dict[str, Any] = {}
+
+
+def sums(pieces, inside, *said, args=None):
+    """A program: into how many pieces its backward is cut, with how many sums, and what is said of sums left out."""
+
+    def add(fn):
+        SUMS[fn.__name__] = fn, args or (vector(),), pieces, inside, said
+        return fn
+
+    return add
+
+
+@sums({"r": 1}, 2)
+def thrice(x):
+    with rx.region("r"):
+        a = x.sin()
+        return a.cos() * a.exp() * a.tanh()
+
+
+@sums({"r": 2}, 4)
+def two_residuals(x):
+    """Two blocks as transformers have them: what comes into a branch also goes past it."""
+    for _ in range(2):
+        with rx.region("r"):
+            x = x + x.sin().exp()
+            x = x + x.cos().tanh()
+        x = x * 2
+    return x
+
+
+@sums({"r": 2}, 0, "2 ops", "they also take inputs from outside the instance")
+def a_value_used_outside_as_well(x):
+    with rx.region("r"):
+        a = x.sin()
+        b = a.cos() * a.exp()
+    return a * b
+
+
+@sums({"r": 2}, 0, "they also take inputs from outside the instance")
+def what_comes_back_through_unmarked_ops(x):
+    with rx.region("r"):
+        a = x.sin()
+        b = a.cos()
+    c = a.neg()
+    with rx.region("r"):
+        return b * c
+
+
+@sums({"one": 1, "two": 1}, 0)
+def between_regions(x):
+    a = x.sin()
+    with rx.region("one"):
+        b = a.cos()
+    with rx.region("two"):
+        c = a.exp()
+    return b * c
+
+
+@sums({"r": 1}, 0)
+def a_residual_around_a_region(x):
+    with rx.region("r"):
+        y = x.sin().exp()
+    return (x + y).cos()
+
+
+@sums({"a": 2, "b": 1}, 1, "with them, instances would feed each other in a cycle", args=(vector(4), vector(2)))
+def crossed(x, z):
+    """The backward of ``a`` is two halves with a sum between; ``b`` feeds the second and is fed by the first."""
+    with rx.region("a"):
+        y1, y2 = x.sin().chunk(2)
+    with rx.region("b"):
+        w = y2.exp()
+    with rx.region("a"):
+        s = y1.cos() * y1.tan()
+    with rx.region("b"):
+        k = z.exp() + w.detach().sum()
+    with rx.region("a"):
+        return s * k, w
+
+
+@sums({"r": 2}, 2, "run_with_rng_state", "keeps its place")
+def what_draws(x):
+    def repeated(x):
+        a = x.sin()
+        return F.dropout(a.cos() * a.exp(), 0.5)
+
+    with rx.region("r"):
+        y = checkpoint(repeated, x, use_reentrant=False)
+        return y * y.exp()
+
+
+@torch.compiler.nested_compile_region
+def body(x):
+    with rx.region("r"):
+        a = x.sin()
+        return a.cos() * a.exp()
+
+
+@sums({"r": 1}, 1)
+def a_body_that_several_calls_share(x):
+    return body(body(x)) * 2
+
+
+def backward(ex):
+    return cut_by_region(ex, "0/backward")
+
+
+def left(ex):
+    return [item.message for item in told(ex, "backward-unmarked")]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SUMS)
+def test_which_sums_belong_to_a_region(name):
+    fn, args, pieces, inside, said = SUMS[name]
+    ex = rx.explore(fn, args)
+    cut = backward(ex)
+    assert {region: len(parts) for region, parts in cut.items()} == pieces
+    added = {
+        node.name for graph in ex.session.graphs if graph.kind == "backward" for node in graph.ops if node.op == "add"
+    }
+    assert added
+    owned = [name for parts in cut.values() for part in parts for name in part]
+    assert len(added.intersection(owned)) == inside
+    assert "run_with_rng_state" not in owned
+    assert "region-cycle" not in codes(ex)
+    assert bool(left(ex)) is bool(said)
+    assert all(text in left(ex)[0] for text in said)
+    preview = ex.preview(ex.plan)
+    assert [part.nodes for part in preview.partitions] == [part.nodes for part in ex.session.partitions]
+    assert list(preview.diagnostics) == ex.diagnostics
+    assert_eager_pieces_are_bitwise(ex)
+
+
+def test_marked_alone_and_upstreams_cut_leave_sums_eager(tmp_path):
+    ex = rx.explore(thrice, (vector(),))
+    assert set(backward(ex)["r"][0]) == set(ex.session.members["r"]["0/backward"])
+    assert not ex.diagnostics
+    for cut in (Cut.MARKED, Cut.UPSTREAM):
+        with_cut(ex, cut)
+        assert len(backward(ex)["r"]) == 2
+        assert "add" not in ex.session.members["r"]["0/backward"]
+        (message,) = left(ex)
+        assert message.startswith("2 ops")
+        assert f"cut='{cut}' takes only marked ops" in message
+        assert_eager_pieces_are_bitwise(ex)
+    with_cut(ex, Cut.MARKED).save_plan(tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == ex.plan
+
+
+def tangents_alone(x):
+    y = x.sin()
+    return y, y + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [(programs.Stack(), (torch.randn(4, 16),)), (tangents_alone, (vector(),))],
+    ids=["residuals", "tangents"],
+)
+def test_every_op_marked_gives_one_partition_per_graph(fn, args):
+    ex = rx.explore(fn, args).mark("all", ops="*")
+    ops = {graph.id: {node.name for node in graph.ops} for graph in ex.session.graphs if graph.kind != "dynamo"}
+    assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
+    assert len(ex.session.partitions) == len(ops)
+    assert_eager_pieces_are_bitwise(ex)
+    assert sum(map(len, backward(with_cut(ex, Cut.MARKED))["all"])) < len(ops["0/backward"])
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("fn", [thrice, two_residuals])
+def test_compiled_with_their_sums(fn):
+    assert_compiled_is_right(rx.explore(fn, (vector(),)))
+
+
+# -------------------------------------------------------------------------------------------------------- what writes
+
 ATEN = torch.ops.aten
 STATISTICS = ("x", None, None, "mean", "variance")
 WRITES = {
-    "an argument": (ATEN.add_.Tensor, ("x", "y"), {"x"}),
-    "by keyword": (ATEN.add.out, ("x", "y", {"out": "z"}), {"z"}),
-    "a list": (ATEN._foreach_add_.List, (["x", "y"], ["z", "z"]), {"x", "y"}),
-    "nothing": (ATEN.add.Tensor, ("x", "y"), set()),
-    "statistics": (ATEN.native_batch_norm.default, (*STATISTICS, True, 0.1, 1e-5), {"mean", "variance"}),
-    "no statistics": (ATEN._native_batch_norm_legit_no_training.default, (*STATISTICS, 0.1, 1e-5), set()),
-    "new statistics": (ATEN._native_batch_norm_legit_functional.default, (*STATISTICS, True, 0.1, 1e-5), set()),
+    "an argument": (ATEN.add_.Tensor, ("x", "y"), {}, {"x"}),
+    "by keyword": (ATEN.add.out, ("x", "y"), {"out": "z"}, {"z"}),
+    "a list": (ATEN._foreach_add_.List, (["x", "y"], ["z", "z"]), {}, {"x", "y"}),
+    "nothing": (ATEN.add.Tensor, ("x", "y"), {}, set()),
+    "statistics": (ATEN.native_batch_norm.default, (*STATISTICS, True, 0.1, 1e-5), {}, {"mean", "variance"}),
+    "no statistics": (ATEN._native_batch_norm_legit_no_training.default, (*STATISTICS, 0.1, 1e-5), {}, set()),
+    "new statistics": (ATEN._native_batch_norm_legit_functional.default, (*STATISTICS, True, 0.1, 1e-5), {}, set()),
 }
 
 
-@pytest.mark.parametrize(("target", "arguments", "expected"), WRITES.values(), ids=WRITES)
-def test_what_an_op_writes_comes_before_and_after_it(target, arguments, expected):
+@pytest.mark.parametrize(("target", "args", "keywords", "expected"), WRITES.values(), ids=WRITES)
+def test_what_an_op_writes_comes_before_and_after_it(target, args, keywords, expected):
     graph = fx.Graph()
     values = {name: graph.placeholder(name) for name in ("x", "y", "z", "mean", "variance")}
     for node in values.values():
         node.meta["val"] = torch.zeros(3)
     before = {name: graph.call_function(ATEN.sin.default, (node,)) for name, node in values.items()}
-    positional = [argument for argument in arguments if not isinstance(argument, dict)]
-    keywords = next((argument for argument in arguments if isinstance(argument, dict)), {})
-    named = fx.node.map_aggregate((tuple(positional), keywords), lambda name: values.get(name, name))
-    write = graph.call_function(target, *named)
+    given = fx.node.map_aggregate((args, keywords), lambda name: values.get(name, name))
+    write = graph.call_function(target, *given)
     after = {name: graph.call_function(ATEN.cos.default, (node,)) for name, node in values.items()}
     found = dependencies(graph)
     assert {node.name for node in written_inputs(write)} == expected

@@ -1,31 +1,27 @@
 """Merging, splitting and carving: each edit is a new plan, and what it says is what is cut."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.compiler import program
-from regional_explorer.errors import (
-    PlanError,
-    RegionalExplorerError,
-    SelectorError,
-    UnknownConfigKeyError,
-    UnknownRegionError,
-)
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.plan import Cut, SelectorKind
 from regional_explorer.regions.cut import cut_graph
 from regional_explorer.torch_api.graphs import inductor_knows_fallback
 from tests.shared import programs
-from tests.shared.checks import assert_eager_pieces_are_bitwise, cut_by_region, told
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, cut_by_region, told
 
 
 def ops(ex, region, graph="0/forward"):
-    """Return the ops of each partition of a region by their short names, views left out."""
+    """Return the ops of each partition of a region by their initials, m for addmm, views left out."""
     nodes = ex.session.graph(graph).by_name
-    found = cut_by_region(ex, graph)[region]
-    return [[nodes[name].op for name in part if nodes[name].op not in ("t", "getitem")] for part in found]
+    found = [[nodes[name].op for name in part] for part in cut_by_region(ex, graph)[region]]
+    return ["".join("m" if op == "addmm" else op[0] for op in part if op not in ("t", "getitem")) for part in found]
 
 
 def source_gives_the_same(ex):
@@ -39,48 +35,69 @@ def source_gives_the_same(ex):
     return same
 
 
-# ------------------------------------------------------------------------------------------------------------- merging
+def norm_and(ex, other):
+    return ex.mark("norm", modules="layers.*.norm").mark(other, modules=f"layers.*.{other}").merge("norm", other)
 
 
-def test_modules_that_follow_each_other_become_one_piece(ex):
-    ex.mark("norm", modules="layers.*.norm").mark("up", modules="layers.*.up").merge("norm", "up", name="both")
-    assert ops(ex, "both") == [["native_layer_norm", "addmm"]] * 3
-    assert len(cut_by_region(ex, "0/backward")["both"]) == 3
-    assert ex.diagnostics == []
+def split(ex, at="0/forward:gelu_1"):
+    return ex.mark("layer", modules="layers.*").split("layer", at=at)
+
+
+def carved(ex):
+    return ex.mark("layer", modules="layers.*").carve("layer", ops="aten.gelu*")
+
+
+EDITS = {
+    "merged": (lambda ex: norm_and(ex, "up"), {"norm": "nm"}),
+    "split": (split, {"layer.1": "nm", "layer.2": "gma"}),
+    "split in the backward": (lambda ex: split(ex, "gelu_backward"), {"layer.1": "nm", "layer.2": "gma"}),
+    "split again": (
+        lambda ex: split(ex).split("layer.2", at="linear_1"),
+        {"layer.1": "nm", "layer.2.1": "g", "layer.2.2": "ma"},
+    ),
+    "split and merged": (lambda ex: split(ex).merge("layer.1", "layer.2", name="layer"), {"layer": "nmgma"}),
+    "carved": (carved, {"layer": "nm ma"}),
+    "carved and uncarved": (lambda ex: carved(ex).uncarve("layer"), {"layer": "nmgma"}),
+}
+
+
+@pytest.mark.parametrize(("edit", "pieces"), EDITS.values(), ids=EDITS)
+def test_each_of_three_layers_is_cut_as_edited_and_by_the_source_of_the_plan(ex, edit, pieces):
+    edit(ex)
+    forward = {name: 3 * layer.split() for name, layer in pieces.items()}
+    assert {region.name: ops(ex, region.name) for region in ex.plan.regions} == forward
+    backward = Counter(part.region for part in ex.session.partitions if part.graph == "0/backward")
+    assert backward == {name: len(parts) for name, parts in forward.items()}
+    assert not [item for item in ex.diagnostics if item.severity != "info"]
     assert source_gives_the_same(ex)
     assert_eager_pieces_are_bitwise(ex)
 
 
-def test_layers_that_feed_each_other_stay_one_instance_each(ex):
-    ex.mark("layer", modules="layers.*").split("layer", at="gelu")
-    assert ops(ex, "layer.1") == [["native_layer_norm", "addmm"]] * 3
-    ex.merge("layer.1", "layer.2", name="layer")
-    assert ops(ex, "layer") == [["native_layer_norm", "addmm", "gelu", "addmm", "add"]] * 3
+# ------------------------------------------------------------------------------------------------------------- merging
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        return (q @ k.t()).softmax(-1) @ v
 
 
 def test_what_fans_out_is_one_instance():
-    class Fan(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = nn.LayerNorm(4)
-            self.q_proj, self.k_proj = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            for _ in range(2):
-                x = self.norm(x)
-                x = self.q_proj(x) * self.k_proj(x)
-            return x
-
-    ex = rx.explore(Fan(), (torch.randn(2, 4),), grad=False).mark("norm", modules="norm").mark("to", modules="*_proj")
-    ex.merge("norm", "to")
-    assert ops(ex, "norm", "0/inference") == [["native_layer_norm", "addmm", "addmm"]] * 2
+    model = nn.Sequential(nn.LayerNorm(4), Attention(), nn.LayerNorm(4), Attention())
+    ex = rx.explore(model, (torch.randn(2, 4),), grad=False).mark("norm", modules=["0", "2"])
+    ex.mark("to", modules=["*.q", "*.k", "*.v"]).merge("norm", "to")
+    assert ops(ex, "norm", "0/inference") == ["nmmm"] * 2
 
 
 def test_blocks_of_the_source_merge_under_one_config():
     ex = rx.explore(programs.neighbours, programs.pair())
-    with pytest.raises(PlanError, match=r"different configs .*max_fusion_size': 1.*Say which one counts: config="):
+    with pytest.raises(rx.PlanError, match=r"different configs .*max_fusion_size': 1.*Say which one counts: config="):
         ex.merge("first", "second")
-    with pytest.raises(UnknownConfigKeyError):
+    with pytest.raises(rx.UnknownConfigKeyError):
         ex.merge("first", "second", config={"max_fusion_sise": 2})
     ex.merge("first", "second", config={"max_fusion_size": 3})
     assert cut_by_region(ex) == {"first": [["sin", "mul", "cos", "add"]]}
@@ -95,13 +112,12 @@ def test_a_merged_region_stands_where_the_first_stood(ex):
 
 
 def test_a_merge_that_joins_nothing_says_so(ex):
-    ex.mark("norm", modules="layers.*.norm").mark("down", modules="layers.*.down").merge("norm", "down")
-    found = told(ex, "region-split")
+    found = told(norm_and(ex, "down"), "region-split")
     assert len(found) == 2
     assert "modules:layers.*.norm" in found[0].message
     assert found[0].nodes
     ex.mark("norm", modules="layers.*.up").mark("norm", ops="aten.gelu*")
-    assert ops(ex, "norm") == [["native_layer_norm", "addmm", "gelu", "addmm"]] * 3
+    assert ops(ex, "norm") == ["nmgm"] * 3
     assert not told(ex, "region-split")
 
 
@@ -129,36 +145,11 @@ def test_connected_parts_become_regions():
     ex = rx.explore(apart, programs.pair()).split("r")
     assert cut_by_region(ex) == {"r.1": [["sin", "add"]], "r.2": [["cos", "mul"]]}
     assert source_gives_the_same(ex)
-    with pytest.raises(PlanError, match="is one connected piece: say at which node"):
+    with pytest.raises(rx.PlanError, match="is one connected piece: say at which node"):
         ex.split("r.1")
 
 
-def test_a_split_cuts_all_equal_instances_at_one_place(ex):
-    ex.mark("layer", modules="layers.*").split("layer", at="0/forward:gelu_1")
-    assert ops(ex, "layer.1") == [["native_layer_norm", "addmm"]] * 3
-    assert ops(ex, "layer.2") == [["gelu", "addmm", "add"]] * 3
-    assert ops(ex, "layer.2", "0/backward")[0][-1] == "gelu_backward"
-    assert source_gives_the_same(ex)
-    assert_eager_pieces_are_bitwise(ex)
-    again = ex.draft()
-    again.plan = rx.Plan()
-    gradient = next(node.name for node in ex.session.graph("0/backward").ops if node.op == "gelu_backward")
-    assert again.mark("layer", modules="layers.*").split("layer", at=gradient).plan == ex.plan
-    ex.split("layer.2", at="linear_1")
-    assert [region.name for region in ex.plan.regions] == ["layer.1", "layer.2.1", "layer.2.2"]
-    assert ops(ex, "layer.2.2") == [["addmm", "add"]] * 3
-
-
 def test_a_part_that_does_not_hang_together_stays_one_piece():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
-
-        def forward(self, x):
-            q, k, v = self.q(x), self.k(x), self.v(x)
-            return (q @ k.t()).softmax(-1) @ v
-
     def in_source(model, x):
         with rx.region("attention"):
             return model(x)
@@ -177,9 +168,9 @@ def test_instances_of_other_ops_stay_whole():
     )
     ex = rx.explore(model, (torch.randn(2, 4),), grad=False).mark("r", modules=["0", "2"]).split("r", at="gelu")
     assert {name: ops(ex, name, "0/inference") for name in (region.name for region in ex.plan.regions)} == {
-        "r": [["addmm", "tanh"]],
-        "r.1": [["addmm"]],
-        "r.2": [["gelu"]],
+        "r": ["mt"],
+        "r.1": ["m"],
+        "r.2": ["g"],
     }
 
 
@@ -187,13 +178,13 @@ def test_a_region_without_ops_cannot_be_split(ex):
     for at in (None, "gelu"):
         draft = ex.draft()
         draft.plan = programs.plan_of(gone="gone")
-        with pytest.raises(PlanError, match="Region 'gone' has no op in this call: there is nothing to split"):
+        with pytest.raises(rx.PlanError, match="Region 'gone' has no op in this call: there is nothing to split"):
             draft.split("gone", at=at)
 
 
 def test_a_name_that_two_graphs_have_is_not_enough():
     ex = rx.explore(programs.with_break, programs.pair(), plan=rx.Plan()).mark("all", lines="with_break:1-9")
-    with pytest.raises(SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):
+    with pytest.raises(rx.SelectorError, match=r"Several nodes .* 0/forward:mul, 1/forward:mul"):
         ex.split("all", at="mul")
     ex.split("all", at="1/forward:mul")
     assert cut_by_region(ex, "1/forward") == {"all.1": [["cos"]], "all.2": [["mul"]]}
@@ -203,26 +194,18 @@ def test_a_name_that_two_graphs_have_is_not_enough():
 # ------------------------------------------------------------------------------------------------------------- carving
 
 
-def test_carved_ops_run_eagerly_and_come_back(ex):
-    ex.mark("layer", modules="layers.*").carve("layer", ops="aten.gelu*")
-    assert ops(ex, "layer") == [["native_layer_norm", "addmm"], ["addmm", "add"]] * 3
-    gelu = ex.session.graph("0/forward").by_name["gelu"]
-    assert gelu.carved
-    assert "gelu" not in ex.session.members["layer"]["0/forward"]
-    assert not [item for item in ex.diagnostics if item.severity != "info"]
-    assert source_gives_the_same(ex)
-    assert_eager_pieces_are_bitwise(ex)
-    ex.uncarve("layer", nodes="gelu_1")
-    assert [len(part) for part in ops(ex, "layer")] == [2, 2, 5, 2, 2]
-    with pytest.raises(SelectorError, match="matches no operation"):
+def test_one_op_comes_back_and_is_a_member_again(ex):
+    carved(ex).uncarve("layer", nodes="gelu_1")
+    assert ops(ex, "layer") == ["nm", "ma", "nmgma", "nm", "ma"]
+    nodes, members = ex.session.graph("0/forward").by_name, ex.session.members["layer"]["0/forward"]
+    assert [(nodes[name].carved, name in members) for name in ("gelu", "gelu_1")] == [(True, False), (False, True)]
+    with pytest.raises(rx.SelectorError, match="matches no operation"):
         ex.uncarve("layer", nodes="gelu_1")
-    ex.uncarve("layer")
-    assert [len(part) for part in ops(ex, "layer")] == [5, 5, 5]
 
 
 def test_a_carve_holds_for_its_region_alone(ex):
     ex.mark("one", modules="layers.0").mark("two", modules="layers.1").carve("one", ops="aten.gelu*")
-    assert [len(ops(ex, name)) for name in ("one", "two")] == [2, 1]
+    assert [ops(ex, name) for name in ("one", "two")] == [["nm", "ma"], ["nmgma"]]
     ex.merge("one", "two", name="both")
     carved = [node.name for node in ex.session.graph("0/forward").ops if node.carved]
     assert carved == ["gelu"], "a rule of one region holds for none of the other's ops when merged"
@@ -230,11 +213,11 @@ def test_a_carve_holds_for_its_region_alone(ex):
 
 def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
     ex.mark("layer", modules="layers.1").carve("layer", nodes="gelu_1")
-    ex.plan = rx.Plan(ex.plan.regions, rx.record.plan.Cut.UPSTREAM)
+    ex.plan = rx.Plan(ex.plan.regions, Cut.UPSTREAM)
     if not inductor_knows_fallback():
-        assert ops(ex, "layer") == [["native_layer_norm", "addmm"], ["addmm", "add"]]
+        assert ops(ex, "layer") == ["nm", "ma"]
         return
-    assert ops(ex, "layer") == [["native_layer_norm", "addmm", "gelu", "addmm", "add"]]
+    assert ops(ex, "layer") == ["nmgma"]
     piece = next(switch.piece for switch in ex.live.program.switches)
     (carved,) = [node.name for node in piece.gm.graph.nodes if "fallback_to_eager" in (node.meta.get("custom") or {})]
     assert carved == "gelu_1"
@@ -242,32 +225,35 @@ def test_upstreams_cut_leaves_carved_ops_in_their_partition(ex):
     assert not any("fallback_to_eager" in (node.meta.get("custom") or {}) for node in live.gm.graph.nodes)
 
 
+UNREADABLE = rx.Plan((rx.Region("r", (rx.Selector(SelectorKind.LINES, ("garbage",)),)),))
 REFUSED = [
-    (lambda ex: ex.merge("a", "a"), PlanError, "two regions or more"),
-    (lambda ex: ex.merge("a", "x"), UnknownRegionError, "'x'"),
-    (lambda ex: ex.merge("a", "b", name="c"), PlanError, "'c' exists already"),
-    (lambda ex: ex.merge("a", "b", config=3), RegionalExplorerError, "got "),
-    (lambda ex: ex.split("a", at="gello"), SelectorError, r"has no node 'gello'. Did you mean 'gelu"),
-    (lambda ex: ex.split("a", at="layer_norm"), PlanError, "begins with 'layer_norm'"),
-    (lambda ex: ex.split(3), RegionalExplorerError, "called 3"),
-    (lambda ex: ex.carve("a", ops="aten.gello.default"), SelectorError, "of the region. Did you mean 'aten.gelu"),
-    (lambda ex: ex.carve("a", ops="aten.pow*"), SelectorError, "matches no operation of the region"),
-    (lambda ex: ex.carve("a", modules="layers.*"), PlanError, "all of region 'a'"),
-    (lambda ex: ex.uncarve("a"), PlanError, "carves nothing out"),
-    (lambda ex: ex.configure("a", [1]), RegionalExplorerError, "got "),
-    (lambda ex: ex.configure("a", {3: 1}), RegionalExplorerError, "got "),
-    (lambda ex: setattr(ex, "plan", {}), RegionalExplorerError, "got "),
-    (lambda ex: ex.preview(None), RegionalExplorerError, "got "),
+    (lambda ex: ex.merge("a", "a"), rx.PlanError, "two regions or more"),
+    (lambda ex: ex.merge("a", "x"), rx.UnknownRegionError, "'x'"),
+    (lambda ex: ex.merge("a", "b", name="c"), rx.PlanError, "'c' exists already"),
+    (lambda ex: ex.merge("a", "b", config=3), rx.RegionalExplorerError, "got "),
+    (lambda ex: ex.split("a", at="gello"), rx.SelectorError, r"has no node 'gello'. Did you mean 'gelu"),
+    (lambda ex: ex.split("a", at="layer_norm"), rx.PlanError, "begins with 'layer_norm'"),
+    (lambda ex: ex.split(3), rx.RegionalExplorerError, "called 3"),
+    (lambda ex: ex.carve("a", ops="aten.gello.default"), rx.SelectorError, "of the region. Did you mean 'aten.gelu"),
+    (lambda ex: ex.carve("a", ops="aten.pow*"), rx.SelectorError, "matches no operation of the region"),
+    (lambda ex: ex.carve("a", modules="layers.*"), rx.PlanError, "all of region 'a'"),
+    (lambda ex: ex.uncarve("a"), rx.PlanError, "carves nothing out"),
+    (lambda ex: ex.configure("a", [1]), rx.RegionalExplorerError, "got "),
+    (lambda ex: ex.configure("a", {3: 1}), rx.RegionalExplorerError, "got "),
+    (lambda ex: setattr(ex, "plan", {}), rx.RegionalExplorerError, "got "),
+    (lambda ex: setattr(ex, "plan", UNREADABLE), rx.SelectorError, "garbage"),
+    (lambda ex: ex.preview(None), rx.RegionalExplorerError, "got "),
 ]
 
 
 @pytest.mark.parametrize(("edit", "error", "says"), REFUSED)
 def test_an_edit_that_cannot_be_made_is_refused_and_changes_nothing(ex, edit, error, says):
     ex.mark("a", modules="layers.*").mark("b", ops="aten.pow*").mark("c", ops="aten.mean*")
-    before = ex.plan
+    before, session = ex.plan, ex.session
     with pytest.raises(error, match=says):
         edit(ex)
     assert ex.plan is before
+    assert ex.session == session
 
 
 # -------------------------------------------------------------------------------------------------- plans and previews
@@ -299,14 +285,6 @@ def test_many_edits_in_a_row_cost_one_cut_and_only_of_what_moves_nodes(ex, monke
     assert cut == ["0/forward", "0/backward"]
 
 
-def test_a_plan_that_cannot_be_taken_leaves_all_as_it_was(ex):
-    ex.mark("layer", modules="layers.*")
-    before = ex.session
-    with pytest.raises(rx.SelectorError, match="garbage"):
-        ex.plan = rx.Plan((rx.Region("r", (rx.Selector("lines", ("garbage",)),)),))
-    assert ex.session == before
-
-
 def test_a_preview_tells_what_would_be_and_changes_nothing(ex):
     ex.mark("layer", modules="layers.*")
     plan, made = ex.plan, ex.live.program.switches
@@ -332,15 +310,6 @@ def test_edited_regions_compile_under_their_configs_and_compute_the_same(ex):
     ex.mark("loss", ops="aten.pow*").mark("mean", ops="aten.mean*").merge("loss", "mean", config={"max_fusion_size": 5})
     ex.configure("layer.1", {"max_fusion_size": 3})
     assert_eager_pieces_are_bitwise(ex)
-    ex.compile()
+    assert_compiled_is_right(ex)
     applied = {part.region: dict(ex.session.artifact_of(part).config) for part in ex.session.partitions}
     assert applied == {"layer.1": {"max_fusion_size": 3}, "layer.2": {}, "loss": {"max_fusion_size": 5}}
-    assert {str(part.state) for part in ex.session.partitions} == {"compiled"}
-    whole = [tensor.detach() for tensor in gradients(ex, on=False)]
-    torch.testing.assert_close(gradients(ex, on=True), whole)
-
-
-def gradients(ex, *, on):
-    ex.live.program.select_regional(on=on)
-    outputs = ex.live.call.forward(ex.live.capture.run)
-    return [value for value in ex.live.call.backward(outputs) if value is not None]

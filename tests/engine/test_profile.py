@@ -9,8 +9,6 @@ from msgspec.structs import replace
 from torch import fx
 
 import regional_explorer as rx
-from regional_explorer.errors import MeasureError
-from regional_explorer.exploration.results import load
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.profile import OpTimer, around, bytes_moved, moved_bytes, overhead_s
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
@@ -26,7 +24,7 @@ ATEN = torch.ops.aten
 def stack():
     torch.manual_seed(0)
     ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
-    ex.profile(budget_s=1.0)
+    ex.profile(budget_s=0.3)
     return ex
 
 
@@ -74,37 +72,23 @@ def test_the_profile_is_shown_saved_and_read_again(stack, tmp_path):
     assert "Where the time goes: modules" in session_text(stack.session)
     assert "Where the time goes: source lines" in session_html(stack.session)
     path = stack.save(tmp_path / "x.json")
-    again = load(path)
+    again = rx.load(path)
     assert again.session.profile == stack.session.profile
     assert again.op_times.equals(stack.op_times)
     without = json.loads(path.read_text())
     del without["profile"]
     path.write_text(json.dumps(without))
-    assert load(path).op_times.empty
+    assert rx.load(path).op_times.empty
 
 
 def test_a_plan_does_not_matter_and_nothing_is_compiled(stack):
     before = stack.session.profile
     stack.mark("layers", modules="layers.*")
-    assert stack.session.profile == before
-    assert set(stack.partitions.state) == {"stale"}
+    assert (stack.session.profile, set(stack.partitions.state)) == (before, {"stale"})
     stack.unmark("layers")
 
 
-def test_cancelling_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one_round():
-    ex = rx.explore(programs.textbook, programs.pair())
-    seen = []
-    ex.profile(60.0, run=rx.Run(cancelled=lambda: len(seen) > 6, progress=lambda doing, _fraction: seen.append(doing)))
-    assert ex.session.profile.stopped == "cancelled"
-    assert ex.session.profile.rounds > 0
-    ex.profile(1e-6)
-    assert ex.session.profile.rounds == 1
-    with pytest.raises(MeasureError, match="budget_s"):
-        ex.profile(0.0)
-    assert ex.compiled(*programs.pair()) is not None
-
-
-def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again():
+def test_who_cancels_or_interrupts_keeps_the_rounds_that_were_measured_and_a_small_budget_gives_one():
     ex = rx.explore(programs.textbook, programs.pair())
     for at in ("warming up", "profiling: round"):
 
@@ -117,6 +101,15 @@ def test_an_interrupt_keeps_the_rounds_that_were_measured_and_is_raised_again():
         assert (ex.session.profile is None) is (at == "warming up")
     assert ex.session.profile.stopped == "interrupted"
     assert ex.session.profile.rounds > 0
+    seen = []
+    ex.profile(60.0, run=rx.Run(cancelled=lambda: len(seen) > 6, progress=lambda doing, _fraction: seen.append(doing)))
+    assert ex.session.profile.stopped == "cancelled"
+    assert ex.session.profile.rounds > 0
+    ex.profile(1e-6)
+    assert ex.session.profile.rounds == 1
+    with pytest.raises(rx.MeasureError, match="budget_s"):
+        ex.profile(0.0)
+    assert ex.compiled(*programs.pair()) is not None
 
 
 def graph_of(*ops):

@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.errors import PlanError, SelectorError
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import dump_session, load_session
-from tests.shared.checks import BEFORE_2_13, codes, only, trained
+from tests.shared.checks import BEFORE_2_13, assert_compiled_is_right, codes, only
 
 MODULE = importlib.import_module("torch._higher_order_ops.invoke_subgraph")
 HAS_OPTIONS = hasattr(MODULE, "get_invoke_subgraph_compile_options")
@@ -56,14 +55,11 @@ def nested(**given):
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.blocks = nn.ModuleList(Block() for _ in range(3))
+            self.blocks = nn.Sequential(Block(), Block(), Block())
 
         def forward(self, x):
-            for block in self.blocks:
-                x = block(x)
-            return x.sum()
+            return self.blocks(x).sum()
 
-    torch.manual_seed(0)
     return Net()
 
 
@@ -113,14 +109,10 @@ def test_options_without_a_config_or_of_torchs_own_compiler_ask_for_none():
 
 
 @pytest.mark.compiles
-def test_bodies_are_compiled_and_give_eagers_results():
-    model, x = nested(options=options(ASKED)), torch.randn(4, 8)
-    ex = rx.explore(model, (x,))
-    compiled = ex.compiled
-    assert set(ex.partitions.state) == {"compiled"}
-    assert all(config == ASKED for config in ex.partitions.config_applied)
-    assert ex.partitions.shared_with.notna().any()
-    torch.testing.assert_close(trained(compiled, model, x), trained(model, model, x))
+def test_bodies_are_compiled_and_give_eagers_results(asking):
+    assert_compiled_is_right(asking)
+    assert all(config == ASKED for config in asking.partitions.config_applied)
+    assert asking.partitions.shared_with.notna().any()
 
 
 @pytest.mark.skipif(not HAS_DIRECTIONS, reason="torch has one config for both directions")
@@ -193,9 +185,10 @@ def test_a_partitioner_and_decompositions_are_followed():
     ex = explored(options=options(ASKED, partitioner="default_partition", decompositions=given), grad=False)
     found = only(ex, "subgraph-options")
     assert found.severity is Severity.INFO
-    assert "partitioner=default_partition" in found.message.replace("'", "")
-    assert "decompositions of aten.tanh.default" in found.message
-    assert "Ignored" not in found.message
+    said = found.message.replace("'", "")
+    assert "partitioner=default_partition" in said
+    assert "decompositions of aten.tanh.default" in said
+    assert "Ignored" not in said
     traced = [op.op for graph in ex.session.graphs if graph.kind == "inference" and graph.parent for op in graph.ops]
     assert "tanh" not in traced
 
@@ -205,28 +198,24 @@ def test_a_compiler_is_ignored():
     def mine(gm, inputs, **_):
         raise NotImplementedError
 
-    own = MODULE.NestedCompileRegionOptions(fw_compiler=mine)
-    found = only(explored(options=own), "subgraph-options")
+    found = only(explored(options=MODULE.NestedCompileRegionOptions(fw_compiler=mine)), "subgraph-options")
     assert found.severity is Severity.WARNING
-    assert "Ignored" in found.message
-    assert "fw_compiler=" in found.message
-    assert "mine" in found.message
-    assert "bw_compiler=None" in found.message
+    assert all(text in found.message for text in ("Ignored", "fw_compiler=", "mine", "bw_compiler=None"))
 
 
 # ----------------------------------------------------------------------------------------------------- without options
 
 
-@pytest.fixture
-def plain(plainly):
-    """Return an exploration of bodies without options, without regions."""
-    plainly.plan = rx.Plan()
-    return plainly
-
-
 @pytest.fixture(scope="module")
-def plainly():
+def without_options():
     return explored()
+
+
+@pytest.fixture
+def plain(without_options):
+    """Return an exploration of bodies without options, without regions."""
+    without_options.plan = rx.Plan()
+    return without_options
 
 
 def test_bodies_without_options_are_told_to_run_eagerly(plain):
@@ -236,6 +225,8 @@ def test_bodies_without_options_are_told_to_run_eagerly(plain):
     assert ("1 subgraph " in found.message) is INLINES
     assert 'ex.mark("blocks", subgraphs="*")' in found.remedy
     assert plain.plan.regions == ()
+    with pytest.raises(rx.SelectorError, match="Did you mean 'Block'"):
+        plain.mark("blocks", subgraphs="Blok")
     assert "subgraph-eager" not in codes(plain.mark("all", modules="blocks.*"))
 
 
@@ -256,10 +247,7 @@ def test_one_of_several_functions_is_marked():
     def other(x):
         return x.cos() * 3
 
-    def f(x):
-        return other(one(other(one(x))))
-
-    ex = rx.explore(f, (torch.ones(3),)).mark("it", subgraphs="one")
+    ex = rx.explore(lambda x: other(one(other(one(x)))), (torch.ones(3),)).mark("it", subgraphs="one")
     assert len(ex.partitions) == 1
     assert ".other)" in only(ex, "subgraph-eager").message
     assert codes(ex.mark("it", subgraphs="other")) == []
@@ -268,22 +256,14 @@ def test_one_of_several_functions_is_marked():
 @pytest.mark.skipif(not INLINES, reason="this torch inlines none")
 def test_a_body_that_torch_inlined_is_told():
     g = sine()
-    with pytest.raises(SelectorError, match="inlines a body without options that is called once"):
+    with pytest.raises(rx.SelectorError, match="inlines a body without options that is called once"):
         rx.explore(lambda x: g(x).exp(), (torch.ones(3),)).mark("g", subgraphs="g")
 
 
-def test_a_name_that_is_none_is_refused(plain):
-    with pytest.raises(SelectorError, match="Did you mean 'Block'"):
-        plain.mark("blocks", subgraphs="Blok")
-
-
 def test_bodies_of_other_ops_are_no_subgraphs():
-    def f(x):
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-
-    ex = rx.explore(f, (torch.ones(3),))
+    ex = rx.explore(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), (torch.ones(3),))
     assert codes(ex) == []
-    with pytest.raises(SelectorError):
+    with pytest.raises(rx.SelectorError):
         ex.mark("branches", subgraphs="*")
 
 
@@ -297,7 +277,7 @@ def test_ops_inside_are_carved_and_bodies_cut_apart(plain):
     assert [part.nodes for part in ex.session.partitions] == whole
     bodies = [graph for graph in ex.session.graphs if graph.parent and graph.kind == "dynamo"]
     if len(bodies) == 1:  # the calls of the body are nothing to compile
-        with pytest.raises(PlanError, match="is one connected piece"):
+        with pytest.raises(rx.PlanError, match="is one connected piece"):
             ex.split("blocks")
         ex.split("blocks", at="sigmoid")
     else:

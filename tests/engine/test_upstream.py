@@ -1,17 +1,26 @@
-"""Against upstream: with ``cut="upstream"`` our partitions are node for node those of torch's regional_inductor."""
+"""Against upstream: the partitions of ``cut="upstream"`` are torch's own; the variants that run the marks alone."""
 
 import copy
 
 import pytest
+import torch
 from msgspec.structs import replace
 from torch import fx
 from torch.fx.passes import regional_inductor
 
+import regional_explorer as rx
+from regional_explorer.compiler import upstream_marks
 from regional_explorer.record.plan import Cut
 from tests.campaign.programs import PROGRAMS
-from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, needs_region_ids
+from tests.engine import diagnostics_programs
+from tests.shared import programs
+from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, needs_region_ids, only
 
 pytestmark = needs_region_ids
+compiles = pytest.mark.compiles
+
+
+# --------------------------------------------------------------------------------------------------------------- cuts
 
 
 def upstreams_partitions(ex):
@@ -41,11 +50,17 @@ def our_partitions(ex):
     return found
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_cut(name):
+@pytest.fixture(scope="module")
+def explored(request):
+    """Return a program of the campaign and its exploration, which two tests share."""
+    with PROGRAMS[request.param].explore() as ex:
+        yield PROGRAMS[request.param], ex
+
+
+@pytest.mark.parametrize("explored", PROGRAMS, indirect=True)
+def test_cut(explored):
     """By our own cut the program computes what it did; by upstream's the partitions are upstream's."""
-    program = PROGRAMS[name]
-    ex = program.explore()
+    program, ex = explored
     assert ex.session.partitions
     assert_eager_pieces_are_bitwise(ex)
     ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
@@ -54,15 +69,98 @@ def test_cut(name):
         assert_eager_pieces_are_bitwise(ex)
 
 
-@pytest.mark.compiles
+@compiles
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
+    "explored",
+    [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()],
+    indirect=True,
 )
-def test_compiled(name):
+def test_compiled(explored):
     """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
-    program = PROGRAMS[name]
-    ex = program.explore()
-    assert_compiled_is_right(ex)
-    if program.upstreams_cut_is_right:
-        ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+    program, ex = explored
+    for cut in (Cut.INSTANCES, Cut.UPSTREAM) if program.upstreams_cut_is_right else (Cut.INSTANCES,):
+        ex.plan = replace(ex.plan, cut=cut)
         assert_compiled_is_right(ex)
+
+
+# ----------------------------------------------------------------------------------------------------------- variants
+
+
+def benchmark(ex, *variants):
+    ex.benchmark(variants, budget_s=0.1, regions=False)
+    return ex
+
+
+def found(ex):
+    return {item.code for item in ex.diagnostics if item.code.startswith("upstream-")}
+
+
+@compiles
+def test_upstream_compiles_what_the_plan_marks_and_nothing_else(monkeypatch):
+    """Marked by module here, not in the source: the marks are put on Dynamo's graph."""
+    pieces = []
+    note = upstream_marks.Marks._note_piece
+    monkeypatch.setattr(
+        upstream_marks.Marks, "_note_piece", lambda self, origins: (pieces.append(origins), note(self, origins))
+    )
+    ex = rx.explore(programs.Stack(depth=1), (torch.randn(4, 16),)).mark("up", modules="layers.*.up")
+    benchmark(ex.configure("up", {"max_fusion_size": 8}), "upstream")
+    assert set(ex.timings.variant) == {"eager", "upstream"}
+    assert set(ex.numerics[ex.numerics.variant == "upstream"].verdict) == {"ok"}
+    assert ex.compile_costs.what.tolist()[-1] == "upstream"
+    assert found(ex) <= {"upstream-merged"}, "views of weights lie side by side"
+    graph = ex.session.graph("0/dynamo")
+    marked = {node.origin for node in graph.ops if any(call.path.endswith(".up") for call in node.modules)}
+    assert set().union(*pieces) == marked
+    count = len(pieces)
+    benchmark(ex, "upstream")
+    assert len(pieces) == count, "compiled once for one plan"
+    benchmark(ex.disable("up").mark("down", modules="layers.*.down"), "upstream")
+    assert not marked & set().union(*pieces[count:])
+
+
+@compiles
+def test_what_torch_compiles_is_compiled_again_under_other_settings():
+    """Dynamo does not guard on Inductor's config: its code would be measured beside regions under another."""
+    ex = rx.explore(programs.two, (torch.ones(4),))
+
+    def costs():
+        benchmark(ex, "full", "upstream")
+        return [cost for cost in ex.session.variant_costs if cost.what in {"full", "upstream"}]
+
+    first = costs()
+    assert costs() == first
+    with torch._inductor.config.patch(epilogue_fusion=False):
+        other = costs()
+        assert costs() == other
+    assert not set(other) & set(first)
+
+
+@compiles
+@pytest.mark.parametrize(
+    ("code", "said", "variants"),
+    [
+        ("upstream-failed", "", {"eager"}),
+        ("upstream-merged", "Upstream compiles 2 instances of region 'r' as one piece.", {"eager", "upstream"}),
+        ("upstream-config", "max_fusion_size=2; requested was max_fusion_size=8", {"eager", "upstream"}),
+        ("upstream-ignored", "", {"eager", "lite"}),
+    ],
+)
+def test_what_the_program_of_the_page_says_and_measures(code, said, variants, tmp_path):
+    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()[code], tmp_path)
+    assert said in only(ex, code).message
+    assert set(ex.timings.variant) == variants
+    assert set(ex.numerics.verdict) <= {"ok"}
+
+
+@compiles
+def test_instances_of_ids_of_their_own_are_not_joined():
+    def layers(x):
+        for index in range(3):
+            with fx.traceback.annotate({"compile_with_inductor": {"inductor_region": ("layers", index)}}):
+                x = (x * 2).sin()
+        return x
+
+    ex = benchmark(rx.explore(layers, (torch.ones(4),)), "upstream")
+    assert [part.region for part in ex.session.partitions] == ["layers"] * 3
+    assert found(ex) == set()

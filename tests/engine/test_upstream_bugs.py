@@ -2,6 +2,7 @@
 
 import re
 import signal
+from typing import Any
 
 import pytest
 import torch
@@ -13,14 +14,13 @@ from tests.shared.processes import ROOT, python
 
 PAGE = ROOT / "docs" / "upstream.md"
 compiles = pytest.mark.compiles
-
-
-def in_2_13_alone(since: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason=since)
-
-
-def not_before_2_13(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(BEFORE_2_13, reason=reason)
+in_2_13_alone = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 does not do this")
+not_before_2_13 = pytest.mark.skipif(BEFORE_2_13, reason="2.11 does not do this")
+not_before_2_15 = pytest.mark.skipif(BEFORE_2_15, reason="2.13 does not do this")
+isolates = pytest.mark.skipif(not ISOLATES, reason="this torch isolates no compile")
+ends_with_threads = pytest.mark.skipif(
+    not BEFORE_2_13 or not torch.version.cuda or torch.cuda.is_available(), reason="no such build of torch"
+)
 
 
 @pytest.fixture
@@ -32,39 +32,37 @@ def program(request, tmp_path):
     return path
 
 
+RAISES: list[Any] = [
+    ("A piece with an effect token", AttributeError, "_dynamo_propagated_dynamic_indices", compiles, not_before_2_13),
+    ("The backward of a regional compile", AssertionError, "'forward': True, 'backward': False"),
+    ("Uncut AOT fails at a view", RuntimeError, "view size is not compatible"),
+    ("Uncut AOT fails at group norm", RuntimeError, "is_contiguous", in_2_13_alone),
+    ("Closures of one code share the body", AssertionError, "not close", not_before_2_13),
+    ("`annotate` in two threads", AssertionError, "'mark': 1"),
+    ("Dynamo keeps a traceback of every compile", AssertionError, ""),
+    ("A piece cannot be compiled while", Exception, "FunctionalTensor on its own"),
+    ("Inductor's caches take a carved piece", AssertionError, "", compiles),
+    ("`cpp.force_inline_kernel` does not build", Exception, "always_inline", compiles),
+    ("A trace with dynamic sizes leaves marks", Exception, "dynamic sizes"),
+    ("`emulate_precision_casts` rounds constants", AssertionError, "are not equal", compiles, not_before_2_15),
+    ("An isolated compile runs what was compiled before", AssertionError, "nothing was compiled", compiles, isolates),
+]
+ENDS: list[Any] = [
+    ("Group norm in channels-last order", lambda done: done.status == -signal.SIGSEGV, in_2_13_alone),
+    (
+        "A trace of a parameter with a gradient",
+        lambda done: done.status == 1 and "assert not any" in done.err,
+        in_2_13_alone,
+    ),
+    ("Forgetting a function that another thread compiles", lambda done: done.status != 0),
+    ("Two threads that use one parameter deadlock", lambda done: done.err.startswith("Timeout ("), not_before_2_13),
+    ("Fake tensors crash once the thread", lambda done: done.status < 0, ends_with_threads),
+]
+
+
 @pytest.mark.parametrize(
     ("program", "error", "said"),
-    [
-        pytest.param(
-            *("A piece with an effect token", AttributeError, "_dynamo_propagated_dynamic_indices"),
-            marks=[compiles, not_before_2_13("the checks of linalg had no effect tokens yet")],
-        ),
-        ("The backward of a regional compile", AssertionError, "'forward': True, 'backward': False"),
-        ("Uncut AOT fails at a view", RuntimeError, "view size is not compatible"),
-        pytest.param(
-            "Uncut AOT fails at group norm", RuntimeError, "is_contiguous", marks=in_2_13_alone("2.15 runs it")
-        ),
-        pytest.param(
-            *("Closures of one code share the body", AssertionError, "not close"),
-            marks=not_before_2_13("bodies were not found by their code yet"),
-        ),
-        ("`annotate` in two threads", AssertionError, "'mark': 1"),
-        ("Dynamo keeps a traceback of every compile", AssertionError, ""),
-        ("A piece cannot be compiled while", Exception, "FunctionalTensor on its own"),
-        pytest.param("Inductor's caches take a carved piece", AssertionError, "", marks=compiles),
-        pytest.param("`cpp.force_inline_kernel` does not build", Exception, "always_inline", marks=compiles),
-        ("A trace with dynamic sizes leaves marks", Exception, "dynamic sizes"),
-        pytest.param(
-            *("`emulate_precision_casts` rounds constants", AssertionError, "Tensor-likes are not equal"),
-            marks=[compiles, pytest.mark.skipif(BEFORE_2_15, reason="2.13 leaves constants as they are")],
-        ),
-        pytest.param(
-            "An isolated compile runs what was compiled before",
-            AssertionError,
-            "nothing was compiled under this config",
-            marks=[compiles, pytest.mark.skipif(not ISOLATES, reason="this torch isolates no compile")],
-        ),
-    ],
+    [pytest.param(*row[:3], marks=row[3:], id=row[0]) for row in RAISES],
     indirect=["program"],
 )
 def test_a_program_raises(program, error, said):
@@ -75,33 +73,7 @@ def test_a_program_raises(program, error, said):
 
 
 @pytest.mark.parametrize(
-    ("program", "ends"),
-    [
-        pytest.param(
-            "Group norm in channels-last order",
-            lambda done: done.status == -signal.SIGSEGV,
-            marks=in_2_13_alone("2.15 reads on without a crash"),
-        ),
-        pytest.param(
-            "A trace of a parameter with a gradient",
-            lambda done: done.status == 1 and "assert not any" in done.err,
-            marks=in_2_13_alone("2.15 frees it"),
-        ),
-        ("Forgetting a function that another thread compiles", lambda done: done.status != 0),
-        pytest.param(
-            "Two threads that use one parameter deadlock",
-            lambda done: done.err.startswith("Timeout ("),
-            marks=pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="2.11 does not hang"),
-        ),
-        pytest.param(
-            "Fake tensors crash once the thread",
-            lambda done: done.status < 0,
-            marks=pytest.mark.skipif(
-                not BEFORE_2_13 or not torch.version.cuda or torch.cuda.is_available(), reason="no such build of torch"
-            ),
-        ),
-    ],
-    indirect=["program"],
+    ("program", "ends"), [pytest.param(*row[:2], marks=row[2:], id=row[0]) for row in ENDS], indirect=["program"]
 )
 def test_a_program_ends_its_process(program, ends):
     done = python(program, status=None)

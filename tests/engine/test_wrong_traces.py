@@ -1,4 +1,4 @@
-"""Traces that are not what the call does, calls that do not repeat themselves: both are told, and no speedup stands."""
+"""Traces that fail or are not what the call does, and calls that do not repeat themselves: told, or repaired."""
 
 import itertools
 import os
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
@@ -17,7 +18,7 @@ from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
 from regional_explorer.torch_api import dynamo
 from tests.shared import programs
-from tests.shared.checks import change_code, codes, only
+from tests.shared.checks import change_code, codes, only, told
 from tests.shared.sessions import cells
 
 NOT_COMPARABLE = "not comparable"
@@ -32,10 +33,10 @@ def differing(x):
 def difference(function, *args):
     ex = rx.explore(function, args)
     found = find_reference(ex.live.call, ex.live.program)
-    (told,) = found.diagnostics
-    assert told.code == "trace-differs"
+    (item,) = found.diagnostics
+    assert item.code == "trace-differs"
     assert found.exact is None, "float64 follows the trace"
-    return told
+    return item
 
 
 @pytest.mark.compiles
@@ -73,7 +74,6 @@ def without_a_gradient(x, y):
 @pytest.mark.parametrize(
     ("function", "first_node", "message"),
     [
-        (differing, "mul", ""),
         (in_the_middle, "add_11", ""),
         (lacking_an_op, "cos", ""),  # where the input of the op that is lacking is used
         (without_a_gradient, "", "grad args[1]"),
@@ -121,16 +121,17 @@ def test_a_decomposition_that_differs_is_told_as_aot_autograd_s():
     assert found.nodes == ("mul",)
 
 
-def test_draws_from_elsewhere_are_named_as_such():
-    def f(x):
-        return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
+def masked(x):
+    return x * torch.from_numpy(np.random.uniform(size=8)).float()  # noqa: NPY002
 
-    found = difference(f, torch.randn(8))
+
+def test_draws_from_elsewhere_are_named_as_such():
+    found = difference(masked, torch.randn(8))
     assert "where the random states differ" in found.message
     assert "NumPy" in found.message
     assert "torch._dynamo.config.use_numpy_random_stream = True" in found.remedy
     with torch._dynamo.config.patch(use_numpy_random_stream=True):
-        ex = rx.explore(f, (torch.randn(8),))
+        ex = rx.explore(masked, (torch.randn(8),))
         ex.benchmark(("aot_eager",), budget_s=0.1)
     assert set(ex.numerics.verdict) == {"ok"}
 
@@ -151,10 +152,6 @@ class Dropping(nn.Module):
         return x.sum()
 
 
-def masked(x):
-    return x * torch.from_numpy(np.random.uniform(size=8)).float().round()  # noqa: NPY002
-
-
 def test_layers_that_the_trace_drops_and_eager_does_not():
     found = difference(Dropping(), torch.randn(4, 8))
     assert "(output: off by up to " in found.message
@@ -169,15 +166,9 @@ def noise():
     return torch.tensor(int.from_bytes(os.urandom(2), "big") / 65536)
 
 
-def noisy(x):
-    with rx.region("r"):
-        y = x.sin() + 1
-    return y + noise()
-
-
 @pytest.mark.compiles
 def test_a_call_that_does_not_repeat_itself_is_not_comparable():
-    ex = rx.explore(noisy, (torch.randn(64),))
+    ex = rx.explore(lambda x: x.sin() + noise(), (torch.randn(64),)).mark("r", ops="aten.sin*")
     ex.compile()
     change_code(ex, lambda right: lambda args: tuple(value * 0 for value in right(args)))
     timings = ex.benchmark(variants=("aot_eager", "regional"), budget_s=0.3)
@@ -229,27 +220,16 @@ def drifting(x):
     return drift(x.sin()) * 2
 
 
-@pytest.fixture
-def explored_before_it_drifts():
-    Drift.added = itertools.repeat(0.0)
-    yield rx.explore(drifting, (torch.randn(8),))
-    Drift.added = itertools.repeat(0.0)
-
-
 def drift_after(calls):
     Drift.added = itertools.chain([0.0] * calls, itertools.repeat(1.0))
 
 
-def test_eager_is_looked_at_again_before_the_trace_is_called_wrong(explored_before_it_drifts):
-    ex = explored_before_it_drifts
+def test_eager_is_looked_at_again_before_the_trace_or_a_variant_is_called_wrong():
+    ex = rx.explore(drifting, (torch.randn(8),))
     drift_after(2)  # eager, and eager again
     found = find_reference(ex.live.call, ex.live.program)
     assert [diagnostic.code for diagnostic in found.diagnostics] == ["call-nondeterministic"]
     assert found.nondeterministic
-
-
-def test_eager_is_looked_at_again_before_a_variant_is_called_wrong(explored_before_it_drifts):
-    ex = explored_before_it_drifts
     drift_after(4)  # eager twice, the trace, and the trace in float64
     timings = ex.benchmark(variants=("aot_eager",), budget_s=0.1)
     assert set(timings.numerics) == {NOT_COMPARABLE}
@@ -258,17 +238,181 @@ def test_eager_is_looked_at_again_before_a_variant_is_called_wrong(explored_befo
 
 @pytest.mark.compiles
 def test_a_result_that_is_wrong_once_is_not_comparable():
-    def f(x):
-        with rx.region("r"):
-            return x.sin() + 1
-
-    ex = rx.explore(f, (torch.randn(64),))
+    ex = rx.explore(lambda x: x.sin() + 1, (torch.randn(64),)).mark("r", ops="*")
     ex.compile()
     calls = itertools.count()
     change_code(ex, lambda right: lambda args: tuple(v * 0 if next(calls) == 0 else v for v in right(args)))
     ex.benchmark(variants=("regional",), budget_s=0.1, regions=False)
     (row,) = ex.numerics.itertuples()
-    assert (row.verdict, row.note) == (
-        NOT_COMPARABLE,
-        "two calls of this code differ: one is right, and the other is not",
-    )
+    assert row.verdict == NOT_COMPARABLE
+    assert row.note == "two calls of this code differ: one is right, and the other is not"
+
+
+# --------------------------------------------------------------------------------- graphs that fail when they run
+
+linear = nn.Linear(8, 8)
+weight = torch.randn(4, 4, requires_grad=True)
+
+
+def dropout(x):
+    with rx.region("r"):
+        z = linear(x).sin()
+    z = nn.functional.dropout(linear(z))
+    return (z.transpose(1, 2) @ weight).sum()
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_where_plain_aot_fails_the_exploration_runs_and_a_later_trace_does():
+    ex = rx.explore(dropout, (torch.randn(2, 4, 8, requires_grad=True),))
+    found = only(ex, "aot-eager-failed")
+    assert found.graph == "0/backward"
+    assert len(found.nodes) == 1
+    assert [line.function for line in found.where] == ["dropout"]
+    assert "linear(" in found.where[0].text
+    with ex.live.call.restoring():
+        gradients = ex.live.call.backward(ex.live.call.forward())
+        ex.live.call.restore()
+        again = ex.live.call.backward(ex.live.call.forward(ex.live.capture.run))
+    torch.testing.assert_close(again, gradients)
+    with torch.enable_grad():
+        ex.live.capture.run(torch.randn(3, 4, 8, requires_grad=True)).backward()
+    assert len(ex.live.capture.frames) == 2
+
+
+norm = nn.GroupNorm(8, 32)
+
+
+def group_norm(x):
+    with rx.region("r"):
+        x = (x * 2).sin()
+    return norm(x.transpose(-1, -2).reshape(1, 32, 8, 8)).cos()
+
+
+REPAIRED = {
+    "dropout, trained": (dropout, (2, 4, 8), True),
+    "group norm": (group_norm, (1, 64, 32), False),
+    "group norm, trained": (group_norm, (1, 64, 32), True),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("function", "shape", "grad"), REPAIRED.values(), ids=REPAIRED)
+def test_regions_and_full_are_measured_and_aot_eager_is_left_out(function, shape, grad):
+    ex = rx.explore(function, (torch.randn(shape, requires_grad=function is dropout),), grad=grad)
+    found = told(ex, "aot-eager-failed")
+    if function is group_norm and torch.__version__ < "2.14":
+        assert "aten.native_group_norm.default" in found[0].message
+        assert "norm(x.transpose" in found[0].where[0].text
+    ex.benchmark(budget_s=0.3)
+    assert set(ex.timings.variant) == {"eager", "regional", "full"} | (set() if found else {"aot_eager"})
+    assert set(ex.numerics[ex.numerics.variant == "regional"].verdict) == {"ok"}
+    assert function is dropout or set(ex.numerics.verdict) == {"ok"}
+    ex.mark("all", ops="*").compile()
+    assert (ex.partitions.state == "compiled").all(), "what repairs it inside a region"
+
+
+RUNS: list[int] = []
+
+
+@torch.library.custom_op("rx_tests::runs_once", mutates_args=())
+def runs_once(x: torch.Tensor) -> torch.Tensor:
+    RUNS.append(1)
+    if len(RUNS) > 1:
+        raise ValueError("not today")
+    return x.clone()
+
+
+@torch.library.custom_op("rx_tests::other_order", mutates_args=())
+def other_order(x: torch.Tensor) -> torch.Tensor:
+    return x.sin().t().contiguous().t()
+
+
+@torch.library.custom_op("rx_tests::contiguous_alone", mutates_args=())
+def contiguous_alone(x: torch.Tensor) -> torch.Tensor:
+    if not x.is_contiguous():
+        raise RuntimeError("give me a contiguous one")
+    return x + 1
+
+
+for op in (runs_once, other_order, contiguous_alone):
+    op.register_fake(torch.empty_like)
+
+
+def test_another_op_that_fails_is_told_with_its_line_and_not_as_tracing():
+    def step(x):
+        return runs_once(x.sin())
+
+    RUNS.clear()
+    with pytest.raises(rx.CaptureError, match="not today") as caught:
+        rx.explore(step, (torch.randn(3),))
+    text = str(caught.value)
+    assert "could not trace" not in text
+    assert "torch traced the call, but the graph it made fails when it runs" in text
+    assert "rx_tests.runs_once" in text
+    assert "return runs_once(x.sin())" in text
+
+
+@pytest.mark.filterwarnings("ignore:The call was traced again")
+def test_an_op_gets_a_copy_of_what_has_other_strides_than_the_trace_says():
+    def step(x):
+        return contiguous_alone(other_order(x).contiguous()) * 2
+
+    x = torch.randn(3, 4)
+    ex = rx.explore(step, (x,))
+    found = only(ex, "aot-eager-failed")
+    assert "rx_tests.contiguous_alone" in found.message
+    assert "give me a contiguous one" in found.message
+    torch.testing.assert_close(ex.live.capture.run(x), step(x))
+    targets = [node.target for node in ex.session.graphs[-1].ops]
+    assert targets[1:3] == ["aten.clone.default", "rx_tests.contiguous_alone.default"]
+    later = torch.randn(5, 4)
+    torch.testing.assert_close(ex.live.capture.run(later), step(later), msg="a later trace gets the copy at once")
+
+
+# ------------------------------------------------------------------------------------- graph breaks in marked blocks
+
+
+def helper(x):
+    return x.sin() * 2
+
+
+def stops(x):
+    with rx.region("lost"):
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+def by_item(x):
+    y = helper(x)
+    with rx.region("lost"):
+        y = y * float(y.sum().item())
+    return helper(y)
+
+
+def by_branch(x):
+    y = helper(x)
+    with rx.region("lost"):
+        y = y + 1 if y.sum() > 0 else y - 1
+    return helper(y)
+
+
+def in_a_loop(x):
+    for _ in range(2):
+        with rx.region("lost"):
+            x = helper(x)
+            torch._dynamo.graph_break()
+    return x
+
+
+def in_a_checkpoint(x):
+    return helper(checkpoint(stops, helper(x), use_reentrant=False))
+
+
+@pytest.mark.parametrize("fn", [by_item, by_branch, in_a_loop, in_a_checkpoint])
+def test_what_else_the_function_calls_is_explored(fn):
+    ex = rx.explore(fn, (torch.randn(3, requires_grad=True),))
+    assert [item.region for item in told(ex, "region-lost")] == ["lost"]
+    functions = {node.source.function for graph in ex.session.graphs for node in graph.ops if node.source}
+    assert "helper" in functions
+    ex.mark("kept", ops="aten.sin*")
+    assert set(ex.partitions.region) == {"kept"}

@@ -1,4 +1,4 @@
-"""Configs that differ between forward and backward."""
+"""Configs that differ between forward and backward, and presets to find out what is wrong in a region."""
 
 import json
 import re
@@ -10,14 +10,18 @@ from msgspec.structs import replace
 from torch import nn
 
 import regional_explorer as rx
-from regional_explorer.errors import InvalidConfigValueError, PlanError, UnknownConfigKeyError
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
-from regional_explorer.record.plan import Direction, Plan, Region, config_of, with_config
+from regional_explorer.record.plan import Direction, Region, config_of, with_config
 from regional_explorer.tables.benchmark import regions_table
+from tests.engine import diagnostics_programs
 from tests.shared.checks import codes, only
 from tests.shared.sessions import cells
+
+compiles = pytest.mark.compiles
+
+# ---------------------------------------------------------------------------------------------------------- directions
 
 FEW, MANY = {"max_fusion_size": 1}, {"max_fusion_size": 9}
 
@@ -28,20 +32,14 @@ def ex(ex):
     return ex.mark("up", modules="layers.*.up")
 
 
-def asked(ex, column="config_requested"):
-    """Return the configs of the partitions by direction."""
-    table = ex.partitions
-    return {
-        direction: table[table.graph.str.contains(direction)][column].tolist() for direction in ("forward", "backward")
-    }
-
-
-@pytest.mark.compiles
+@compiles
 def test_each_direction_is_compiled_under_its_own_config_and_alone_when_it_changes(ex):
     ex.configure("up", FEW, direction="forward").configure("up", MANY, direction="backward")
     ex.compile()
-    applied = asked(ex, "config_applied")
-    assert applied == asked(ex) == {"forward": [FEW] * 3, "backward": [MANY] * 3}
+    for column in ("config_requested", "config_applied"):
+        table = ex.partitions
+        for direction, config in (("forward", FEW), ("backward", MANY)):
+            assert table[table.graph.str.contains(direction)][column].tolist() == [config] * 3
     assert set(ex.configure("up", FEW, direction="backward").compile().graph) == {"0/backward"}
 
 
@@ -59,27 +57,22 @@ def test_a_config_is_set_taken_out_and_reset_for_one_direction_or_both(ex):
     ex.reset("up", direction="forward")
     assert (ex.plan["up"].config, ex.plan["up"].backward_config) == ({}, FEW)
     assert ex.plan["up"].same_nodes(before["up"]), "nothing is cut again"
-    assert ex.reset("up").plan["up"].configs == ((None, {}),)
-    assert Region("a", ()).configs == ((None, {}),)
+    assert ex.reset("up").plan["up"].configs == Region("a", ()).configs == ((None, {}),)
     assert before["up"].same_nodes(with_config(before["up"], FEW, Direction.BACKWARD))
+
+
+def set_plan(ex, **changes):
+    ex.plan = rx.Plan((replace(ex.plan["up"], **changes),))
 
 
 @pytest.mark.parametrize(
     ("refused", "error", "said"),
     [
-        (
-            lambda ex: ex.configure("up", FEW, direction="sideways"),
-            InvalidConfigValueError,
-            '"forward" or the "backward"',
-        ),
-        (lambda ex: ex.reset("up", direction=True), InvalidConfigValueError, "direction"),
-        (lambda ex: ex.configure("up", {"nope": 1}, direction="backward"), UnknownConfigKeyError, "nope"),
-        (lambda ex: replace(ex.plan["up"], backward_config=[1]), PlanError, "is a dict"),
-        (
-            lambda ex: setattr(ex, "plan", Plan((replace(ex.plan["up"], backward_config={"nope": 1}),))),
-            UnknownConfigKeyError,
-            "nope",
-        ),
+        (lambda ex: ex.configure("up", FEW, direction="x"), rx.InvalidConfigValueError, '"forward" or the "backward"'),
+        (lambda ex: ex.reset("up", direction=True), rx.InvalidConfigValueError, "direction"),
+        (lambda ex: ex.configure("up", {"nope": 1}, direction="backward"), rx.UnknownConfigKeyError, "nope"),
+        (lambda ex: replace(ex.plan["up"], backward_config=[1]), rx.PlanError, "is a dict"),
+        (lambda ex: set_plan(ex, backward_config={"nope": 1}), rx.UnknownConfigKeyError, "nope"),
     ],
 )
 def test_what_is_wrong_is_told(ex, refused, error, said):
@@ -120,12 +113,8 @@ def test_the_source_of_a_plan_sets_each_direction(ex):
         assert merged or ex.plan == plan
 
 
-def test_a_block_cannot_say_it():
-    def f(x):
-        with rx.region("r", max_fusion_size=8):
-            return x.sin() + 1
-
-    ex = rx.explore(f, (torch.ones(3, requires_grad=True),)).configure("r", FEW, direction="backward")
+def test_a_block_cannot_say_it(tmp_path):
+    ex = diagnostics_programs.explored(diagnostics_programs.page_programs()["config-direction"], tmp_path)
     source = plan_source(ex.plan)
     assert "with rx.region('r', max_fusion_size=8):" in source
     assert re.search(r"# rx\.region takes one config.*\nex\.configure\('r', .*, direction='backward'\)", source)
@@ -135,7 +124,7 @@ def test_a_block_cannot_say_it():
 
 def test_regions_of_other_backward_configs_are_not_merged_unasked_and_a_split_keeps_them(ex):
     ex.mark("norm", modules="layers.*.norm").configure("norm", FEW, direction="backward")
-    with pytest.raises(PlanError, match=r"backward \{'max_fusion_size': 1\}"):
+    with pytest.raises(rx.PlanError, match=r"backward \{'max_fusion_size': 1\}"):
         ex.merge("norm", "up")
     ex.merge("norm", "up", config=MANY)
     assert ex.plan["norm"].configs == ((None, MANY),)
@@ -156,7 +145,7 @@ def test_tables_previews_and_differences_have_both(ex):
     assert differences([before, after]) == [[], ["up.backward: max_fusion_size=1"]]
 
 
-@pytest.mark.compiles
+@compiles
 def test_a_key_without_effect_is_told_for_its_direction(ex):
     ex.configure("up", {"max_autotune": True}, direction="backward")
     found = only(ex, "config-inert")
@@ -186,3 +175,68 @@ def test_the_direction_is_that_of_the_graph_not_of_a_module_called_backward():
     net = nn.Sequential(OrderedDict(backward=nn.Linear(3, 3)))
     ex = rx.explore(net, (torch.ones(2, 3),)).mark("backward", modules="backward").configure("backward", FEW)
     assert ex.plan["backward"].configs == ((None, FEW),)
+
+
+# ------------------------------------------------------------------------------------------------------------- presets
+
+
+def logs(x):
+    with rx.region("r", "NaN asserts"):
+        shifted = x - 1
+        return torch.log(shifted) * 2
+
+
+LOG_LINE = rf"test_configs\.py:{logs.__code__.co_firstlineno + 3} in logs"
+
+
+@compiles
+def test_a_nan_names_region_node_and_line_and_infinity_and_what_comes_in_are_told_apart():
+    ex = rx.explore(logs, (torch.rand(8, 4) + 2,))
+    assert ex.plan["r"].config == {"nan_asserts": True}
+    run, good = ex.compiled, torch.rand(8, 4) + 2
+    torch.testing.assert_close(run(good), logs(good))
+    for x, said in (
+        (torch.rand(8, 4) - 2, rf"Region 'r', graph 0/inference: 'log' .*{LOG_LINE}.*gives NaN"),
+        (torch.ones(8, 4), r"'log'.* gives infinity"),
+        (torch.full((8, 4), torch.nan), r"its input .* holds NaN already"),
+    ):
+        for _ in range(2):
+            with pytest.raises(rx.RegionAssertionError, match=said):
+                run(x)
+        torch.testing.assert_close(run(good), logs(good))
+
+
+@compiles
+def test_a_size_assert_names_the_input_and_without_asserts_a_nan_is_a_value_like_others():
+    ex = rx.explore(lambda x: torch.log(x - 1) * 2, (torch.rand(8, 4) + 2,)).mark("r", ops="*")
+    assert ex.compiled(torch.rand(8, 4) - 2).isnan().all()
+    ex.configure("r", "size asserts").compile()
+    (switch,) = ex.live.program.switches
+    with pytest.raises(rx.RegionAssertionError, match=r"Region 'r'.*a size assert failed: .*It is about '"):
+        switch.implementation([torch.rand(4, 8).t()])
+    ex.configure("r", dict.fromkeys(ex.plan["r"].config, rx.DEFAULT)).compile()
+    (switch,) = ex.live.program.switches
+    switch.implementation([torch.rand(4, 8).t()])  # runs eagerly
+
+
+@compiles
+def test_without_fusion_there_are_more_loops_and_the_default_preset_takes_a_config_back():
+    def loops():
+        return str(ex.code("r", config={})).count("for(int64_t")
+
+    ex = rx.explore(lambda x: (x * 2).softmax(-1), (torch.randn(64, 32),)).mark("r", ops="*")
+    before = loops()
+    ex.configure("r", "no fusion")
+    assert ex.plan["r"].config == {"max_fusion_size": 1, "epilogue_fusion": False}
+    assert loops() > before
+    ex.configure("r", "no fusion", direction="backward").configure("r", "default")
+    assert ex.plan["r"].configs == ((None, {}),)
+    ex.configure("r", "no fusion").configure("r", "default", max_fusion_size=4)
+    assert ex.plan["r"].config == {"max_fusion_size": 4}
+
+
+def test_a_preset_that_is_none_is_told_with_near_names(ex):
+    with pytest.raises(rx.InvalidConfigValueError, match=r"No preset is called 'nofusion'\. Did you mean 'no fusion'"):
+        ex.configure("up", "nofusion")
+    with pytest.raises(rx.InvalidConfigValueError, match="NaN asserts"):
+        rx.region("r", "nan")
