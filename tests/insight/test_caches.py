@@ -1,11 +1,8 @@
 """What the caches said of each artifact and why, what differs from the nearest, and where compile time goes."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -17,17 +14,16 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import regional_explorer as rx
 from regional_explorer.compiler import key_changes
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes
-from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import Times
 from regional_explorer.torch_api.torch_config import Settings
-from tests.shared.checks import BEFORE_2_13
+from tests.shared.checks import BEFORE_2_13, torch_setting
 
 ATEN = torch.ops.aten
 
 
-def facts_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, config=None):
+def facts_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=torch.float32, **config):
     """Return the facts of the compile of a small graph; nothing is compiled."""
     graph = fx.Graph()
     x = graph.placeholder("x")
@@ -35,17 +31,7 @@ def facts_of(op=ATEN.add.Tensor, argument=2, shape=(8, 4), stride=(4, 1), dtype=
     graph.output((graph.create_node("call_function", ATEN.sin.default, (first,), name="op_2"),))
     with fake_mode_with_symbols():
         fake = torch.empty_strided(shape, stride, dtype=dtype)
-    return CompileFacts.of(fx.GraphModule({}, graph), [fake], config or {}, Settings.now())
-
-
-@contextlib.contextmanager
-def default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    return CompileFacts.of(fx.GraphModule({}, graph), [fake], config, Settings.now())
 
 
 @contextlib.contextmanager
@@ -57,81 +43,94 @@ def deterministic():
         torch.use_deterministic_algorithms(False)
 
 
+FLOATS = "input 0: float32 [8, 4] strides [4, 1] on cpu"
 CHANGES = {
-    "config": ({"config": {"max_fusion_size": 8}}, None, {"inductor config max_fusion_size"}),
-    "inductor": ({}, inductor_config.patch({"cpp.simdlen": 0}), {"inductor config cpp.simdlen"}),
+    "config": (
+        {"max_fusion_size": 8},
+        None,
+        {f"inductor config max_fusion_size: {inductor_config.max_fusion_size} → 8"},
+    ),
+    "inductor": ({}, inductor_config.patch({"cpp.simdlen": 0}), {"inductor config cpp.simdlen: None → 0"}),
     "functorch": (
         {},
         functorch_config.patch(activation_memory_budget=0.5),
-        {"functorch config activation_memory_budget"},
+        {"functorch config activation_memory_budget: nothing → 0.5"},
     ),
-    "op": ({"op": ATEN.sub.Tensor}, None, {"op 0"}),
-    "argument": ({"argument": 3}, None, {"op 0"}),
-    "shape": ({"shape": (16, 4)}, None, {"input 0"}),
-    "stride": ({"stride": (1, 8)}, None, {"input 0"}),
-    "dtype": ({"dtype": torch.float64}, None, {"input 0"}),
-    "default dtype": ({}, default_dtype(torch.float64), {"default dtype"}),
-    "deterministic": ({}, deterministic(), {"deterministic", "inductor config deterministic"}),
+    "op": ({"op": ATEN.sub.Tensor}, None, {"op 0: aten.add.Tensor(x, 2) → aten.sub.Tensor(x, 2)"}),
+    "argument": ({"argument": 3}, None, {"op 0: aten.add.Tensor(x, 2) → aten.add.Tensor(x, 3)"}),
+    "shape": ({"shape": (16, 4)}, None, {f"{FLOATS} → float32 [16, 4] strides [4, 1] on cpu"}),
+    "stride": ({"stride": (1, 8)}, None, {f"{FLOATS} → float32 [8, 4] strides [1, 8] on cpu"}),
+    "dtype": ({"dtype": torch.float64}, None, {f"{FLOATS} → float64 [8, 4] strides [4, 1] on cpu"}),
+    "default dtype": (
+        {},
+        torch_setting("default_dtype", torch.float64),
+        {"default dtype: torch.float32 → torch.float64"},
+    ),
+    "deterministic": (
+        {},
+        deterministic(),
+        {"deterministic: (False, False) → (True, True)", "inductor config deterministic: False → True"},
+    ),
 }
 
 
-@pytest.mark.parametrize(("changed", "around", "named"), CHANGES.values(), ids=CHANGES)
-def test_one_fact_is_changed_and_that_one_is_named(changed, around, named):
+@pytest.mark.parametrize(("changed", "around", "said"), CHANGES.values(), ids=CHANGES)
+def test_one_fact_is_changed_and_that_one_is_named_with_what_it_was_and_is(changed, around, said):
     before = facts_of()
     assert before == facts_of()
     with around or contextlib.nullcontext():
         after = facts_of(**changed)
-    found = [*changes(before, after)]
-    assert {change.part for change in found} == named
-    assert all(change.before != change.after for change in found)
+    assert set(map(str, changes(before, after))) == said
 
 
-def test_a_change_says_what_it_was_and_what_it_is():
-    (change,) = changes(facts_of(), facts_of(config={"max_fusion_size": 8}))
-    assert str(change) == f"inductor config max_fusion_size: {inductor_config.max_fusion_size} → 8"
-    assert not [*changes(facts_of(), facts_of(config={"max_fusion_size": inductor_config.max_fusion_size}))]
-    (change,) = changes(facts_of(), facts_of(shape=(16, 4)))
-    assert str(change) == "input 0: float32 [8, 4] strides [4, 1] on cpu → float32 [16, 4] strides [4, 1] on cpu"
+def same(graph):
+    """A pass without uuid()."""
 
 
-def test_a_custom_pass_is_the_same_while_its_uuid_is():
-    first, second = (facts_of(config={"pre_grad_custom_pass": Known()}) for _ in range(2))
+class Known(CustomGraphPass):
+    def __call__(self, graph):
+        pass
+
+    def uuid(self):
+        return b"known"
+
+
+def test_a_default_that_is_given_is_no_change_nor_is_a_custom_pass_while_its_uuid_is_the_same():
+    assert not [*changes(facts_of(), facts_of(max_fusion_size=inductor_config.max_fusion_size))]
+    first, second = (facts_of(pre_grad_custom_pass=Known()) for _ in range(2))
     assert first == second
-    (change,) = changes(first, facts_of(config={"pre_grad_custom_pass": same}))
+    (change,) = changes(first, facts_of(pre_grad_custom_pass=same))
     assert change.part == "inductor config pre_grad_custom_pass"
 
 
-def made(answer=CacheAnswer.MISS):
-    return ArtifactCompile(1.0, answer)
+MISS, HIT, BYPASS, OFF = (
+    ArtifactCompile(1.0, answer) for answer in (CacheAnswer.MISS, CacheAnswer.HIT, CacheAnswer.BYPASS, CacheAnswer.OFF)
+)
 
 
 def test_the_nearest_known_compile_is_the_one_with_fewest_changes():
     known = KnownCompiles()
     facts = CompileFacts({"x": "1", "y": "1"}, ("add(x)", "mul(y)"))
-    assert known.compared("first", made(), facts).nearest is None
-    known.compared("far", made(), CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
-    known.compared("other graph", made(), CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
-    found = known.compared("new", made(), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
+    assert known.compared("first", MISS, facts).nearest is None
+    known.compared("far", MISS, CompileFacts({"x": "2", "y": "2"}, ("add(x)", "mul(y)")))
+    known.compared("other graph", MISS, CompileFacts({"x": "3", "y": "1"}, ("sin(x)", "cos(y)", "tan(z)")))
+    found = known.compared("new", MISS, CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)")))
     assert (found.nearest, found.changes) == ("first", (KeyChange("x", "1", "3"),))
-    more = known.compared("more", made(), CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
+    more = known.compared("more", MISS, CompileFacts({"x": "3", "y": "1"}, ("add(x)", "mul(y)", "exp(z)")))
     assert (more.nearest, more.changes) == ("new", (KeyChange("ops", "2", "3, with exp"),))
 
 
-def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone():
+def test_a_miss_of_what_was_compiled_before_says_that_the_entry_is_gone_and_no_look_up_says_nothing():
     known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
-    known.compared("one", made(), facts)
-    assert "gone" in known.compared("one", made(), facts).why
-    assert known.compared("one", made(CacheAnswer.HIT), facts).why == ""
-
-
-def test_without_a_look_up_there_is_no_comparison():
-    known, facts = KnownCompiles(), CompileFacts({}, ("add(x)",))
-    for answer in (CacheAnswer.BYPASS, CacheAnswer.OFF):
-        assert known.compared("one", made(answer), facts).nearest is None
+    for made in (BYPASS, OFF):
+        assert known.compared("one", made, facts).nearest is None
     assert not known.artifacts
+    known.compared("one", MISS, facts)
+    assert "gone" in known.compared("one", MISS, facts).why
+    assert known.compared("one", HIT, facts).why == ""
 
 
-def big_facts(number: int, ops: int = 3000) -> CompileFacts:
+def big_facts(number, ops=3000):
     """Return facts of a graph as large as that of a whole model; one of its ops differs from that of the others."""
     texts = [f"aten.add.Tensor(op_{index}, in_{index * 7 % 50})" for index in range(ops)]
     texts[number] = f"aten.mul.Tensor(op_{number}, {number})"
@@ -142,9 +141,9 @@ def big_facts(number: int, ops: int = 3000) -> CompileFacts:
 def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
     known = KnownCompiles()
     for number in range(10):
-        known.compared(f"artifact {number}", made(), big_facts(number))
+        known.compared(f"artifact {number}", MISS, big_facts(number))
     assert len(pickle.dumps(known)) < 10 * 2**15
-    found = known.compared("new", made(), replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
+    found = known.compared("new", MISS, replace(big_facts(7), ops=("sin(x)", *big_facts(7).ops[1:])))
     assert found.nearest == "artifact 7"
     assert found.why == "op 0: aten.add.Tensor(op_0, in_0) → sin(x)"
 
@@ -152,12 +151,12 @@ def test_known_compiles_take_little_memory_and_still_say_which_op_has_changed():
 def test_of_too_many_or_too_large_compiles_the_oldest_are_forgotten(monkeypatch):
     known = KnownCompiles()
     for number in range(key_changes.MOST_KNOWN + 5):
-        known.compared(str(number), made(), CompileFacts({"x": str(number)}, ("add(x)",)))
+        known.compared(str(number), MISS, CompileFacts({"x": str(number)}, ("add(x)",)))
     assert [*known.artifacts.values()] == list(map(str, range(5, 205)))
-    known.compared("again", made(), CompileFacts({"x": "5"}, ("add(x)",)))
+    known.compared("again", MISS, CompileFacts({"x": "5"}, ("add(x)",)))
     assert len(known.artifacts) == key_changes.MOST_KNOWN, "what is known takes no more room"
     monkeypatch.setattr(key_changes, "MOST_KNOWN_BYTES", 100)
-    known.compared("last", made(), CompileFacts({"x": "1"}, ("add(x)",)))
+    known.compared("last", MISS, CompileFacts({"x": "1"}, ("add(x)",)))
     assert 1 <= len(known.artifacts) < 5
     assert [*known.artifacts.values()][-1] == "last"
 
@@ -175,50 +174,35 @@ def test_the_time_inside_an_event_is_not_counted_twice_and_what_is_left_is_other
 
 # ------------------------------------------------------------------------------------------------------- explorations
 
-
-def twice_sine(x):
-    with rx.region("r"):
-        return torch.sin(x) * 2
+twice_sine = rx.region("r")(lambda x: torch.sin(x) * 2)
 
 
-def explored() -> rx.Exploration:
+def explored():
     return rx.explore(twice_sine, (torch.randn(64, 16),))
+
+
+def compiled():
+    ex = explored()
+    ex.compile()
+    return ex
 
 
 def cache_row():
     """Return what the caches said of the region in a compile."""
-    ex = explored()
-    ex.compile()
-    (row,) = ex.caches.to_dict("records")
+    (row,) = compiled().caches.to_dict("records")
     return row
 
 
-@pytest.fixture(scope="module")
-def compiled() -> Any:
+@pytest.mark.compiles
+def test_a_cold_compile_is_a_miss_though_it_was_compiled_before_and_its_times_add_up():
     ex = explored()
     ex.compile(cold=True)
-    caches = ex.caches
-    ex.configure("r", max_fusion_size=8)
-    ex.compile(cold=True)
-    return ex, caches
-
-
-@pytest.mark.compiles
-def test_a_cold_compile_is_a_miss_though_it_was_compiled_before(compiled):
-    ex, caches = compiled
-    assert list(caches.answer) == ["miss"]
-    assert list(caches.why) == ["compiled with empty caches, as requested"]
+    assert list(ex.caches.answer) == ["miss"]
+    assert list(ex.caches.why) == ["compiled with empty caches, as requested"]
     assert list(ex.partitions.cache) == ["cold"]
     before = ex.live.program.store.compiles
     ex.compile()
     assert ex.live.program.store.compiles == before, "otherwise nothing is compiled again"
-    x = torch.randn(64, 16)
-    torch.testing.assert_close(ex.compiled(x), twice_sine(x))
-
-
-@pytest.mark.compiles
-def test_where_compile_time_goes_adds_up(compiled):
-    ex, _ = compiled
     (row,) = ex.compile_times.to_dict("records")
     phases = [row[f"{phase.name.lower()}_s"] for phase in CompilePhase]
     assert sum(phases) == pytest.approx(row["compile_s"])
@@ -226,29 +210,18 @@ def test_where_compile_time_goes_adds_up(compiled):
     for phase in ("lowering_s", "scheduling_s", "code_s", "build_s"):
         assert row[phase] > 0
     assert row["build_s"] > row["load_s"]
-
-
-@pytest.mark.compiles
-def test_tables_and_saved_sessions_have_it(compiled, tmp_path):
-    ex, _ = compiled
-    loaded = rx.load(ex.save(tmp_path / "x.json"))
-    assert loaded.caches.equals(ex.caches)
-    assert loaded.compile_times.equals(ex.compile_times)
-    assert "Where compile time goes" in session_text(ex.session)
-    assert "the C++ compiler or Triton" in session_html(ex.session)
+    x = torch.randn(64, 16)
+    torch.testing.assert_close(ex.compiled(x), twice_sine(x))
 
 
 @pytest.mark.compiles
 def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
-    ex = explored()
-    ex.compile()
-    again = explored()
-    again.compile()
+    compiled()
+    again = compiled()
     assert list(again.caches.answer) == ["hit"]
     assert again.compile_times.lowering_s.sum() == 0
     KNOWN_COMPILES.artifacts.clear()
-    ex = explored()
-    ex.compile()
+    ex = compiled()
     ex.configure("r", {"realize_opcount_threshold": 31})
     with inductor_config.patch(force_disable_caches=False):
         ex.compile()
@@ -258,24 +231,15 @@ def test_from_the_cache_nothing_is_lowered_and_a_changed_config_is_named():
     assert artifact.compile.nearest is not None
 
 
-def same(graph):
-    """A pass without uuid()."""
-
-
-class Known(CustomGraphPass):
-    def __call__(self, graph):
-        pass
-
-    def uuid(self):
-        return b"known"
-
-
 @pytest.mark.compiles
-def test_a_pass_without_uuid_bypasses_the_cache_and_is_named():
+def test_a_pass_without_uuid_bypasses_the_cache_and_caches_that_are_off_are_named():
     with inductor_config.patch(post_grad_custom_pre_pass=same):
         row = cache_row()
     assert row["answer"] == "bypass"
     assert "same has no uuid()" in row["why"]
+    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+        row = cache_row()
+    assert (row["answer"], row["why"]) == ("off", "fx_graph_cache and enable_autograd_cache are off")
 
 
 @pytest.mark.compiles
@@ -288,10 +252,3 @@ def test_when_passes_before_autograd_run():
     assert row["pre_grad_passes"] == "before the look-up: on every compile, as same has no uuid()"
     assert row["answer"] == "hit"
     assert row["pre_grad_s"] > 0, "it runs on a hit too"
-
-
-@pytest.mark.compiles
-def test_caches_that_are_off_say_which():
-    with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-        row = cache_row()
-    assert (row["answer"], row["why"]) == ("off", "fx_graph_cache and enable_autograd_cache are off")

@@ -1,33 +1,36 @@
-"""Generated code, linked: kernels, nodes, source lines."""
+"""Generated code, linked to nodes and lines; under two configs; and what is said where it is broken or missing."""
 
-from __future__ import annotations
-
+import dataclasses
 import json
+import os
 import threading
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.program import Program
 from regional_explorer.errors import NotCompiledError, RegionCompileError
+from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.insight import lowering
 from regional_explorer.insight.lowering import OTHER_CODE
-from regional_explorer.record.artifact import KernelKind, normalized
+from regional_explorer.page.code import CODE_LIMIT, code_pane
+from regional_explorer.record.artifact import KernelKind, code_hash, normalized
+from regional_explorer.style.element import to_html
 from tests.shared.checks import BEFORE_2_13
+from tests.shared.processes import assert_mended
+from tests.shared.programs import Layer
 
 pytestmark = pytest.mark.compiles
 
 ROWS, COLUMNS = 64, 256
 
 
-def two_lines(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def two_lines(x, w):
     with rx.region("r"):
         y = torch.sin(x) * 2
         y = y @ w
@@ -35,25 +38,47 @@ def two_lines(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return y
 
 
+@rx.region("r")
+def gelu_norm(x):
+    return F.layer_norm(F.gelu(x), (x.shape[-1],))
+
+
+def training_step():
+    layer = Layer(64)
+
+    def step(x):
+        with rx.region("r"):
+            y = layer(x)
+        return y.square().mean()
+
+    return step
+
+
+def compiled(function, *args, dynamic=None):
+    ex = rx.explore(function, args, dynamic=dynamic)
+    ex.compile()
+    return ex
+
+
+def uncompiled():
+    return rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+
+
+def explored():
+    ex = uncompiled()
+    ex.compile()
+    return ex
+
+
 @pytest.fixture(scope="module")
-def read() -> rx.Exploration:
+def read():
     """Return an exploration whose code was looked at, for tests that only read it."""
     ex = explored()
     ex.code("r")
     return ex
 
 
-def compiled(function: Callable[..., Any], *args: torch.Tensor, dynamic: bool | None = None) -> rx.Exploration:
-    ex = rx.explore(function, args, dynamic=dynamic)
-    ex.compile()
-    return ex
-
-
-def explored() -> rx.Exploration:
-    return compiled(two_lines, torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS))
-
-
-def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read: rx.Exploration) -> None:
+def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read):
     (part,) = read.code("r")
     first, product, last = part.kernels
     assert [linked.kernel.kind for linked in part.kernels] == ["pointwise", "extern call", "reduction"]
@@ -66,67 +91,49 @@ def test_each_kernel_has_its_kind_ops_bytes_nodes_and_lines(read: rx.Exploration
     assert product.kernel.bytes_moved == 2 * size + 4 * COLUMNS**2
     assert product.kernel.operations == 2 * ROWS * COLUMNS * COLUMNS
     assert [node.op for node in first.nodes] == ["sin", "mul"]
-    assert [line.text for line in first.lines] == ["y = torch.sin(x) * 2"]
-    assert [line.text for line in product.lines] == ["y = y @ w"]
-    assert [line.text for line in last.lines] == ["y = y.softmax(-1)"]
+    lines = ["y = torch.sin(x) * 2", "y = y @ w", "y = y.softmax(-1)"]
+    assert [[line.text for line in linked.lines] for linked in (first, product, last)] == [[line] for line in lines]
     assert [linked.number for linked in part.kernels_of(first.nodes[0].name)] == [1]
     assert (part.coverage.share, part.unlinked) == (1.0, ())
 
 
-def test_kernels_are_found_in_the_text(read: rx.Exploration) -> None:
+def test_kernels_are_found_in_the_text(read):
     (part,) = read.code("r")
     lines = part.text.splitlines()
     for linked in part.kernels:
-        assert linked.kernel.called is not None
         assert f"{linked.kernel.name}(" in lines[linked.kernel.called - 1]
         if linked.kernel.kind is not KernelKind.EXTERN:
-            assert linked.kernel.defined is not None
             first, last = linked.kernel.defined
             assert lines[first - 1].startswith(f"{linked.kernel.name} = async_compile.")
             assert lines[last - 1].startswith("'''")
 
 
-def test_the_code_looked_at_is_that_compiled_and_nothing_is_compiled_for_it() -> None:
+def test_code_is_looked_at_when_first_asked_for_and_nothing_is_compiled_for_it(read):
     ex = explored()
-    artifact = next(iter(ex.live.program.store.artifacts.values()))
-    compiles = ex.live.program.store.compiles
-    (part,) = ex.code("r")
-    assert part.code.problem is None
-    assert normalized(part.text) == normalized(artifact.code)
-    assert ex.live.program.store.compiles == compiles
-    assert ex.compile().empty
-
-
-def test_kernels_of_an_artifact_out_of_the_cache_are_the_same(read: rx.Exploration) -> None:
-    (cold,) = read.code("r")
-    ex = explored()
-    (warm,) = ex.code("r")
     assert list(ex.partitions.cache) == ["warm"]
-    assert warm.code.kernels == cold.code.kernels
-
-
-def test_code_is_looked_at_when_asked_for_once_and_then_in_the_session() -> None:
-    ex = explored()
+    store, told = ex.live.program.store, []
+    (artifact,), compiles = store.artifacts.values(), store.compiles
+    assert not list(ex.code("r", run=rx.Run(cancelled=lambda: True))), "cancelled before it began"
     assert [artifact.code for artifact in ex.session.artifacts.values()] == [None]
-    told: list[str] = []
-    ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
+    run = rx.Run(progress=lambda doing, _fraction: told.append(doing))
+    (part,) = ex.code("r", run=run)
     assert told == ["reading the code of r (1 of 1)"]
-    ex.code("r", run=rx.Run(progress=lambda doing, _fraction: told.append(doing)))
+    ex.code("r", run=run)
     assert len(told) == 1
     assert None not in [artifact.code for artifact in ex.session.artifacts.values()]
+    assert part.code.problem is None
+    assert normalized(part.text) == normalized(artifact.code)
+    assert store.compiles == compiles
+    assert ex.compile().empty
+    (cold,) = read.code("r")
+    assert part.code.kernels == cold.code.kernels, "out of the cache they are the same"
 
 
-def test_cancelled_before_it_began_nothing_is_lost() -> None:
-    ex = explored()
-    assert not list(ex.code("r", run=rx.Run(cancelled=lambda: True)))
-    assert list(ex.code("r"))
+def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkeypatch):
+    ex = uncompiled()
+    record_layouts, threads = Program.record_layouts, []
 
-
-def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
-    record_layouts, threads = Program.record_layouts, list[threading.Thread]()
-
-    def recorded_then_edited(program: Program) -> None:
+    def recorded_then_edited(program):
         record_layouts(program)
         if not threads:
             threads.append(threading.Thread(target=lambda: ex.carve("r", ops="aten.sin*")))
@@ -140,19 +147,12 @@ def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkey
     assert ex.plan["r"].carved
 
 
-def test_a_closed_exploration_and_a_saved_one_keep_the_code(tmp_path: Any) -> None:
+def test_a_closed_exploration_and_a_saved_one_keep_the_code_and_damaged_code_is_refused(tmp_path):
     ex = explored()
     before = str(ex.code("r"))
     path = ex.save(tmp_path / "x.json")
-    assert str(rx.load(path).code("r")) == before
     ex.close()
-    assert str(ex.code("r")) == before
-
-
-def test_a_file_without_code_and_a_damaged_one(tmp_path: Any) -> None:
-    ex = explored()
-    ex.code("r")
-    path = ex.save(tmp_path / "x.json")
+    assert str(rx.load(path).code("r")) == str(ex.code("r")) == before
     values = json.loads(path.read_text())
     (artifact,) = values["artifacts"].values()
     artifact["code"]["kernels"][0]["nodes"] = [99]
@@ -164,55 +164,34 @@ def test_a_file_without_code_and_a_damaged_one(tmp_path: Any) -> None:
     assert not list(rx.load(path).code("r"))
 
 
-def test_equal_partitions_share_the_code_but_not_the_nodes() -> None:
-    class Twice(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with rx.region("r"):
-                x = torch.sin(x) * 2
-            x = x.cumsum(0)
-            with rx.region("r"):
-                x = torch.sin(x) * 2
-            return x
+def test_equal_partitions_share_the_code_but_not_the_nodes():
+    def twice(x):
+        with rx.region("r"):
+            x = torch.sin(x) * 2
+        x = x.cumsum(0)
+        with rx.region("r"):
+            return torch.sin(x) * 2
 
-    ex = compiled(Twice(), torch.randn(4, 64))
+    ex = compiled(twice, torch.randn(4, 64))
     one, other = ex.code("r")
     assert one.code is other.code
-    assert [node.name for node in one.kernels[0].nodes] == list(one.partition.nodes)
-    assert [node.name for node in other.kernels[0].nodes] == list(other.partition.nodes)
+    for part in (one, other):
+        assert [node.name for node in part.kernels[0].nodes] == list(part.partition.nodes)
     assert {line.line for line in one.source}.isdisjoint(line.line for line in other.source)
     assert str(ex.code("r")).count("async_compile.cpp_pybinding") == 1
 
 
-class Step(nn.Module):
-    """A training step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            y: torch.Tensor = self.net(x)
-        return y.square().mean()
-
-
-def test_a_training_step_is_linked_whole_forward_and_backward() -> None:
-    ex = compiled(Step(), torch.randn(8, 64))
-    code = ex.code("r")
+def test_a_training_step_is_linked_whole_forward_and_backward():
+    code = compiled(training_step(), torch.randn(8, 64)).code("r")
     assert {part.partition.graph for part in code} == {"0/forward", "0/backward"}
     assert code.coverage.share == 1.0
     assert code.coverage.linked_kernels == code.coverage.kernels > 4
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="the new op has no origin there")
-def test_what_a_pattern_replaces_is_inferred_and_said_to_be() -> None:
+def test_what_a_pattern_replaces_is_inferred_and_said_to_be():
     """Inductor puts one ``addmm`` in the place of ``mm`` and ``add``, which names ``add`` alone."""
-
-    def product(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return x @ w + b
-
-    ex = compiled(product, torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
+    ex = compiled(rx.region("r")(lambda x, w, b: x @ w + b), torch.randn(64, 64), torch.randn(64, 64), torch.randn(64))
     (part,) = ex.code("r")
     assert [linked.kernel.name for linked in part.kernels] == ["extern_kernels.addmm"]
     assert [node.op for node in part.kernels[0].nodes] == ["mm", "add"]
@@ -220,34 +199,35 @@ def test_what_a_pattern_replaces_is_inferred_and_said_to_be() -> None:
     assert "(1 by Inductor, 1 inferred)" in str(ex.code("r"))
 
 
-def test_what_inductor_makes_itself_is_inferred_from_what_it_is_for() -> None:
+def test_what_inductor_makes_itself_is_inferred_from_what_it_is_for():
     """The seeds of random ops come of no node of the user's."""
-
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return torch.nn.functional.dropout(torch.sin(x), 0.5)
-
-    ex = compiled(dropped, torch.randn(64, 64))
-    code = ex.code("r")
+    code = compiled(rx.region("r")(lambda x: F.dropout(torch.sin(x), 0.5)), torch.randn(64, 64)).code("r")
     seeds = [linked for part in code for linked in part.kernels if "inductor_seeds" in linked.kernel.ops]
     assert seeds
     assert all(linked.nodes and linked.lines for linked in seeds)
     assert code.coverage.linked_kernels == code.coverage.kernels
 
 
-def test_dynamic_sizes() -> None:
-    def scaled(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return torch.sin(x) * 2
-
-    ex = compiled(scaled, torch.randn(40, 64), dynamic=True)
-    (part,) = ex.code("r")
+def test_dynamic_sizes():
+    (part,) = compiled(rx.region("r")(lambda x: torch.sin(x) * 2), torch.randn(40, 64), dynamic=True).code("r")
     assert part.coverage.share == 1.0
     assert part.kernels[0].kernel.bytes_read == 4 * 40 * 64
 
 
-def test_a_region_without_code_is_told_why_and_what_to_do() -> None:
-    ex = rx.explore(two_lines, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
+def test_refused_fusions_name_the_reason_and_what_is_shared():
+    def around_a_product(x, w):
+        y = torch.sin(x)
+        return (y @ w) * y
+
+    (part,) = compiled(rx.region("r")(around_a_product), torch.randn(64, 64), torch.randn(64, 64)).code("r")
+    assert len(part.kernels) == 3
+    (refused,) = part.code.refused
+    assert (refused.first, refused.second, refused.shared_bytes) == (0, 2, 4 * 64 * 64)
+    assert "intermediate nodes" in refused.reason
+
+
+def test_a_region_without_code_is_told_why_and_what_to_do():
+    ex = uncompiled()
     for look in (ex.code, ex.kernel_times, ex.diagnose, ex.stages):
         with pytest.raises(NotCompiledError, match=r"'r' has no code yet.*not been compiled.*ex\.compile\(\)"):
             look("r")
@@ -266,21 +246,8 @@ def test_a_region_without_code_is_told_why_and_what_to_do() -> None:
         ex.code("r")
 
 
-def test_other_code_when_lowered_again_is_told_not_shown_as_kernels() -> None:
+def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch):
     ex = explored()
-    store = ex.live.program.store
-    for key, artifact in store.artifacts.items():
-        store.artifacts[key] = replace(artifact, code=artifact.code + "\nother = 1\n")
-    (part,) = ex.code("r")
-    assert part.code.problem == OTHER_CODE
-    assert part.kernels == ()
-    assert "Inductor wrote other code" in str(ex.code("r"))
-    assert "Inductor wrote other code" in ex.code("r")._repr_mimebundle_()["text/html"]
-
-
-def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = explored()
-
     with monkeypatch.context() as patched:
         patched.setattr(lowering, "lower_piece", Mock(side_effect=RegionCompileError("no room")))
         (part,) = ex.code("r")
@@ -290,24 +257,175 @@ def test_code_that_could_not_be_read_is_shown_once_it_can_be(monkeypatch: pytest
     assert part.kernels
 
 
-def test_refused_fusions_name_the_reason_and_what_is_shared() -> None:
-    def around_a_product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            y = torch.sin(x)
-            return (y @ w) * y
-
-    ex = compiled(around_a_product, torch.randn(64, 64), torch.randn(64, 64))
-    (part,) = ex.code("r")
-    assert len(part.kernels) == 3
-    (refused,) = part.code.refused
-    assert (refused.first, refused.second, refused.shared_bytes) == (0, 2, 4 * 64 * 64)
-    assert "intermediate nodes" in refused.reason
+def test_other_code_when_lowered_again_is_told_not_shown_as_kernels():
+    ex = explored()
+    ((key, artifact),) = ex.live.program.store.artifacts.items()
+    ex.live.program.store.artifacts[key] = dataclasses.replace(artifact, code=artifact.code + "\nother = 1\n")
+    (part,) = code = ex.code("r")
+    assert (part.code.problem, part.kernels) == (OTHER_CODE, ())
+    for shown in (str(code), code._repr_mimebundle_()["text/html"]):
+        assert "Inductor wrote other code" in shown
 
 
-def test_a_compile_in_this_process_is_as_before_after_code_was_looked_at() -> None:
+def test_a_compile_in_this_process_is_as_before_after_code_was_looked_at():
     ex = explored()
     ex.code("r")
     warm_toolchain("cpu")
     torch.testing.assert_close(torch.compile(torch.sin)(torch.ones(3)), torch.sin(torch.ones(3)))
     ex.benchmark(("eager", "regional"), 0.1, regions=False)
     assert set(ex.numerics.verdict) <= {"ok", "baseline"}
+
+
+# -------------------------------------------------------------------------------------------------- under two configs
+
+
+@pytest.fixture(scope="module")
+def norm():
+    return rx.explore(gelu_norm, (torch.randn(64, 256),))
+
+
+def test_an_option_that_changes_the_code_is_seen_without_compiling(norm):
+    def erfs(code):
+        return sum(linked.kernel.loop_ops.get("erf", 0) for part in code for linked in part.kernels)
+
+    before = norm.code("r", config={})
+    after = norm.code("r", config={"realize_opcount_threshold": 3})
+    assert erfs(before) > 1
+    assert erfs(after) == 1, "it is kept, not computed again for each reader"
+    diff = before.diff(after)
+    assert not diff.same
+    (part,) = diff
+    assert part.kernels
+    assert "+" in part.unified
+    assert "The code of 1 of 1 partitions of region 'r' changed" in str(diff)
+    assert 'class="rx-good"' in diff._repr_mimebundle_()["text/html"]
+    assert norm.live.program.store.compiles == 0
+
+
+def test_an_option_that_changes_nothing_is_said_to(norm):
+    diff = norm.code("r", config={}).diff(norm.code("r", config={"shape_padding": False}))
+    assert diff.same
+    assert "Nothing changed in region 'r'" in str(diff)
+    assert "Nothing changed" in diff._repr_mimebundle_()["text/html"]
+
+
+def test_the_code_generated_is_the_code_that_would_be_compiled(norm):
+    (seen,) = first = norm.code("r", config={"cpp.simdlen": 1})
+    norm.configure("r", {"cpp.simdlen": 1})
+    norm.compile()
+    try:
+        (part,) = code = norm.code("r")
+        assert first.diff(code).same
+        assert [linked.kernel for linked in seen.kernels] == [linked.kernel for linked in part.kernels]
+    finally:
+        norm.reset("r")
+
+
+def test_kernels_are_matched_by_code_then_by_nodes():
+    def chain(x, w):
+        y = torch.sin(x) @ w
+        return F.layer_norm(F.gelu(y), (y.shape[-1],))
+
+    ex = rx.explore(rx.region("r")(chain), (torch.randn(64, 64), torch.randn(64, 64)))
+    (part,) = ex.code("r", config={}).diff(ex.code("r", config={"realize_opcount_threshold": 3}))
+    words = {pair.after.name: pair.word for pair in part.kernels if pair.after is not None}
+    assert words["cpp_fused_sin_0"] == "same"
+    assert words["extern_kernels.mm"] == "same"
+    assert "changed" in words.values()
+
+
+def test_an_unknown_config_and_a_difference_from_no_code_are_refused(norm):
+    with pytest.raises(rx.UnknownConfigKeyError, match="Did you mean"):
+        norm.code("r", config={"max_fusion_sizes": 1})
+    with pytest.raises(rx.InvalidArgumentError, match=r"ex\.code"):
+        norm.code("r", config={}).diff("other")
+
+
+def test_names_and_comments_do_not_count():
+    one = "# graph 0\ncpp_fused_sin_0 = f()\ncpp_fused_sin_0(x)\n"
+    other = "# graph 7\n\ncpp_fused_cos_3 = f()\ncpp_fused_cos_3(x)\n"
+    assert code_hash(one) == code_hash(other)
+    assert code_hash(one) != code_hash(one.replace("(x)", "(y)"))
+
+
+# -------------------------------------------------------------- much code, kernels of nothing, a cache that cannot be
+
+
+@pytest.mark.parametrize("lines", [2_000_000 // 50, 1], ids=["many lines", "one line"])
+def test_two_megabytes_of_code_are_shown_in_part_and_folded(read, lines):
+    (part,) = read.code("r")
+    more = "\n".join(["    # " + "x" * (2_000_000 // lines - 7)] * lines)
+    part = dataclasses.replace(part, code=replace(part.code, text=part.text.replace("'''", more + "\n'''", 1)))
+    shown = RegionCode("r", (part,))._repr_mimebundle_()
+    assert all(len(one) < 2_000_000 for one in shown.values())
+    assert all("The code goes on for 1,6" in one for one in shown.values())
+    assert "<details><summary>" in shown["text/html"]
+    page = to_html(*code_pane((part,))[0])
+    assert len(page) < 2_000_000
+    assert ("The code goes on for" in page) is (lines > CODE_LIMIT)
+
+
+def test_a_kernel_of_no_known_node_is_counted_and_shown_without():
+    ex = explored()
+    (part,) = ex.code("r")
+    first, *others = part.code.kernels
+    (key,) = ex.live.insights.codes
+    kernels = (replace(first, nodes=(), inferred=(), bytes_read=None), *others)
+    ex.live.insights.codes[key] = replace(part.code, kernels=kernels)
+    ex.live.insights.revision += 1  # the session is made anew
+    (part,) = code = ex.code("r")
+    assert part.kernels[0].lines == ()
+    assert [node.op for node in part.unlinked] == ["sin", "mul"]
+    assert "2 of 3 kernels linked to nodes" in str(code)
+    assert "2 of 4 nodes linked to kernels" in code._repr_mimebundle_()["text/html"]
+    assert to_html(*code_pane(code.partitions)[0])
+    assert code.kernels.nodes[0] == ""
+    times = ex.kernel_times("r", 0.1)
+    (first_row,) = times[times.number == 1].itertuples()
+    assert first_row.time_us > 0
+    assert first_row.lines == ""
+
+
+BROKEN = """
+import torch
+import regional_explorer as rx
+
+def f(x):
+    with rx.region("r"):
+        return (x.sin() * {constant} + x.cos()).exp()
+
+x = torch.randn(8)
+ex = rx.explore(f, (x,))
+ex.compile()
+{break_it}
+looks = {{
+    "code": lambda: ex.code("r").partitions[0].code.problem,
+    "other config": lambda: ex.code("r", config={{"max_fusion_size": 2}}).partitions[0].code.problem,
+    "kernel times": lambda: ex.kernel_times("r", 0.1).problem.dropna().tolist(),
+    "diagnose": lambda: [item.code for item in ex.diagnose("r", 0.2)],
+    "h100": lambda: ex.code("r", target="h100").partitions[0].code.problem,
+}}
+for name, look in looks.items():
+    try:
+        print(name, "→", look())
+    except rx.RegionalExplorerError as error:
+        print(name, "refused:", error)
+assert torch.allclose(ex.compiled(x), f(x))
+{mend_it}
+(part,) = ex.code("r")
+assert part.code.problem is None, part.code.problem
+assert part.kernels
+(part,) = ex.code("r", config={{"max_fusion_size": 2}})
+assert part.code.problem is None, part.code.problem
+times = ex.kernel_times("r", 0.1)
+assert times.problem.isna().all(), times.problem.tolist()
+print("mended")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="limits as POSIX has them")
+@pytest.mark.parametrize("how", ["full", "no directory", "gone"])
+def test_code_and_kernel_times_where_no_file_can_be_written(how, tmp_path):
+    """No file may grow, as on a full disk; or the cache directory is below a file; or somebody has deleted it."""
+    assert_mended(BROKEN, how, tmp_path)

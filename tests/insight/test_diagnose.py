@@ -1,11 +1,6 @@
 """Why a region is slow: planted programs, thresholds, and remedies that are measured before they are offered."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -17,7 +12,6 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
 from regional_explorer.measure import timings
 from regional_explorer.measure.__main__ import torch_threads
@@ -25,13 +19,11 @@ from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.benchmark import Phase, Verdict
-from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
-from tests.insight.test_code import compiled
-from tests.insight.test_diff import gelu_norm
+from tests.insight.test_code import compiled, gelu_norm
 from tests.shared.sessions import timing
 
 PART = PartitionCode(
@@ -41,34 +33,30 @@ PART = PartitionCode(
 )
 
 
-def found(kernel_s: float, bound_s: float | None, whole_s: float) -> list[str]:
-    return [str(item.code) for item in findings(kernel_s, bound_s, whole_s)]
-
-
-def findings(
-    kernel_s: float, bound_s: float | None, whole_s: float, bound_by: BoundBy = BoundBy.COPY, noise: Noise = QUIET
-) -> list[Diagnostic]:
+def findings(kernel_s, bound_s, whole_s, bound_by=BoundBy.COPY, noise=QUIET):
     kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else bound_by)
     times = ArtifactKernelTimes((kernel,), between=Figure(whole_s - kernel_s), rounds=5, noise=noise)
     return list(from_times("r", [dataclasses.replace(PART, times=times)]))
 
 
-def test_thresholds() -> None:
-    assert found(1.0, 0.80, 1.0) == ["kernel-bound"]
-    assert found(1.0, 0.79, 1.0) == []
-    assert found(1.0, None, 1.0) == []
-    assert found(0.5, 0.5, 1.0) == ["launch-bound"]
-    assert found(0.51, 0.51, 1.0) == []
-    assert findings(1.0, 0.80, 1.0, noise=Noise(rounds=30, disturbed=25)) == [], "on a machine too busy to tell"
+SECONDS = {
+    "at its bound": (1.0, 0.80, 1.0, ["kernel-bound"]),
+    "not quite": (1.0, 0.79, 1.0, []),
+    "no known bound": (1.0, None, 1.0, []),
+    "half of it launches": (0.5, 0.5, 1.0, ["launch-bound"]),
+    "less than half": (0.51, 0.51, 1.0, []),
+    # No region needs more than it takes.
+    "512 × 1024 floats on a busy machine": (80e-6, 7.96e-3, 90.9e-6, []),
+    "a softmax of 16 MB": (2.1e-3, 6.3e-3, 2.13e-3, []),
+    "kernels longer than their region": (100e-6, 100e-6, 91e-6, []),
+}
 
 
-@pytest.mark.parametrize(
-    ("kernel_s", "bound_s", "whole_s"),
-    [(80e-6, 7.96e-3, 90.9e-6), (2.1e-3, 6.3e-3, 2.13e-3), (100e-6, 100e-6, 91e-6)],
-    ids=["512 × 1024 floats on a busy machine", "a softmax of 16 MB", "kernels longer than their region"],
-)
-def test_no_region_needs_more_than_it_takes(kernel_s: float, bound_s: float, whole_s: float) -> None:
-    assert found(kernel_s, bound_s, whole_s) == []
+@pytest.mark.parametrize(("kernel_s", "bound_s", "whole_s", "codes"), SECONDS.values(), ids=SECONDS)
+def test_what_is_found_in_times(kernel_s, bound_s, whole_s, codes):
+    assert [item.code for item in findings(kernel_s, bound_s, whole_s)] == codes
+    too_busy = Noise(rounds=30, disturbed=25)
+    assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
 @pytest.mark.parametrize(
@@ -78,35 +66,33 @@ def test_no_region_needs_more_than_it_takes(kernel_s: float, bound_s: float, who
         (BoundBy.MATRIX, "90.0 µs for their matrix products (90%)", "Compute less"),
     ],
 )
-def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by: BoundBy, needs: str, remedy: str) -> None:
+def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
     assert f"Of the 100 µs of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
 
 
-def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often() -> None:
+def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often():
     kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
     again = recomputed_ops("r", PART, kept)
-    assert again is not None
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
     assert recomputed_ops("r", PART, PART.code) is None
 
 
-def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere() -> None:
+def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere():
     faster, slower, same = (
         timing("remedy", 1.0, None, verdict=verdict) for verdict in (Verdict.FASTER, Verdict.SLOWER, Verdict.SAME)
     )
     assert wins([faster])
     assert wins([faster, same])
-    assert not wins([same])
-    assert not wins([faster, slower])
-    assert not wins([faster, None])
+    for lost in ([same], [faster, slower], [faster, None]):
+        assert not wins(lost)
 
 
-def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float | None, between_s: float) -> None:
+def plant_times(monkeypatch, kernel_s, bound_s, between_s):
     """Let every kernel take ``kernel_s``, and its code ``between_s`` more, whatever the machine does meanwhile."""
 
-    def measure(insights: Insights, *_: Any) -> None:
+    def measure(insights, *_):
         for key, code in insights.codes.items():
             kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
             kernels = (kernel,) * len(code.kernels)
@@ -117,7 +103,7 @@ def plant_times(monkeypatch: pytest.MonkeyPatch, kernel_s: float, bound_s: float
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     """On a machine whose cores are in use, teams of threads wait for each other, and times say nothing."""
     with torch_threads(1):
         yield
@@ -126,7 +112,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
+def test_erf_three_times_is_found_and_the_remedy_was_measured():
     ex = compiled(gelu_norm, torch.randn(512, 768))
     (item,) = [one for one in ex.diagnose("r", 4.0) if one.code == "op-recomputed"]
     assert "erf 3 times instead of 1" in item.message
@@ -141,51 +127,32 @@ def test_erf_three_times_is_found_and_the_remedy_was_measured() -> None:
 
 
 @pytest.mark.compiles
-def test_a_tiny_region_waits_for_its_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tiny(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return x * 2
-
-    ex = compiled(tiny, torch.randn(8))
+def test_a_finding_is_of_the_code_that_was_measured(monkeypatch):
+    ex = compiled(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
+    assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
     (item,) = ex.diagnose("r", 0.4)
     assert item.code == "launch-bound"
-    assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message
+    assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message, "it is tiny and waits for its launches"
     assert item.where
-    assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
-
-
-@pytest.mark.compiles
-def test_a_finding_is_of_the_code_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def two_ops(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return (x * 2).sin()
-
-    ex = compiled(two_ops, torch.randn(8))
-    plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
-    ex.diagnose("r", 0.4)
-
-    def is_found() -> bool:
-        return "launch-bound" in {item.code for item in ex.diagnostics}
-
     plan = ex.plan
-    assert is_found()
+    assert item in ex.diagnostics
     ex.mark("later", ops="aten.sin*")
     assert ex.plan["r"] == plan["r"]
-    assert not is_found(), "it lost an op to a later region"
+    assert item not in ex.diagnostics, "it lost an op to a later region"
     ex.plan = plan
-    assert is_found()
+    assert item in ex.diagnostics
     ex.disable("r")
-    assert not is_found()
+    assert item not in ex.diagnostics
     ex.plan = plan
     with torch._inductor.config.patch(epilogue_fusion=False):
-        assert not is_found()
-    assert is_found()
+        assert item not in ex.diagnostics
+    assert item in ex.diagnostics
 
 
 @pytest.mark.compiles
-def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    def layers(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+def test_equal_layers_count_each(monkeypatch):
+    def layers(x, *weights):
         for weight in weights:
             with rx.region("r"):
                 y = x.sin()
@@ -200,32 +167,42 @@ def test_equal_layers_count_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "spends 90% of its 40.0 µs outside its 4 kernels" in item.message
 
 
-def four_loops(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    with rx.region("r", max_fusion_size=1):
-        y = x + 1
-        return y, y * 2, y - 3, y * 0.5
+@pytest.fixture
+def loops(monkeypatch):
+    """Return an exploration whose code has loops that were not fused, at the limit of their kernels."""
+
+    def four_loops(x):
+        with rx.region("r", max_fusion_size=1):
+            y = x + 1
+            return y, y * 2, y - 3, y * 0.5
+
+    plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
+    return compiled(four_loops, torch.randn(1 << 12))
 
 
-def timed(verdict: Verdict) -> Mock:
+def codes_found(ex):
+    return [item.code for item in ex.diagnose("r", 0.2)]
+
+
+def timed(verdict):
     """Return what stands for the measurement of a remedy."""
     return Mock(return_value=timing("remedy", 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict))
 
 
 @pytest.mark.compiles
-def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = compiled(four_loops, torch.randn(1 << 12))
-    (part,) = ex.code("r")
+def test_a_refused_fusion_is_a_fact_and_found_in_place_of_the_limit_where_its_remedy_wins(loops, monkeypatch):
+    (part,) = loops.code("r")
     assert len(part.code.refused) == 6, "each of four loops with each other"
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
-    assert ex.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
-    assert "not fused with" in str(ex.code("r"))
+    assert loops.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
+    assert "not fused with" in str(loops.code("r"))
     monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.SAME))
-    assert "fusion-refused" not in {item.code for item in ex.diagnose("r", 0.2)}
+    assert codes_found(loops) == ["kernel-bound"]
     monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
-    (item,) = [one for one in ex.diagnose("r", 0.2) if one.code == "fusion-refused"]
-    assert "exceeds max fusion" in item.message
-    assert "16.0 KiB" in item.message
-    assert "5 more pairs" in item.message
+    (item,) = loops.diagnose("r", 0.2)
+    assert item.code == "fusion-refused"
+    for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
+        assert said in item.message
     assert "'max_fusion_size': 512" in item.remedy
     assert "1.50× (1.40–1.60) as fast" in item.remedy
     assert {line.text for line in item.where} == {"y = x + 1", "return y, y * 2, y - 3, y * 0.5"}
@@ -234,10 +211,10 @@ def test_a_refused_fusion_is_a_fact_and_a_finding_where_its_remedy_wins(monkeypa
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.usefixtures("one_thread")
-def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
+def test_a_refused_fusion_is_found_and_its_remedy_was_measured():
     """Nothing is planted: in one loop ``x`` is read once instead of eight times."""
 
-    def statistics(x: torch.Tensor) -> list[torch.Tensor]:
+    def statistics(x):
         with rx.region("r", max_fusion_size=1):
             y = x + 1
             return [(y * scale).abs().amax(0) for scale in range(2, 10)]
@@ -255,94 +232,69 @@ def test_a_refused_fusion_is_found_and_its_remedy_was_measured() -> None:
 
 
 @pytest.mark.compiles
-def test_a_limit_is_not_named_where_a_config_was_measured_to_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = compiled(four_loops, torch.randn(1 << 12))
-    plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
-    for verdict, codes in ((Verdict.SAME, ["kernel-bound"]), (Verdict.FASTER, ["fusion-refused"])):
-        monkeypatch.setattr(diagnose, "remedy_timing", timed(verdict))
-        assert [str(item.code) for item in ex.diagnose("r", 0.2)] == codes
-
-
-def faster(_rounds: Any, numerics: Any) -> Any:
-    """Stand in for the timings of a remedy, as if it was faster."""
-    return (replace(timed(Verdict.FASTER)(), numerics=numerics["remedy"]),)
-
-
-@pytest.mark.compiles
-@pytest.mark.parametrize("kind", ["right", "wrong"])
-def test_a_remedy_that_computes_something_else_is_not_recommended(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = compiled(four_loops, torch.randn(1 << 12))
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, monkeypatch):
     twin = Program.twin
 
-    def wrong_twin(program: Program, switch: Any, config: Any) -> Any:
+    def wrong_twin(program, switch, config):
         artifact = twin(program, switch, config)
         return dataclasses.replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
 
-    if kind == "wrong":
+    def faster(_rounds, numerics):
+        return (replace(timed(Verdict.FASTER)(), numerics=numerics["remedy"]),)
+
+    if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
     monkeypatch.setattr(diagnose, "timings_of", faster)
-    found = [item for item in ex.diagnose("r", 0.2) if item.code == "fusion-refused"]
-    assert ["1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy for item in found] == (
-        [True] if kind == "right" else []
-    )
+    (item,) = loops.diagnose("r", 0.2)
+    assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
+    assert item.code == ("kernel-bound" if wrong else "fusion-refused")
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(("disturbed", "named"), [(10, True), (80, False)], ids=["quiet", "busy"])
-def test_a_remedy_measured_on_a_busy_machine_is_not_recommended(
-    disturbed: int, named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remedy_is_timed_by_the_clock_of_the_device_and_recommended_on_a_quiet_machine_alone(loops, monkeypatch):
     samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
-    rounds = RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
-    monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
-    ex = compiled(four_loops, torch.randn(1 << 12))
-    assert ("fusion-refused" in {item.code for item in ex.diagnose("r", 0.2)}) is named
+    monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
+    for disturbed, code in ((80, "kernel-bound"), (10, "fusion-refused")):
+        rounds = RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+        monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
+        assert codes_found(loops) == [code]
+    assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2
 
 
 @pytest.mark.compiles
-def test_the_budget_is_spent_on_the_remedies_that_change_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = compiled(four_loops, torch.randn(1 << 12))
+def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeypatch):
     monkeypatch.setattr(diagnose, "remedy_timing", remedy_timing := Mock(return_value=None))
-    ex.diagnose("r", 0.4)
+    loops.diagnose("r", 0.4)
     ((_program, _environment, _part, config, share_s, _run),) = (call.args for call in remedy_timing.call_args_list)
     assert (dict(config), share_s) == ({"max_fusion_size": 512}, 0.2)
 
 
 @pytest.mark.compiles
-def test_a_remedy_is_timed_by_the_clock_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
-    ex = compiled(four_loops, torch.randn(1 << 12))
-    ex.diagnose("r", 0.2)
-    clock_for.assert_called_once_with(ex.session.environment.device)
-
-
-@pytest.mark.compiles
-def test_an_interrupt_while_a_remedy_is_timed_ends_it_all() -> None:
-    ex = compiled(four_loops, torch.randn(1 << 12))
-    seen: list[str] = []
+def test_an_interrupt_while_a_remedy_is_timed_ends_it_all(loops):
+    seen = []
 
     class Interrupted(SameThread):
         """It is interrupted in timed work of a remedy."""
 
-        def run_timed(self, work: Callable[[], Any]) -> Any:
+        def run_timed(self, work):
             if "measuring a remedy for r" in seen:
                 raise KeyboardInterrupt
             return work()
 
     with pytest.raises(KeyboardInterrupt):
-        ex.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted()))
-    assert not [one for one in ex.diagnostics if one.code in ("fusion-refused", "kernel-bound")]
-    assert not ex.results.kernel_times("r").empty, "what was measured is kept"
+        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted()))
+    assert not loops.diagnostics
+    assert not loops.results.kernel_times("r").empty, "what was measured is kept"
 
 
 @pytest.mark.compiles
-def test_the_limit_side_by_side_is_a_reason_too() -> None:
-    def many(x: torch.Tensor) -> list[torch.Tensor]:
-        with rx.region("r"):
-            y = x + 1
-            return [y * (number + 1.5) for number in range(20)]
+def test_the_limit_side_by_side_is_a_reason_too():
+    def many(x):
+        y = x + 1
+        return [y * (number + 1.5) for number in range(20)]
 
-    ex = compiled(many, torch.randn(1 << 12))
+    ex = compiled(rx.region("r")(many), torch.randn(1 << 12))
     (part,) = ex.code("r")
     assert "cpp.max_horizontal_fusion_size=16" in part.code.refused[0].reason
     _, (config, find) = remedies([part])
@@ -355,7 +307,7 @@ def test_the_limit_side_by_side_is_a_reason_too() -> None:
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"])
-def test_the_program_of_the_page_shows_its_code(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
     if code == "kernel-bound":
         plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere

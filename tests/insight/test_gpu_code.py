@@ -1,9 +1,8 @@
 """Code for a GPU that is not here: Triton, registers, bounds; and that this process does not notice."""
 
-from __future__ import annotations
-
 import pytest
 import torch
+import torch._inductor.config as inductor_config
 import torch.nn.functional as F
 
 import regional_explorer as rx
@@ -12,8 +11,9 @@ from regional_explorer.insight import code_store
 from regional_explorer.record.artifact import KernelKind
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.torch_api.virtual_gpu import occupancy
-from tests.insight.test_code import Step
+from tests.insight.test_code import training_step
 from tests.insight.test_kernel_times import block
+from tests.shared.checks import torch_setting
 
 pytestmark = pytest.mark.compiles
 
@@ -21,14 +21,14 @@ SIZE = 256
 
 
 @pytest.fixture(scope="module")
-def ex() -> rx.Exploration:
+def ex():
     pytest.importorskip("triton")
     return rx.explore(block, (torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)))
 
 
 @pytest.mark.parametrize("target", ["h100", "a100"])
 @pytest.mark.slow
-def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) -> None:
+def test_triton_code_with_registers_and_bounds(ex, target):
     (part,) = ex.code("r", target=target)
     assert part.code.problem is None
     assert part.code.language == "Triton"
@@ -41,10 +41,8 @@ def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) 
         if linked.kernel.kind is KernelKind.EXTERN:
             assert gpu is None
             continue
-        assert gpu is not None
         assert gpu.registers
         assert gpu.spilled_bytes == 0
-        assert gpu.occupancy is not None
         assert 0 < gpu.occupancy <= 1
         assert f".target {GPU_TARGETS[target].architecture}" in gpu.assembly
     first = part.kernels[0].kernel
@@ -54,16 +52,17 @@ def test_triton_code_with_registers_and_bounds(ex: rx.Exploration, target: str) 
 
 
 @pytest.mark.slow
-def test_what_it_cannot_know_is_said(ex: rx.Exploration) -> None:
+def test_what_it_cannot_know_is_said_and_two_configs_are_compared(ex):
     code = ex.code("r", target="h100")
-    for shown in (str(code), code._repr_mimebundle_()["text/html"]):
-        assert "not run" in shown
-        assert "nothing was measured" in shown
-        assert "≥ " in shown
+    for shown in code._repr_mimebundle_().values():
+        for said in ("not run", "nothing was measured", "≥ "):
+            assert said in shown
+    assert code.diff(code).same
+    assert not code.diff(ex.code("r", config={"max_fusion_size": 1}, target="h100")).same
 
 
 @pytest.mark.slow
-def test_the_process_is_as_before(ex: rx.Exploration) -> None:
+def test_the_process_is_as_before(ex):
     ex.code("r", target="h100")
     assert not torch.cuda.is_available()
     ex.compile()
@@ -75,15 +74,7 @@ def test_the_process_is_as_before(ex: rx.Exploration) -> None:
 
 
 @pytest.mark.slow
-def test_two_configs_are_compared_for_a_target(ex: rx.Exploration) -> None:
-    before = ex.code("r", target="h100")
-    after = ex.code("r", config={"max_fusion_size": 1}, target="h100")
-    assert before.diff(before).same
-    assert not before.diff(after).same
-
-
-@pytest.mark.slow
-def test_registers_are_those_of_the_code_that_triton_assembled(ex: rx.Exploration) -> None:
+def test_registers_are_those_of_the_code_that_triton_assembled(ex):
     """Its flags change registers and spills, so that ptxas is not run a second time without them."""
     from triton import knobs
 
@@ -98,54 +89,47 @@ def test_registers_are_those_of_the_code_that_triton_assembled(ex: rx.Exploratio
     assert "registers" not in ex.code("r").kernels
 
 
-def test_a_cache_between_l2_and_memory_is_named() -> None:
+def test_a_cache_between_l2_and_memory_is_named():
     assert "4.00 MiB of L2 cache or 256 MiB of Infinity Cache moves faster" in _gpu_note(GPU_TARGETS["mi300x"])
     assert "50.0 MiB of L2 cache moves faster" in _gpu_note(GPU_TARGETS["h100"])
 
 
 @pytest.mark.slow
-def test_without_a_compiler_it_is_said(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_is_told_and_nothing_is_left_once_cancelled(ex, monkeypatch):
+    with pytest.raises(rx.InvalidArgumentError, match=r"No target is called 'h1000'.*Did you mean 'h100'.*mi300x"):
+        ex.code("r", target="h1000")
+    assert not list(ex.code("r", target="l4", run=rx.Run(cancelled=lambda: True)))
+    unsendable = pytest.raises(rx.RegionCompileError, match="such as a pass of yours, cannot be sent there")
+    with inductor_config.patch(post_grad_custom_post_pass=lambda _graph: None), unsendable:
+        ex.code("r", target="l4")
     monkeypatch.setattr(code_store, "cxx_compiler", lambda: None)
     with pytest.raises(rx.RegionalExplorerError, match=r"No code for NVIDIA L4.* C\+\+ compiler.*apt-get"):
         ex.code("r", target="l4")
 
 
 @pytest.mark.slow
-def test_an_unknown_target_is_told(ex: rx.Exploration) -> None:
-    with pytest.raises(rx.InvalidArgumentError, match=r"No target is called 'h1000'.*Did you mean 'h100'.*mi300x"):
-        ex.code("r", target="h1000")
-
-
-@pytest.mark.slow
-def test_cancelled_before_the_process_is_ready_nothing_is_left(ex: rx.Exploration) -> None:
-    assert not list(ex.code("r", target="l4", run=rx.Run(cancelled=lambda: True)))
-
-
-@pytest.mark.slow
-def test_training_both_ways() -> None:
+def test_training_both_ways():
     pytest.importorskip("triton")
-    code = rx.explore(Step(), (torch.randn(8, 64),)).code("r", target="h100")
+    code = rx.explore(training_step(), (torch.randn(8, 64),)).code("r", target="h100")
     assert [part.code.problem for part in code] == [None, None]
     assert code.coverage.share == 1.0
 
 
 @pytest.mark.slow
-def test_amd_gets_assembly_of_its_own(ex: rx.Exploration) -> None:
+def test_amd_gets_assembly_of_its_own(ex):
     (part,) = ex.code("r", target="mi300x")
     assert part.code.problem is None
     gpu = part.kernels[0].kernel.gpu
-    assert gpu is not None
     assert gpu.registers
     assert "amdgcn" in gpu.assembly
 
 
 @pytest.mark.parametrize("name", ["h100", "a100", "mi300x"])
-def test_peaks_agree_with_those_that_torch_knows(name: str) -> None:
+def test_peaks_agree_with_those_that_torch_knows(name):
     from torch._inductor.analysis.device_info import lookup_device_info
 
     target = GPU_TARGETS[name]
     info = lookup_device_info(target.title)
-    assert info is not None
     assert target.memory_gb_s == info.dram_bw_gbs
     # Where torch has no such factor, its figures of the H100 are those with sparsity.
     factor = getattr(info, "tops_sparsity_factor", 2 if name == "h100" else 1)
@@ -153,13 +137,11 @@ def test_peaks_agree_with_those_that_torch_knows(name: str) -> None:
         assert target.dense_tflops[dtype] == pytest.approx(info.tops[getattr(torch, dtype)] / factor, rel=0.002)
 
 
-def test_torch_has_the_bandwidth_of_an_h100_for_an_l4() -> None:
+def test_torch_has_the_bandwidth_of_an_h100_for_an_l4():
     """docs/upstream.md: the data sheet says 300 GB/s. When this fails, torch has mended it."""
     from torch._inductor.analysis.device_info import lookup_device_info
 
-    info = lookup_device_info("NVIDIA L4")
-    assert info is not None
-    assert info.dram_bw_gbs == 3350
+    assert lookup_device_info("NVIDIA L4").dram_bw_gbs == 3350
     assert GPU_TARGETS["l4"].memory_gb_s == 300
 
 
@@ -177,33 +159,18 @@ def test_torch_has_the_bandwidth_of_an_h100_for_an_l4() -> None:
         ("mi300x", 128, 0, 4, 0.5),
     ],
 )
-def test_occupancy_is_that_of_the_makers_calculators(
-    target: str, registers: int, shared: int, warps: int, expected: float
-) -> None:
+def test_occupancy_is_that_of_the_makers_calculators(target, registers, shared, warps, expected):
     """Counted by the rules of NVIDIA's occupancy calculator, and for AMD waves per SIMD by vector registers."""
     assert occupancy(GPU_TARGETS[target], registers, shared, warps) == expected
 
 
 @pytest.mark.slow
-def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex: rx.Exploration) -> None:
+def test_float32_products_that_may_be_rounded_have_the_peak_of_tf32(ex):
     """The other process takes over what is set in this one. Dynamo traces the call again for it: two partitions."""
     exact = ex.code("r", target="h100")
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
+    with torch_setting("float32_matmul_precision", "high"):
         rounded = ex.code("r", target="h100")
-    finally:
-        torch.set_float32_matmul_precision(before)
     assert [{part.kernels[1].kernel.dtype for part in code} for code in (exact, rounded)] == [{"float32"}, {"tf32"}]
-
-
-@pytest.mark.slow
-def test_a_setting_that_cannot_be_sent_is_told(ex: rx.Exploration, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch._inductor.config as inductor_config
-
-    monkeypatch.setattr(inductor_config, "post_grad_custom_post_pass", lambda _graph: None)
-    with pytest.raises(rx.RegionCompileError, match="such as a pass of yours, cannot be sent there"):
-        ex.code("r", target="a100")
 
 
 @pytest.mark.parametrize(
@@ -215,18 +182,17 @@ def test_a_setting_that_cannot_be_sent_is_told(ex: rx.Exploration, monkeypatch: 
         pytest.param(torch.bfloat16, True, marks=pytest.mark.slow),
     ],
 )
-def test_attention_goes_to_the_op_that_a_gpu_has(dtype: torch.dtype, masked: bool) -> None:
+def test_attention_goes_to_the_op_that_a_gpu_has(dtype, masked):
     pytest.importorskip("triton")
     mask = torch.zeros(16, 16, dtype=dtype) if masked else None
 
-    def attend(x: torch.Tensor) -> torch.Tensor:
+    def attend(x):
         with rx.region("r"):
             y = x * 2
             y = F.scaled_dot_product_attention(y, y, y, attn_mask=mask) + 1
         return y.float().sum()
 
-    ex = rx.explore(attend, (torch.randn(2, 4, 16, 16, dtype=dtype, requires_grad=True),))
-    code = ex.code("r", target="h100")
+    code = rx.explore(attend, (torch.randn(2, 4, 16, 16, dtype=dtype, requires_grad=True),)).code("r", target="h100")
     assert [part.code.problem for part in code] == [None, None]
     expected = "flash" if dtype is torch.bfloat16 and not masked else "efficient"
     kernels = [one.kernel for part in code for one in part.kernels]
@@ -236,14 +202,9 @@ def test_attention_goes_to_the_op_that_a_gpu_has(dtype: torch.dtype, masked: boo
     assert code.coverage.share == 1.0
 
 
-def test_sizes_that_a_gpu_would_try_to_pad() -> None:
+def test_sizes_that_a_gpu_would_try_to_pad():
     """Inductor times padded products on the GPU itself, which is not there."""
     pytest.importorskip("triton")
-
-    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return torch.relu(x @ w)
-
-    ex = rx.explore(product, (torch.randn(1023, 1023), torch.randn(1023, 1023)))
+    ex = rx.explore(rx.region("r")(lambda x, w: torch.relu(x @ w)), (torch.randn(1023, 1023), torch.randn(1023, 1023)))
     (part,) = ex.code("r", target="a100")
     assert part.code.problem is None

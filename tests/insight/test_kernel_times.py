@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,37 +31,42 @@ from regional_explorer.measure.rounds import Parts, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.region_code import partition_codes
-from tests.insight.test_caches import default_dtype
+from tests.shared.checks import torch_setting
 from tests.shared.fakes import FakeClock
 
 pytestmark = pytest.mark.compiles
 
 
-def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def block(x, w):
     with rx.region("r"):
         y = torch.sin(x) * 2
         return (y @ w).softmax(-1)
 
 
-def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+def inputs():
     return torch.randn(512, 512, requires_grad=True), torch.randn(512, 512)
 
 
-def compiled() -> rx.Exploration:
+def compiled():
     ex = rx.explore(block, inputs())
     ex.compile()
     return ex
 
 
 @pytest.fixture(scope="module")
-def timed() -> rx.Exploration:
+def timed():
     """Return an exploration with kernel times, for tests that only read them."""
     ex = compiled()
     ex.kernel_times("r", 0.2)
     return ex
 
 
-def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed: rx.Exploration) -> None:
+def times_in(session):
+    """Return the times of the kernels that a session has."""
+    return [artifact.kernel_times for artifact in session.artifacts.values() if artifact.kernel_times]
+
+
+def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed):
     found = timed.results.kernel_times("r")
     forward = found[found.partition.str.contains("forward")]
     kernels = forward[forward.number.notna()]
@@ -76,17 +80,71 @@ def test_each_kernel_is_timed_beside_its_bound_most_wasted_first(timed: rx.Explo
     assert found.groupby("partition").share.sum().tolist() == [pytest.approx(1.0)] * 2
     assert (found.share.dropna() >= 0).all()
     assert list(forward.kernel[forward.number.isna()])[:2] == ["between kernels", "around the generated code"]
-    times = timed.session.artifacts[timed.partitions.artifact[0]].kernel_times
-    assert times is not None
-    assert times.between.value > 0
-    assert times.noise.rounds >= times.rounds > 0, "fixed work stands around each round"
     bounded = found.dropna(subset="low_us")  # a busy machine may have had time for too few rounds
     assert ((bounded.low_us <= bounded.time_us) & (bounded.time_us <= bounded.high_us)).all()
+    times = times_in(timed.session)
+    assert len(times) == 2
+    for one in times:
+        assert one.between.value > 0
+        assert one.noise.rounds >= one.rounds > 0, "fixed work stands around each round"
+        assert one.build_s > 0
 
 
-def times_in(session: rx.Session) -> list[ArtifactKernelTimes]:
-    """Return the times of the kernels that a session has."""
-    return [artifact.kernel_times for artifact in session.artifacts.values() if artifact.kernel_times]
+def test_nothing_else_comes_from_the_build_with_clocks_and_nothing_is_kept_once_cancelled():
+    x, w = inputs()
+    ex = rx.explore(block, (x, w))
+    ex.benchmark(("eager", "regional"), 0.1)
+    assert ex.kernel_times("r", 5.0, run=rx.Run(cancelled=lambda: True)).empty
+    assert times_in(ex.session) == []
+
+    def others():
+        session, program = ex.session, ex.live.program
+        return (
+            (session.timings, session.partition_timings, session.reconciliation),
+            [artifact.compile for artifact in session.artifacts.values()],
+            dict(program.store.artifacts),
+            [switch.artifact for switch in program.switches],
+        )
+
+    before, x_before = others(), x.detach().clone()
+    ex.kernel_times("r", 0.1)
+    assert times_in(ex.session)
+    assert others() == before
+    assert not any("_regional_explorer_clock" in part.text for part in partition_codes(ex.session))
+    torch.testing.assert_close(x.detach(), x_before)
+    torch.testing.assert_close(ex.compiled(x, w), block(x, w))
+
+
+def with_other_results(ex, monkeypatch):
+    planted = "regional_explorer.insight.kernel_times.timed_code"
+    monkeypatch.setattr(planted, lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
+
+
+def raising(ex, monkeypatch):
+    for key, code in ex.live.insights.codes.items():
+        ex.live.insights.codes[key] = ArtifactCode("raise RuntimeError('planted')\n" + code.text, code.kernels)
+
+
+def on_a_gpu(ex, monkeypatch):
+    for switch in ex.live.program.switches:
+        switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem", "partitions"),
+    [
+        (with_other_results, "the code with clocks gives other results", 1),
+        (raising, "the code with clocks does not run: RuntimeError: planted", 2),
+        (on_a_gpu, "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels", 2),
+    ],
+)
+def test_code_that_cannot_be_timed_says_why(spoil, problem, partitions, monkeypatch):
+    ex = compiled()
+    ex.code("r")
+    spoil(ex, monkeypatch)
+    measure_kernel_times(ex.live.insights, "r", 0.1, Run())
+    problems = [times.problem for times in ex.live.insights.kernel_times.values()]
+    assert problems == [problem] * partitions + [None] * (2 - partitions), "the backward has no sine"
 
 
 CODE = ArtifactCode("", tuple(Kernel(name, KernelKind.POINTWISE) for name in "klm"))
@@ -101,7 +159,7 @@ class Machine:
     whole_s: float = 9e-2
     notes: ClockNotes = dataclasses.field(default_factory=ClockNotes)
 
-    def call(self, name: str, *seconds: float) -> None:
+    def call(self, name, *seconds):
         """Take ``seconds`` for the kernels and for what is around them; only the code with clocks notes the kernels."""
         self.clock.log.append(name)
         for number, taken in enumerate(seconds[1:]):
@@ -110,7 +168,7 @@ class Machine:
                 self.notes.note(number, taken)
         self.clock.spend(seconds[0] + next(self.pauses))
 
-    def times(self) -> ArtifactKernelTimes:
+    def times(self):
         """Return the times that rounds of 8 s show."""
         whole = TimedCall("compiled", lambda: self.call("whole", self.whole_s - 6e-2, 4e-2, 2e-2))
         generated, clocked = (
@@ -124,18 +182,16 @@ class Machine:
 
 
 @pytest.fixture
-def no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_cost(monkeypatch):
     """Let the clocks in the code cost nothing."""
     monkeypatch.setattr("regional_explorer.insight.kernel_times.overhead_s", lambda _clock: 0.0)
 
 
 @pytest.mark.usefixtures("no_cost")
-def test_kernels_and_what_is_between_and_around_them_are_of_the_same_rounds() -> None:
+def test_kernels_and_what_is_between_and_around_them_are_of_the_same_rounds():
     machine = Machine(FakeClock(), repeat(0.0))
     times = machine.times()
     first, second, never = times.kernels
-    assert first is not None
-    assert second is not None
     assert (first.seconds.value, second.seconds.value) == pytest.approx((4e-2, 2e-2))
     assert never is None
     assert times.between.value == pytest.approx(2e-2)
@@ -149,11 +205,13 @@ def test_kernels_and_what_is_between_and_around_them_are_of_the_same_rounds() ->
     in_rounds = [order[start : start + 3] for start in range(0, len(order), 3)]
     assert all(sorted(names) == ["clocked", "generated", "whole"] for names in in_rounds)
     assert len({names[0] for names in in_rounds}) == 3, "what the call before left in the caches favours none of them"
+    around = Machine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
+    assert (around.value, around.bounds) == (0.0, (0.0, 0.0)), "a whole that is faster than its code has none"
 
 
 @pytest.mark.usefixtures("no_cost")
 @pytest.mark.parametrize("seed", range(5))
-def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all(seed: int) -> None:
+def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all(seed):
     """As the shares of 103 % and 109 %, with a row of -26 %."""
     chance = np.random.default_rng(seed)
     pauses = (float(seconds) for seconds in chance.exponential(0.2, 10_000) * (chance.random(10_000) < 0.5))
@@ -164,98 +222,13 @@ def test_however_calls_are_disturbed_no_time_is_below_zero_and_shares_are_of_all
     assert sum(part.value / times.parts_s for part in parts) == pytest.approx(1.0)
 
 
-@pytest.mark.usefixtures("no_cost")
-def test_a_whole_that_is_faster_than_its_code_has_nothing_around_it() -> None:
-    around = Machine(FakeClock(), repeat(0.0), whole_s=6.5e-2).times().around
-    assert (around.value, around.bounds) == (0.0, (0.0, 0.0))
-
-
-def test_what_the_clocks_cost_is_subtracted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_clocks_cost_is_subtracted(monkeypatch):
     monkeypatch.setattr("regional_explorer.insight.kernel_times.overhead_s", lambda _clock: 0.5)
     notes = ClockNotes([{0: 3.0, 1: 0.25}])
     assert notes.parts(0, (10.0, 15.0)) == {0: 2.5, 1: 0.0, "between": 0.75}
 
 
-def test_code_with_clocks_that_computes_something_else_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = compiled()
-    planted = "regional_explorer.insight.kernel_times.timed_code"
-    monkeypatch.setattr(planted, lambda code: re.sub(r"\bsin\b", "cos", timed_code(code)))
-    found = ex.kernel_times("r", 0.1)
-    forward = found[found.partition.str.contains("forward")]
-    assert list(forward.problem) == ["the code with clocks gives other results"]
-
-
-def test_timings_never_come_from_the_build_with_clocks() -> None:
-    ex = compiled()
-    ex.benchmark(("eager", "regional"), 0.1)
-    before = ex.session
-    artifacts = dict(ex.live.program.store.artifacts)
-    running = [switch.artifact for switch in ex.live.program.switches]
-    ex.kernel_times("r", 0.1)
-    after = ex.session
-    assert times_in(after)
-    assert (after.timings, after.partition_timings, after.reconciliation) == (
-        before.timings,
-        before.partition_timings,
-        before.reconciliation,
-    )
-    assert [artifact.compile for artifact in after.artifacts.values()] == [
-        artifact.compile for artifact in before.artifacts.values()
-    ]
-    assert ex.live.program.store.artifacts == artifacts
-    assert [switch.artifact for switch in ex.live.program.switches] == running
-    assert not any("_regional_explorer_clock" in part.text for part in partition_codes(after))
-
-
-def test_the_build_with_clocks_says_what_it_cost(timed: rx.Exploration) -> None:
-    assert times_in(timed.session)
-    assert all(found.build_s > 0 and found.rounds > 0 for found in times_in(timed.session))
-
-
-def test_results_of_the_call_are_as_before() -> None:
-    x, w = inputs()
-    ex = rx.explore(block, (x, w))
-    ex.compile()
-    before = x.detach().clone()
-    ex.kernel_times("r", 0.1)
-    torch.testing.assert_close(x.detach(), before)
-    torch.testing.assert_close(ex.compiled(x, w), block(x, w))
-
-
-def test_cancelled_nothing_is_kept_half_done() -> None:
-    ex = compiled()
-    assert ex.kernel_times("r", 5.0, run=rx.Run(cancelled=lambda: True)).empty
-    assert times_in(ex.session) == []
-
-
-def test_saved_and_loaded_the_times_are_there(timed: rx.Exploration, tmp_path: Any) -> None:
-    loaded = rx.load(timed.save(tmp_path / "x.json")).kernel_times("r")
-    assert not loaded.empty
-    assert loaded.to_string() == timed.results.kernel_times("r").to_string()
-
-
-def test_code_that_cannot_be_timed_says_why() -> None:
-    ex = compiled()
-    ex.code("r")
-    for key, code in ex.live.insights.codes.items():
-        ex.live.insights.codes[key] = ArtifactCode("raise RuntimeError('planted')\n" + code.text, code.kernels)
-    found = ex.kernel_times("r", 0.1)
-    assert all("planted" in problem for problem in found.problem)
-
-
-def test_kernels_on_another_device_are_refused_and_not_timed_by_the_clock_of_the_host() -> None:
-    ex = compiled()
-    ex.code("r")
-    for switch in ex.live.program.switches:
-        switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
-    measure_kernel_times(ex.live.insights, "r", 0.1, Run())
-    for times in ex.live.insights.kernel_times.values():
-        assert times.problem == (
-            "kernels on cuda are not timed: ex.benchmark() times the region, torch.profiler its kernels"
-        )
-
-
-def test_a_clock_stands_around_each_launch_and_nothing_else_changes() -> None:
+def test_a_clock_stands_around_each_launch_and_nothing_else_changes():
     code = ArtifactCode(
         "def call(args):\n    a = 1\n    k0(a)\n    extern_kernels.mm(a,\n        a)\n",
         (Kernel("k0", KernelKind.POINTWISE, called=3), Kernel("extern_kernels.mm", KernelKind.EXTERN, called=4)),
@@ -268,7 +241,7 @@ def test_a_clock_stands_around_each_launch_and_nothing_else_changes() -> None:
     ]
 
 
-def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one() -> None:
+def test_wasted_is_what_lies_beyond_the_bound_and_unknown_without_one():
     assert KernelTime(Figure(3.0), 1.0, BoundBy.COPY).wasted_s == 2.0
     assert KernelTime(Figure(1.0), 3.0, BoundBy.COPY).wasted_s is None, "no bound lies above what was measured"
     assert KernelTime(Figure(1.0)).wasted_s is None
@@ -280,7 +253,7 @@ LOOP = Kernel("k", KernelKind.POINTWISE, bytes_read=MIB, bytes_written=MIB)
 PRODUCT = Kernel("mm", KernelKind.EXTERN, bytes_read=MIB, bytes_written=MIB, operations=10**9, dtype="float32")
 
 
-def planted_rates(copied: float = 1e10, multiplied: float = 1e11) -> Rates:
+def planted_rates(copied=1e10, multiplied=1e11):
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): copied for step in STEPS} | {("float32", 0): multiplied}
     return rates
@@ -289,29 +262,23 @@ def planted_rates(copied: float = 1e10, multiplied: float = 1e11) -> Rates:
 @pytest.mark.parametrize("kernel", [LOOP, PRODUCT, Kernel("k", KernelKind.POINTWISE)], ids=["loop", "product", "?"])
 @pytest.mark.parametrize("slower", [0.01, 0.5, 1.0, 1.1, 2.0, 390.0])
 @pytest.mark.parametrize("taken_s", [1e-6, 2e-4, 1e-2, 1.0])
-def test_no_bound_lies_above_what_was_measured(kernel: Kernel, slower: float, taken_s: float) -> None:
+def test_no_bound_lies_above_what_was_measured(kernel, slower, taken_s):
     """Whatever disturbed the rates, by factors from 0.01 to 390."""
     rates = planted_rates(1e10 / slower, 1e11 / slower)
     times = [taken_s * (1 + number / 7) for number in range(9)]
     time = kernel_time(kernel, Parts({0: np.array(times)}), 0, rates)
-    assert time is not None
     assert time.bound_s is None or 0 < time.bound_s <= min(times)
     assert (time.bound_s is None) == (time.bound_by is None)
 
 
-def test_a_kernel_that_beats_a_rate_raises_it_and_one_far_beyond_has_no_bound() -> None:
+def test_a_kernel_that_beats_a_rate_raises_it_and_one_far_beyond_has_no_bound():
     rates, bound_s = planted_rates(), 2 * MIB / 1e10
-    at_its_limit = kernel_time(LOOP, Parts({0: np.full(9, bound_s / 1.2)}), 0, rates)
-    assert at_its_limit is not None
-    assert at_its_limit.bound_s == pytest.approx(bound_s / 1.2)
-    assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
-    beyond = kernel_time(LOOP, Parts({0: np.full(9, bound_s / 9)}), 0, rates)
-    assert beyond is not None
-    assert beyond.bound_s is None
-    assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
+    for beaten_by, bound in ((1.2, pytest.approx(bound_s / 1.2)), (9, None)):
+        assert kernel_time(LOOP, Parts({0: np.full(9, bound_s / beaten_by)}), 0, rates).bound_s == bound
+        assert rates.seconds(traffic(MIB, MIB)) == pytest.approx(bound_s / 1.2)
 
 
-def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size() -> None:
+def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size():
     rates = Rates("cpu")
     rates.fastest |= {("copy", step): 4e10 if step < 1 << 26 else 1e10 for step in STEPS}
     assert rates.seconds(traffic(33 * MIB // 2, 33 * MIB // 2)) == pytest.approx(33 * MIB / 4e10), "not that of 64 MiB"
@@ -320,7 +287,7 @@ def test_a_rate_is_that_of_a_step_which_does_not_exceed_the_size() -> None:
     assert rates.seconds(traffic(100, 100)) == pytest.approx(200 / 4e10), "starting the copy of a few bytes counts not"
 
 
-def test_what_is_only_read_or_only_written_takes_no_longer_than_copying() -> None:
+def test_what_is_only_read_or_only_written_takes_no_longer_than_copying():
     rates = planted_rates()
     rates.fastest |= {("read", step): 2e10 for step in STEPS} | {("write", step): 1e9 for step in STEPS}
     assert rates.seconds(traffic(2 * MIB, 0)) == pytest.approx(2 * MIB / 2e10)
@@ -329,7 +296,7 @@ def test_what_is_only_read_or_only_written_takes_no_longer_than_copying() -> Non
 
 
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
-def test_one_bad_burst_bounds_nothing(disturbed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bad_burst_bounds_nothing(disturbed, monkeypatch):
     """A rate is the fastest seen, so that a pause while it was measured does not stay for the life of the process."""
     planted, works = Rates("cpu"), [traffic(MIB, MIB), product(10**9, "float32")]
     for burst in range(3):
@@ -340,45 +307,38 @@ def test_one_bad_burst_bounds_nothing(disturbed: int, monkeypatch: pytest.Monkey
     assert planted.seconds(product(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
 
-def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: list[tuple[str, torch.dtype]] = []
+def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
+    moved = set()
 
-    def seconds(_device: str, call: Callable[[], torch.Tensor], calls: int) -> list[float]:
+    def seconds(_device, call, calls):
         result = call()
-        moved.append((result.device.type, result.dtype))
+        moved.add((result.device.type, result.dtype))
         return [1.0] * calls
 
     monkeypatch.setattr(rates, "_seconds", seconds)
-    with default_dtype(torch.float64), torch.device("meta"):
+    with torch_setting("default_dtype", torch.float64), torch.device("meta"):
         Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")])
         rates.copy_bandwidth("cpu:0", MIB)
-    assert set(moved) == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
+    assert moved == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
 
 
-def test_rates_are_kept_by_threads_and_precision() -> None:
-    precision = torch.get_float32_matmul_precision()
+def test_rates_are_kept_by_threads_and_precision():
     here = rates_of("cpu")
     assert rates_of("cpu") is here
     with torch_threads(torch.get_num_threads() + 1):
         assert rates_of("cpu") is not here
-    try:
-        torch.set_float32_matmul_precision("medium" if precision != "medium" else "high")
+    other = "high" if torch.get_float32_matmul_precision() == "medium" else "medium"
+    with torch_setting("float32_matmul_precision", other):
         assert rates_of("cpu") is not here
-    finally:
-        torch.set_float32_matmul_precision(precision)
 
 
-def kernels_of(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> list[Kernel]:
-    def region(*args: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return function(*args)
-
-    ex = rx.explore(region, args)
+def kernels_of(function, *args):
+    ex = rx.explore(rx.region("r")(function), args)
     ex.compile()
     return [kernel for part in ex.code("r") for kernel in part.code.kernels]
 
 
-def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none() -> None:
+def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none():
     halves = kernels_of(lambda x, w: (x.bfloat16() @ w.bfloat16()).float(), torch.randn(64, 64), torch.randn(64, 64))
     assert [kernel.dtype for kernel in halves if kernel.kind is KernelKind.EXTERN] == ["bfloat16"]
     convolved = kernels_of(torch.conv2d, torch.randn(1, 4, 8, 8), torch.randn(4, 4, 3, 3))
@@ -388,7 +348,7 @@ def test_a_product_has_the_dtype_of_its_operands_and_a_convolution_has_none() ->
     assert {kernel.dtype for kernel in attended} == {None}, "half of the products that are counted are not needed"
 
 
-def test_only_what_is_touched_counts_as_read() -> None:
+def test_only_what_is_touched_counts_as_read():
     (looked_up,) = kernels_of(lambda i, table: table[i] * 2, torch.tensor([3, 1, 2]), torch.randn(5000, 16))
     assert looked_up.bytes_read == 3 * 8 + 3 * 16 * 4, "not the whole table"
     (multiplied,) = kernels_of(lambda x: x[:, :8] @ x[:, 8:16].mT, torch.randn(64, 512))

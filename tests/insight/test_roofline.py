@@ -1,7 +1,5 @@
 """Full Inductor as the roofline: borders and their bytes, decompositions, and what makes it bitwise eager."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 
@@ -29,12 +27,9 @@ from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
-from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
     EAGER_OPS,
-    Border,
     FullGraph,
-    OpDifference,
     Reach,
     RegionReach,
     Roundings,
@@ -43,32 +38,27 @@ from regional_explorer.record.roofline import (
     roundings,
     size_of,
 )
-from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table
+from regional_explorer.tables.roofline import ops_table, reach_table, regions_table
 from tests.engine.test_threads import WAITING, held_elsewhere
 from tests.shared.checks import BEFORE_2_13
-from tests.shared.sessions import op, session, timing
+from tests.shared.sessions import op, session, timing, trained
 
 ROWS, COLUMNS = 16, 64
 SIZE = 4 * ROWS * COLUMNS
 
 
-def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+def chain(x, w):
     y = x.sin()
     with rx.region("r"):
         y = y.cos()
     return (y * 2) @ w
 
 
-def explored() -> rx.Exploration:
+def explored():
     return rx.explore(chain, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
 
 
-def test_a_plan_that_was_not_measured_is_told_what_to_do() -> None:
-    with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
-        explored().roofline()
-
-
-def test_every_dtype_has_its_own_size() -> None:
+def test_every_dtype_has_its_own_size():
     dtypes = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
     specs = {name: TensorSpec(name, (2, 5), (5, 1), "cpu") for name in dtypes}
     sizes = {name: size_of(Node(name, Role.OP, name, values=(spec,))) for name, spec in specs.items()}
@@ -78,13 +68,13 @@ def test_every_dtype_has_its_own_size() -> None:
 HALF = Figure(0.5, 0.4, 0.6)
 
 
-def test_shares_are_withheld_where_full_gains_nothing() -> None:
+def test_shares_are_withheld_where_full_gains_nothing():
     assert Reach(Phase.FORWARD, 3.0, 2.0, 1.0, HALF).share == HALF
     assert Reach(Phase.FORWARD, 1.0, 2.0, 3.0, HALF).share is None
     assert Reach(Phase.FORWARD, 3.0, 2.0, 2.9, HALF, full_wins=False).share is None
 
 
-def test_a_share_is_that_of_each_round_with_its_interval() -> None:
+def test_a_share_is_that_of_each_round_with_its_interval():
     even = np.ones(20)
     assert share_of_gain(3 * even, 2 * even, even) == HALF_EXACTLY
     drift = np.linspace(1.0, 3.0, 20)
@@ -100,7 +90,7 @@ def test_a_share_is_that_of_each_round_with_its_interval() -> None:
 HALF_EXACTLY = Figure(0.5, 0.5, 0.5)
 
 
-def test_intervals_of_shares_cover_what_they_say() -> None:
+def test_intervals_of_shares_cover_what_they_say():
     chance, covered = np.random.default_rng(0), []
     for _ in range(500):
         drift = chance.uniform(1.0, 1.5, 20)
@@ -110,20 +100,22 @@ def test_intervals_of_shares_cover_what_they_say() -> None:
     assert np.mean(covered) >= 0.98, "99 %, and twice the standard error of five hundred runs"
 
 
-def test_what_was_measured_is_what_is_told() -> None:
+def test_what_was_measured_is_what_is_told():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
-    session = replace(explored().session, timings=(eager, regional, timing("full", 1.0, None)))
-    (reach,) = reached(session)
+    measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
+    (reach,) = reached(measured)
     assert (reach.share, reach.gain_s) == (HALF_EXACTLY, 2.0)
-    assert region_reaches(session, reach) == ()
+    assert region_reaches(measured, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
-        reached(replace(session, timings=(eager, regional)))
+        reached(replace(measured, timings=(eager, regional)))
 
 
 @pytest.mark.compiles
-def test_what_crosses_a_border_and_full_would_fuse() -> None:
+def test_what_crosses_a_border_and_full_would_fuse_is_shown_once_the_plan_was_measured():
     ex = explored()
-    ex.compile()
+    with pytest.raises(MeasureError, match=r"not measured.*ex\.benchmark\(\)"):
+        ex.roofline()
+    ex.benchmark(budget_s=0.2)
     full = full_graphs(ex.live.program)
     (graph,) = full.values()
     assert [kernel.ops for kernel in graph.code.kernels] == [("sin", "cos", "mul"), ("mm",)]
@@ -134,20 +126,30 @@ def test_what_crosses_a_border_and_full_would_fuse() -> None:
     assert (rest.moved_bytes, rest.fused_bytes) == (2 * SIZE, 0), "a matrix product reads what was written"
     assert eager_ops(ex.session, full) == 3
     assert roundings(ex.session, full).results == 0
+    shown = ex.roofline(bitwise=False)
+    text, html = str(shown), shown._repr_mimebundle_()["text/html"]
+    for said in (
+        "How much of full Inductor's gain the plan reaches",
+        "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels",
+        "≤",
+        "cannot be measured",
+    ):
+        assert said in text
+    assert "What crosses borders" in html
+    assert "<script" not in html
+    assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
+    assert shown.trials == ()
 
 
 @pytest.mark.compiles
-def test_an_op_with_bodies_computes_something() -> None:
-    def branched(x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))  # type: ignore[no-any-return]
-
-    ex = rx.explore(branched, (torch.ones(3),))
+def test_an_op_with_bodies_computes_something():
+    ex = rx.explore(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), (torch.ones(3),))
     assert eager_ops(ex.session, full_graphs(ex.live.program)) == 3, "sum, gt and cond"
 
 
 @pytest.mark.compiles
-def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
-    def two_roundings(x: torch.Tensor) -> torch.Tensor:
+def test_decompositions_are_measured_and_casts_make_bf16_bitwise():
+    def two_roundings(x):
         with rx.region("r"):
             y = x * x  # not a constant, which torch 2.15 rounds too: docs/upstream.md
         return F.gelu(y) + y
@@ -159,22 +161,18 @@ def test_decompositions_are_measured_and_casts_make_bf16_bitwise() -> None:
     assert gelu.eager_error is not None
     found = roundings(ex.session, full_graphs(ex.live.program))
     assert (found.results, found.elided) == (3, 2), "mul and gelu stay in float32"
-    configs: tuple[dict[str, object], ...] = ({}, {"emulate_precision_casts": True})
+    configs = ({}, {"emulate_precision_casts": True})
     plain, emulated = bitwise_trials(ex.live.variants, configs, Run())
     assert not plain.equal
     assert emulated.equal is not BEFORE_2_13, "in torch 2.11 they are not emulated on the CPU"
     assert bitwise_trials(ex.live.variants, configs, Run(cancelled=lambda: True)) == ()
 
 
-def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    def both(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return x.relu()
-
+def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch):
     inputs = torch.tensor([1.0, torch.nan, torch.inf])
-    ex = rx.explore(both, (inputs,))
+    ex = rx.explore(lambda x: x.relu(), (inputs,))
 
-    def difference(decomposed: torch.Tensor) -> OpDifference:
+    def difference(decomposed):
         monkeypatch.setattr(roofline, "decomposition_of", lambda _node: lambda *_args, **_kwargs: decomposed)
         return next(row for row in op_differences(ex.live.variants) if "relu" in row.op)
 
@@ -191,47 +189,20 @@ def test_a_nan_on_one_side_alone_is_an_infinite_difference(monkeypatch: pytest.M
 
 
 @pytest.mark.compiles
-def test_it_shows_itself() -> None:
-    ex = explored()
-    ex.benchmark(budget_s=0.2)
-    found = ex.roofline(bitwise=False)
-    text = str(found)
-    assert "How much of full Inductor's gain the plan reaches" in text
-    assert "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels" in text
-    assert "≤" in text
-    assert "cannot be measured" in text
-    html = found._repr_mimebundle_()["text/html"]
-    assert "What crosses borders" in html
-    assert "<script" not in html
-    assert list(found.border_frame.columns[:3]) == ["source", "reader", "tensors"]
-    assert found.trials == ()
-
-
-@pytest.mark.compiles
-def test_cancelled_it_does_nothing_more_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex = explored()
+def test_cancelled_it_does_nothing_more_and_says_so_and_never_begins_while_it_waits(monkeypatch):
+    ex, told = explored(), []
     ex.benchmark(("regional", "full"), 0.1, regions=False)
     for name in ("copy_bandwidth", "op_differences", "bitwise_trials"):
         monkeypatch.setattr(exploration, name, lambda *_: pytest.fail("nothing is run"))
     found = ex.roofline(run=rx.Run(cancelled=lambda: True))
     assert (found.bandwidth, found.launches, found.ops, found.trials) == (None, None, None, ())
-    assert {artifact.code for artifact in ex.session.artifacts.values()} == {None}
     assert len(found.reach) == 1
-    text, html = str(found), found._repr_mimebundle_()["text/html"]
-    for shown in (text, html):
+    for shown in found._repr_mimebundle_().values():
         assert "Cancelled: what was not determined by then is left out." in shown
-        assert "launches" not in shown
-        assert "crosses a border" not in shown
-        assert "decomposes no op" not in shown
+        for left_out in ("launches", "crosses a border", "decomposes no op"):
+            assert left_out not in shown
     assert found.border_frame.empty
     assert found.op_frame.empty
-
-
-@pytest.mark.compiles
-def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    ex, told = explored(), list[str]()
-    ex.benchmark(("regional", "full"), 0.1, regions=False)
-    monkeypatch.setattr(exploration, "copy_bandwidth", lambda *_: pytest.fail("another thread compiles"))
     asked = iter([True])
     with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
         # Once alone: what asks again later must not begin then.
@@ -241,11 +212,11 @@ def test_cancelled_while_it_waits_it_never_begins(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.compiles
-def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
+def test_every_op_left_to_eager_is_bitwise_marks_or_not():
     """Lite mode would compile what is marked; this shall tell whether an op by op Inductor is bitwise eager."""
     norm = torch.nn.LayerNorm(64)
 
-    def marked(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    def marked(x, w):
         with rx.region("r"):
             y = F.gelu(norm(x @ w)).softmax(-1)
         return F.silu(y @ w + x).sum()
@@ -258,12 +229,8 @@ def test_every_op_left_to_eager_is_bitwise_marks_or_not() -> None:
 
 
 @pytest.mark.compiles
-def test_the_users_own_compile_of_the_call_is_not_what_is_compared() -> None:
-    def dropped(x: torch.Tensor) -> torch.Tensor:
-        with rx.region("r"):
-            return F.dropout(x, 0.5)
-
-    x = torch.ones(64)
+def test_the_users_own_compile_of_the_call_is_not_what_is_compared():
+    x, dropped = torch.ones(64), rx.region("r")(lambda x: F.dropout(x, 0.5))
     torch.compile(dropped)(x)
     ex = rx.explore(dropped, (x,))
     ex.compile()
@@ -272,8 +239,8 @@ def test_the_users_own_compile_of_the_call_is_not_what_is_compared() -> None:
     assert trial.equal
 
 
-def test_many_results_take_memory_by_their_number_not_by_its_square() -> None:
-    def peak(number: int) -> int:
+def test_many_results_take_memory_by_their_number_not_by_its_square():
+    def peak(number):
         names = [f"sin_{position}" for position in range(number)]
         spec = TensorSpec("bfloat16", (8,), (1,), "cpu")
         nodes = tuple(
@@ -294,22 +261,9 @@ def test_many_results_take_memory_by_their_number_not_by_its_square() -> None:
     assert peak(800) < 6 * peak(200)
 
 
-def test_memory_that_nothing_was_written_to_is_not_compared() -> None:
-    def unwritten(x: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(x)[:0].sum() + x.sin().mean()
-
-    ex = rx.explore(unwritten, (torch.ones(64),))
+def test_memory_that_nothing_was_written_to_is_not_compared():
+    ex = rx.explore(lambda x: torch.empty_like(x)[:0].sum() + x.sin().mean(), (torch.ones(64),))
     assert not [row.op for row in op_differences(ex.live.variants) if "empty" in row.op]
-
-
-def test_a_border_is_worth_no_more_than_the_call_takes() -> None:
-    """As 57 µs of a forward that takes 26, by the rate of copies to memory that is new."""
-    bandwidth = Bandwidth(Figure(4.6e9), "")
-    table = borders_table(
-        [Border("a", "b", 1, 524288, 1, 262144)], bandwidth, [Reach(Phase.FORWARD, 30e-6, 26e-6, 20e-6, HALF)]
-    )
-    assert "≤ 26.0 µs" in table.text()
-    assert table.frame().at_most_us.tolist() == [pytest.approx(26.0)]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +277,7 @@ def test_a_border_is_worth_no_more_than_the_call_takes() -> None:
         (Figure(-0.5, -0.6, -0.4), "none"),
     ],
 )
-def test_a_part_of_a_gain_is_no_more_than_all_of_it(share: Figure, said: str) -> None:
+def test_a_part_of_a_gain_is_no_more_than_all_of_it(share, said):
     text = reach_table([Reach(Phase.FORWARD, 2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.endswith(said)
     assert ("%" in regions_table([RegionReach("r", 1.0, share.value)]).text()) is (0.0 <= share.value <= 1.0)

@@ -1,4 +1,4 @@
-"""Variants planted to be judged: wrong ones, ones that are right in another way than eager, and traces that are wrong.
+"""Variants planted to be judged: wrong ones, right ones, ones that round otherwise; and traces that are wrong.
 
 A variant is a function that takes the call's arguments, or one that changes the values that eager gave.
 """
@@ -15,7 +15,6 @@ import torch.nn.functional as F
 
 from regional_explorer.measure.rounding import Values
 
-MILLION = 1_000_000
 MANY = 100_000
 LAYERS = 25
 """Of the deep call; each has a weight and a bias."""
@@ -32,6 +31,12 @@ class Program:
 
 def _normal(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64).to(dtype).requires_grad_(grad)
+
+
+def _normals(
+    *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, grad: bool = False
+) -> tuple[torch.Tensor, ...]:
+    return tuple(_normal(*shape, dtype=dtype, grad=grad) for shape in shapes)
 
 
 def wave(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -114,52 +119,133 @@ def centred(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
     return F.instance_norm(F.conv2d(x, weight, bias)).tanh()
 
 
+def unrounded(x: torch.Tensor) -> torch.Tensor:
+    """Compute the same as ``rounded``, as a fused kernel does: rounded to bfloat16 at the end alone."""
+    return rounded(x.float()).bfloat16()
+
+
+def autocast(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return float32 results of sums in bfloat16."""
+    return (a.bfloat16().sin() @ b.bfloat16()).cos().float()
+
+
+def logistic(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        x = 3.9 * x * (1 - x)
+    return x
+
+
+def norms(x: torch.Tensor, *weights: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """Norms over a batch of twelve amplify rounding from layer to layer, until it decides the sign before a ReLU."""
+    for w in weights:
+        y = x @ w
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu() * scale
+    return x
+
+
+def _of_norms() -> tuple[torch.Tensor, ...]:
+    """Return arguments of which one sign of 36,864 is another if the products are computed in two sums."""
+    torch.manual_seed(7)
+    x, first, *others = torch.randn(12, 256), *(torch.randn(256, 256) / 16 for _ in range(12))
+    return x.requires_grad_(), first.requires_grad_(), *others
+
+
+def residual(x: torch.Tensor, *weights: torch.Tensor, scale: float = 1.0, noise: float = 0.0) -> torch.Tensor:
+    """Layers of a net in two bytes, where the rounding of one layer decides signs in the next."""
+    for number, w in enumerate(weights):
+        y = (F.layer_norm(x, (x.shape[-1],)) @ w).relu()
+        if number == 3:
+            y = y * scale + noise * y.detach().std() * torch.randn_like(y)
+        x = x + y
+    return x
+
+
+def _of_residual(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    x, weights = torch.randn(32, 128).to(dtype), (torch.randn(6, 128, 128) / 11).to(dtype)
+    return x.requires_grad_(), *(w.clone().requires_grad_() for w in weights)
+
+
+def _far_away() -> tuple[torch.Tensor]:
+    """Return numbers whose two largest are neighbours, in two bytes and far from the first."""
+    scores = torch.zeros(1, MANY).bfloat16()
+    scores[0, 90_000], scores[0, 90_003] = 1.0, 1.0 + 2**-7
+    return (scores,)
+
+
+NEAR = torch.tensor([[1.1, 1.1 + 2e-7, 0.3], [1.1, 0.7, 0.3]])
+INDICES: dict[str, Callable[..., torch.Tensor]] = {
+    "argmax": lambda x: (x * 1.0).argmax(-1),
+    "max": lambda x: (x * 1.0).max(-1)[1],
+    "max pool": lambda x: F.max_pool1d((x * 1.0)[None], 3, return_indices=True)[1].flatten(),
+    "topk": lambda x: (x * 1.0).topk(1)[1].flatten(),
+}
+CASTS: dict[str, Callable[..., torch.Tensor]] = {
+    "int8": lambda x: (x * 20.7 * 1.37).round().to(torch.int8),
+    "int32, of numbers that are whole by chance": lambda x: (x * 307.7 * 1.37).to(torch.int32),
+    "eight bits": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e5m2),
+    "eight bits, finite": lambda x: ((x * 0.37 + 0.11) * 1.37).to(torch.float8_e4m3fn),
+}
+
 PROGRAMS = {
-    "wave": Program(wave, lambda: (_normal(MANY), _normal(MANY))),
-    "product": Program(product, lambda: (_normal(256, 512), _normal(512, 256)), 512),
+    "wave": Program(wave, lambda: _normals((MANY,), (MANY,))),
+    "product": Program(product, lambda: _normals((256, 512), (512, 256)), 512),
     "deep": Program(
         deep,
-        lambda: (
-            _normal(16, 32),
-            *(p for _ in range(LAYERS) for p in (_weight(32, 32), _normal(32, grad=True))),
-        ),
+        lambda: (_normal(16, 32), *(p for _ in range(LAYERS) for p in (_weight(32, 32), _normal(32, grad=True)))),
         32,
     ),
     "attention": Program(
         attention, lambda: (_normal(4, 32, 64), _weight(64, 64), _weight(64, 64), _normal(64, grad=True)), 128
     ),
-    "normed": Program(normed, lambda: (_normal(64, 256), _normal(256)), 256),
-    "total": Program(total, lambda: (_normal(MILLION),), MILLION),
-    "pick": Program(pick, lambda: (_normal(64, 32),)),
-    "wave16": Program(wave, lambda: (_normal(4096, dtype=torch.float16), _normal(4096, dtype=torch.float16))),
-    "waveb": Program(wave, lambda: (_normal(4096, dtype=torch.bfloat16), _normal(4096, dtype=torch.bfloat16))),
-    "productb": Program(
-        product, lambda: (_normal(64, 512, dtype=torch.bfloat16), _normal(512, 64, dtype=torch.bfloat16)), 512
-    ),
-    "masked": Program(masked, lambda: (_normal(64, 64),)),
-    "masked16": Program(masked, lambda: (_normal(64, 64, dtype=torch.float16),)),
-    "rounded": Program(rounded, lambda: (_normal(4096, dtype=torch.bfloat16, grad=True),)),
-    "positive": Program(positive, lambda: (_normal(64, 64),)),
-    "whole": Program(whole, lambda: (_normal(64, 64),)),
-    "wholeb": Program(whole, lambda: (_normal(64, 64, dtype=torch.bfloat16),)),
-    "largest": Program(largest, lambda: (_normal(64, 32),)),
-    "pooled": Program(pooled, lambda: (_normal(2, 3, 16, 16),)),
+    "normed": Program(normed, lambda: _normals((64, 256), (256,)), 256),
+    "total": Program(total, lambda: _normals((MANY,)), MANY),
+    "pick": Program(pick, lambda: _normals((64, 32))),
+    "wave16": Program(wave, lambda: _normals((4096,), (4096,), dtype=torch.float16)),
+    "waveb": Program(wave, lambda: _normals((4096,), (4096,), dtype=torch.bfloat16)),
+    "productb": Program(product, lambda: _normals((64, 512), (512, 64), dtype=torch.bfloat16), 512),
+    "masked": Program(masked, lambda: _normals((64, 64))),
+    "masked16": Program(masked, lambda: _normals((64, 64), dtype=torch.float16)),
+    "rounded": Program(rounded, lambda: _normals((4096,), dtype=torch.bfloat16, grad=True)),
+    "positive": Program(positive, lambda: _normals((64, 64))),
+    "whole": Program(whole, lambda: _normals((64, 64))),
+    "wholeb": Program(whole, lambda: _normals((64, 64), dtype=torch.bfloat16)),
+    "largest": Program(largest, lambda: _normals((64, 32))),
+    "pooled": Program(pooled, lambda: _normals((2, 3, 16, 16))),
     "rectified": Program(
         rectified, lambda: (_normal(32, 64, grad=True), *(_weight(64, 64) * 1.4 for _ in range(4))), 64
     ),
-    "eight": Program(eight, lambda: (_normal(4096),)),
-    "eight of half precision": Program(eight, lambda: (_normal(4096, dtype=torch.float16),)),
+    "eight": Program(eight, lambda: _normals((4096,))),
+    "eight of half precision": Program(eight, lambda: _normals((4096,), dtype=torch.float16)),
     "eight, finite": Program(
-        lambda x: (x * 0.37 + 0.11).to(torch.float8_e4m3fn), lambda: (_normal(4096, dtype=torch.bfloat16),)
+        lambda x: (x * 0.37 + 0.11).to(torch.float8_e4m3fn), lambda: _normals((4096,), dtype=torch.bfloat16)
     ),
-    "eight, product": Program(
-        eight_product, lambda: (_normal(64, 64, dtype=torch.bfloat16), _normal(64, 64, dtype=torch.bfloat16)), 64
-    ),
+    "eight, product": Program(eight_product, lambda: _normals((64, 64), (64, 64), dtype=torch.bfloat16), 64),
     "centred": Program(
         centred, lambda: (_normal(2, 3, 48, 48), _weight(8, 3, 3, 3), (_normal(8) * 100).requires_grad_()), 4232
     ),
-    "two sizes": Program(lambda x, y: (x.sin() * 1000, y.sin() / 1000), lambda: (_normal(64, 64), _normal(64, 64))),
-    "wide": Program(product, lambda: (_normal(64, 64, dtype=torch.float64), _normal(64, 64, dtype=torch.float64)), 64),
+    "two sizes": Program(lambda x, y: (x.sin() * 1000, y.sin() / 1000), lambda: _normals((64, 64), (64, 64))),
+    "wide": Program(product, lambda: _normals((64, 64), (64, 64), dtype=torch.float64), 64),
+    # Variants of these may round otherwise.
+    "quantized": Program(rounded, lambda: _normals((4096,), dtype=torch.bfloat16)),
+    "quantized, product": Program(
+        lambda x, w: rounded(x) @ w, lambda: _normals((64, 256), (256, 64), dtype=torch.bfloat16, grad=True), 256
+    ),
+    "autocast": Program(autocast, lambda: _normals((16, 16), (16, 16)), 16),
+    "autocast, few": Program(autocast, lambda: _normals((16, 16), (16, 1)), 16),
+    "equal terms": Program(
+        lambda x: x.sum(0), lambda: (_normal(4, 1, 128).expand(4, 1024, 128).reshape(4096, 128) / 1024,), 4096
+    ),
+    **{f"index, {name}": Program(function, lambda: (NEAR,)) for name, function in INDICES.items()},
+    "index of an argument": Program(lambda x: x.max(-1)[1], lambda: (NEAR,)),
+    "index, far away": Program(lambda x: (x * 1.3).argmax(-1), _far_away),
+    **{
+        f"cast, {name}": Program(function, lambda: _normals((64, 1024), dtype=torch.bfloat16))
+        for name, function in CASTS.items()
+    },
+    "logistic": Program(logistic, lambda: (torch.rand(1000),)),
+    "norms": Program(norms, _of_norms, 256),
+    "residual of bfloat16": Program(residual, lambda: _of_residual(torch.bfloat16), 4096),
+    "residual of float16": Program(residual, lambda: _of_residual(torch.float16), 4096),
 }
 
 
@@ -174,6 +260,9 @@ def _weight(*shape: int) -> torch.Tensor:
 @dataclass(frozen=True)
 class Changed:
     change: Callable[[Values], Values]
+
+
+Variant = Callable[..., Any] | Changed
 
 
 def _outputs(change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
@@ -226,21 +315,16 @@ def _at(index: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Changed:
 # ------------------------------------------------------------------------------------------------------------- wrong
 
 
-def _deep_without(layer: int) -> Callable[..., torch.Tensor]:
-    def missing(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
-        kept = list(weights)
-        # The bias counts, but its gradient lacks the term of the first row.
-        bias = kept[2 * layer + 1]
+def _deep_without_a_term(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """Let the bias of a layer in the middle count, but not the term of the first row in its gradient."""
+    for layer, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
         rows = bias.expand(len(x), -1)
-        kept[2 * layer + 1] = torch.cat([rows[:1].detach(), rows[1:]])
-        for weight, row in zip(kept[::2], kept[1::2], strict=True):
-            x = x + torch.tanh(F.linear(x, weight) + row)
-        return x
-
-    return missing
+        rows = torch.cat([rows[:1].detach(), rows[1:]]) if layer == LAYERS // 2 else rows
+        x = x + torch.tanh(F.linear(x, weight) + rows)
+    return x
 
 
-WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
+WRONG: dict[str, tuple[str, Variant]] = {
     **{f"wave, noise {level:g}": ("wave", _noise(level)) for level in (1e-1, 1e-2, 1e-3, 1e-4)},
     **{f"product, noise {level:g}": ("product", _noise(level)) for level in (1e-1, 1e-2, 1e-3)},
     **{f"deep, noise {level:g}": ("deep", _noise(level)) for level in (1e-2, 1e-3)},
@@ -253,7 +337,7 @@ WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "wrong scale": ("attention", lambda x, q, k, b: F.softmax((x @ q) @ (x @ k + b).mT / 8.1, -1) @ x),
     "swapped arguments": ("wave", lambda x, y: wave(y, x)),
     "swapped weights": ("attention", lambda x, q, k, b: attention(x, k, q, b)),
-    "a missing term in one gradient of fifty": ("deep", _deep_without(LAYERS // 2)),
+    "a missing term in one gradient of fifty": ("deep", _deep_without_a_term),
     "one gradient of fifty is zero": ("deep", _gradient(7, lambda tensor: tensor * 0)),
     "one gradient of fifty is missing": ("deep", _gradient(7, lambda _tensor: None)),
     "one gradient of fifty is negated": ("deep", _gradient(33, lambda tensor: -tensor)),
@@ -313,6 +397,49 @@ WRONG: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
 }  # fmt: skip
 
 
+def _at_100(y: torch.Tensor, factor: float) -> torch.Tensor:
+    return torch.cat([y[:100], y[100:101] * factor, y[101:]])
+
+
+WRONG |= {
+    "one element of many, quantized": ("quantized", lambda x: _at_100(unrounded(x), 2)),
+    "not a number, quantized": ("quantized", lambda x: _at_100(unrounded(x), torch.nan)),
+    "a step more everywhere": ("quantized", lambda x: unrounded(x) + 1 / 7.3),
+    "a quarter more": ("quantized", lambda x: unrounded(x) * 1.25),
+    "no quantization": ("quantized", lambda x: (x.float() * 0.37 + 0.11).bfloat16()),
+    "floor for round": ("quantized", lambda x: (((x.float() * 0.37 + 0.11) * 7.3).floor() / 7.3).bfloat16()),
+    "noise behind the step": (
+        "quantized", lambda x: unrounded(x) * (1 + 0.3 * torch.randn(x.shape)).bfloat16()),
+    "autocast, a quarter": ("autocast", lambda a, b: autocast(a, b) + 0.25),
+    "autocast, few, a quarter": ("autocast, few", lambda a, b: autocast(a, b) + 0.25),
+    **{f"another index where none is near, {name}": (f"index, {name}", _outputs(lambda t: t + torch.tensor([0, 1])))
+       for name in INDICES},
+    "an index of what was not computed, and so not rounded": (
+        "index of an argument", _outputs(lambda tensor: tensor - torch.tensor([1, 0]))),
+}  # fmt: skip
+
+_UNEVEN = torch.linspace(1, 1.01, 256)[:, None]
+WRONG_BY_LITTLE: dict[str, tuple[str, Variant]] = {
+    "equal terms, a thousandth more": ("equal terms", lambda x: _one_by_one(x) * 1.001),
+    "norms, a factor": ("norms", lambda x, *ws: norms(x, *ws, scale=1.01)),
+    "norms, a layer less": ("norms", lambda x, *ws: norms(x, *ws[:-1])),
+    "norms, no gradient of the input": ("norms", lambda x, *ws: norms(x.detach(), *ws) + 0 * x.sum()),
+    "norms, a weight off by a hundredth": ("norms", lambda x, *ws: norms(x, *(w * _UNEVEN for w in ws[:3]), *ws[3:])),
+    "norms, noise": ("norms", lambda x, *ws: norms(x, *ws) * (1 + 1e-2 * torch.randn(256))),
+    "norms, another sign in every tenth column": (
+        "norms", lambda x, *ws: norms(x, *ws) * (1 - 2.0 * (torch.arange(256) % 10 == 0))),
+    **{f"residual of {name}, {what}": (f"residual of {name}", wrong)
+       for name in ("bfloat16", "float16")
+       for what, wrong in {
+           "a factor in one layer": lambda x, *ws: residual(x, *ws, scale=1.1),
+           "a layer less": lambda x, *ws: residual(x, *ws[:-1]) + 0 * ws[-1].sum(),
+           "noise in one layer": lambda x, *ws: residual(x, *ws, noise=0.2),
+           "no gradient of the input": lambda x, *ws: residual(x.detach(), *ws) + 0 * x.sum(),
+       }.items()},
+}  # fmt: skip
+"""Those that are wrong by less than the bound, which knows nothing of what rounding does to them."""
+
+
 def _traced(otherwise: Any, usual: Any) -> Any:
     return otherwise if torch.compiler.is_compiling() else usual
 
@@ -337,29 +464,19 @@ WRONG_TRACES: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 # ------------------------------------------------------------------------------------------------------------- right
 
 
-def _in(dtype: torch.dtype) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _in(dtype: torch.dtype, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that computes in another dtype and rounds once."""
 
-    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def run(*arguments: torch.Tensor) -> Any:
-            results = function(*(argument.to(dtype) for argument in arguments))
-            back = arguments[0].dtype
-            if isinstance(results, torch.Tensor):
-                return results.to(back)
-            return tuple(result.to(back) if result.is_floating_point() else result for result in results)
-
-        return run
-
-    return wrapped
-
-
-def _in_pieces(count: int) -> Callable[..., torch.Tensor]:
-    def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        parts = [one @ other for one, other in zip(a.chunk(count, 1), b.chunk(count, 0), strict=True)]
-        return functools.reduce(torch.add, parts)
+    def run(*arguments: torch.Tensor) -> Any:
+        results, back = function(*(argument.to(dtype) for argument in arguments)), arguments[0].dtype
+        return results.to(back) if isinstance(results, torch.Tensor) else tuple(one.to(back) for one in results)
 
     return run
+
+
+def _in_pieces(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    parts = [one @ other for one, other in zip(a.chunk(8, 1), b.chunk(8, 0), strict=True)]
+    return functools.reduce(torch.add, parts)
 
 
 def _permuted(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -388,10 +505,6 @@ def _norm_in_steps(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return F.gelu(centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * weight)
 
 
-def _sum_in_rows(width: int) -> Callable[..., Any]:
-    return lambda x: (x.view(-1, width).sum(1).sum(), x.view(-1, width).square().mean(1).mean())
-
-
 def _centred_by_products(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Sum in another order: from the last place to the first."""
     places = F.unfold(x.flip(-1, -2), weight.shape[-1])
@@ -408,15 +521,14 @@ def _deep_by_products(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
     return x
 
 
-DOUBLE, SINGLE = _in(torch.float64), _in(torch.float32)
-
-RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
+RIGHT: dict[str, tuple[str, Variant]] = {
     **{f"{name}, again": (name, program.function) for name, program in PROGRAMS.items() if name != "pick"},
-    **{f"{name}, in float64": (name, DOUBLE(PROGRAMS[name].function))
+    **{f"{name}, in float64": (name, _in(torch.float64, PROGRAMS[name].function))
        for name in ("wave", "product", "deep", "total", "attention", "normed")},
-    **{f"{name}, rounded once": (name, SINGLE(PROGRAMS[name].function)) for name in ("wave16", "waveb", "productb")},
+    **{f"{name}, rounded once": (name, _in(torch.float32, PROGRAMS[name].function))
+       for name in ("wave16", "waveb", "productb")},
     "wave, by cosines": ("wave", lambda x, y: torch.cos(x - torch.pi / 2) * y + 1.5),
-    "product, in pieces": ("product", _in_pieces(8)),
+    "product, in pieces": ("product", _in_pieces),
     "product of bfloat16, in another order": ("productb", _permuted),
     "product, in another order": ("product", _permuted),
     "attention, naive softmax": ("attention", _naive_attention),
@@ -425,7 +537,62 @@ RIGHT: dict[str, tuple[str, Callable[..., Any] | Changed]] = {
     "attention, reordered": ("attention", _reordered_attention),
     "normed, by moments": ("normed", _norm_by_moments),
     "normed, in steps": ("normed", _norm_in_steps),
-    "sums in rows": ("total", _sum_in_rows(1000)),
+    "sums in rows": ("total", lambda x: (x.view(-1, 1000).sum(1).sum(), x.view(-1, 1000).square().mean(1).mean())),
     "centred, by products": ("centred", _centred_by_products),
     "deep, by products": ("deep", _deep_by_products),
 }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- rounded otherwise
+
+
+def _one_by_one(x: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(x[0])
+    for row in x:
+        total = total + row
+    return total
+
+
+def _autocast_rounded_later(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a.bfloat16().sin() @ b.bfloat16()).float().cos().bfloat16().float()
+
+
+def _expanded_logistic(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(40):
+        x = 3.9 * x - 3.9 * x * x
+    return x
+
+
+def _norms_in_two_sums(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for w in weights:
+        y = x[:, :100] @ w[:100] + x[:, 100:] @ w[100:]
+        x = ((y - y.mean(0)) / (y.var(0) + 1e-5).sqrt()).relu()
+    return x
+
+
+ROUNDED_OTHERWISE: dict[str, tuple[str, Variant, str]] = {
+    "a result rounded to fewer bits on the way": ("autocast", _autocast_rounded_later, "ok"),
+    "a few results rounded to fewer bits on the way": ("autocast, few", _autocast_rounded_later, "ok"),
+    "equal terms, one after the other": ("equal terms", _one_by_one, "ok"),
+    "an ulp before a step": ("quantized", unrounded, "not comparable"),
+    "sums of many steps, and their gradients": (
+        "quantized, product", lambda x, w: unrounded(x) @ w, "not comparable"),
+    **{f"another index where two are near, {name}": (
+           f"index, {name}", _outputs(lambda tensor: tensor * torch.tensor([0, 1])), "not comparable")
+       for name in INDICES},
+    "an index, however large, which is no figure that is rounded": (
+        "index, far away", _outputs(lambda tensor: tensor - 3), "not comparable"),
+    **{f"left unrounded before a cast, {name}": (
+           f"cast, {name}", lambda x, function=function: function(x.float()), "not comparable")
+       for name, function in CASTS.items()},
+    "norms, in two sums": ("norms", _norms_in_two_sums, "not comparable"),
+    **{f"residual of {name}, in float32": (
+           f"residual of {name}",
+           lambda x, *ws: residual(x.float(), *(w.float() for w in ws)).to(x.dtype),
+           "not comparable")
+       for name in ("bfloat16", "float16")},
+    # Ops without steps amplify rounding: a check cannot tell these from zeros.
+    "logistic, expanded": ("logistic", _expanded_logistic, "chaotic"),
+    "logistic, half": ("logistic", lambda x: logistic(x) * 0.5, "chaotic"),
+}  # fmt: skip
+"""Variants of which the bound cannot tell whether they are right, with their verdict."""

@@ -9,18 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.exploration.results import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
-from regional_explorer.record.benchmark import NumericsVerdict, Phase, Reconciled, Timing, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, Reconciled, Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
-from regional_explorer.tables.benchmark import compile_costs_table, region_timings_table
-from tests.shared import sessions
+from regional_explorer.tables.benchmark import region_timings_table
 from tests.shared.sessions import alone, measured_alone, timing
 
 
@@ -34,15 +32,35 @@ def step(session: Session) -> RegionTiming:
     return whole_region_timings(session)["mlp"]
 
 
+def with_part(part: PartitionTiming, number: int = 0) -> Session:
+    """Return ``measured_alone()`` with another timing of one of its partitions."""
+    base = measured_alone()
+    parts = [part if place == number else other for place, other in enumerate(base.partition_timings)]
+    return replace(base, partition_timings=tuple(parts))
+
+
+FIRST, SECOND, *_ = measured_alone().partition_timings
+
+
+def of_a_call(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:
+    """Return a session whose step takes 1 ms eagerly."""
+    eager = timing("eager", 1e-3, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
+    regional = timing("regional", 1e-3 / speedup, speedup, phase=Phase.STEP, verdict=verdict)
+    return replace(measured_alone(), timings=(eager, regional))
+
+
 def test_partitions_add_up_by_phase_as_often_as_they_run() -> None:
     forward, backward, whole = region_timings(measured_alone())
     assert [forward.phase, backward.phase, whole.phase] == list(Phase)
-    assert ends(forward.eager_s) == pytest.approx((2e-4, 1.98e-4, 2.02e-4))
-    assert ends(backward.eager_s) == pytest.approx((4e-4, 3.96e-4, 4.04e-4))
-    assert ends(whole.eager_s) == pytest.approx((6e-4, 5.94e-4, 6.06e-4))
-    assert ends(whole.compiled_s) == pytest.approx((3e-4, 2.97e-4, 3.03e-4))
-    assert ends(whole.speedup) == pytest.approx((2.0, 1.8, 2.2))
-    assert ends(whole.gain_s) == pytest.approx((3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2))
+    for figure, expected in (
+        (forward.eager_s, (2e-4, 1.98e-4, 2.02e-4)),
+        (backward.eager_s, (4e-4, 3.96e-4, 4.04e-4)),
+        (whole.eager_s, (6e-4, 5.94e-4, 6.06e-4)),
+        (whole.compiled_s, (3e-4, 2.97e-4, 3.03e-4)),
+        (whole.speedup, (2.0, 1.8, 2.2)),
+        (whole.gain_s, (3e-4, 6e-4 - 6e-4 / 1.8, 6e-4 - 6e-4 / 2.2)),
+    ):
+        assert ends(figure) == pytest.approx(expected)
     assert (whole.partitions, whole.measured) == (4, 2)
     assert step(measured_alone(runs=3)).eager_s.value == pytest.approx(18e-4)
 
@@ -67,71 +85,47 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
 
 
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
-    base = measured_alone()
     failed = {"numerics": NumericsVerdict.FAILED, "speedup": None, "worst_tensor": "mm1"}
-    bad = alone(base.partitions[1].id, 2e-4, 1e-4, **failed)
-    whole = step(replace(base, partition_timings=(base.partition_timings[0], bad, *base.partition_timings[2:])))
+    whole = step(with_part(alone(SECOND.partition, 2e-4, 1e-4, **failed), 1))
     assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.UNKNOWN)
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
 
 
 def test_what_is_not_compiled_counts_as_eager() -> None:
-    base = measured_alone()
-    eager = replace(base.partition_timings[0], compiled=None)
-    parts = (replace(base.partitions[0], artifact=None), *base.partitions[1:])
-    whole = step(replace(base, partitions=parts, partition_timings=(eager, *base.partition_timings[1:])))
+    base = with_part(replace(FIRST, compiled=None))
+    whole = step(replace(base, partitions=(replace(base.partitions[0], artifact=None), *base.partitions[1:])))
     assert ends(whole.compiled_s)[0] == pytest.approx(3.5e-4)
     assert ends(whole.speedup)[0] == pytest.approx(6 / 3.5)
 
 
-def test_verdicts_that_differ_need_the_bounds_of_the_sum() -> None:
-    base = measured_alone()
-    slow = alone(base.partitions[0].id, 1e-4, 2e-4, speedup=Figure(0.5, 0.4, 0.6), verdict=Verdict.SLOWER)
-    assert step(replace(base, partition_timings=(slow, *base.partition_timings[1:]))).verdict is Verdict.FASTER
-
-
-def test_a_region_is_undecided_beside_other_work_if_its_sum_is_and_a_part_was() -> None:
-    base = measured_alone()
-    for speedup, verdict in (
-        (Figure(0.5, 0.4, 0.6), Verdict.FASTER),  # the sum is faster all the same
-        (Figure(0.2, 0.1, 3.0), Verdict.BUSY),
-        (Figure(0.2, why="the machine was too busy"), Verdict.BUSY),
-    ):
-        part = alone(base.partitions[0].id, 1e-4, 2e-4, speedup=speedup, verdict=Verdict.BUSY)
-        assert step(replace(base, partition_timings=(part, *base.partition_timings[1:]))).verdict is verdict, speedup
+@pytest.mark.parametrize(
+    ("speedup", "verdict", "of_sum"),
+    [
+        # Verdicts that differ need the bounds of the sum, which is faster all the same.
+        (Figure(0.5, 0.4, 0.6), Verdict.SLOWER, Verdict.FASTER),
+        (Figure(0.5, 0.4, 0.6), Verdict.BUSY, Verdict.FASTER),
+        # Beside other work a region is undecided if its sum is and a part was.
+        (Figure(0.2, 0.1, 3.0), Verdict.BUSY, Verdict.BUSY),
+        (Figure(0.2, why="the machine was too busy"), Verdict.BUSY, Verdict.BUSY),
+    ],
+)
+def test_the_verdict_of_a_sum_of_which_one_part_is_not_faster(
+    speedup: Figure, verdict: Verdict, of_sum: Verdict
+) -> None:
+    part = alone(FIRST.partition, 1e-4, 2e-4, speedup=speedup, verdict=verdict)
+    assert step(with_part(part)).verdict is of_sum
     assert step(measured_alone(verdict=Verdict.BUSY)).verdict is Verdict.BUSY
 
 
 def test_a_sum_has_no_interval_where_a_part_has_none() -> None:
-    base = measured_alone()
     eager = replace(timing("eager", 1e-4, None), median_s=Figure(1e-4, why="too few"))
-    first = replace(base.partition_timings[0], eager=eager)
-    whole = step(replace(base, partition_timings=(first, *base.partition_timings[1:])))
+    session = with_part(replace(FIRST, eager=eager))
+    whole, table = step(session), region_timings_table(session)
     assert (whole.eager_s.bounds, whole.eager_s.why) == (None, "too few")
-    table = region_timings_table(replace(base, partition_timings=(first, *base.partition_timings[1:])))
     assert table.text().count("Without interval: eager (too few).") == 1
     assert 'title="too few"' in to_html(*table.nodes())
     assert whole.speedup is not None
     assert whole.speedup.bounds is not None
-
-
-def test_a_compile_time_says_that_it_was_measured_once_and_is_not_grey() -> None:
-    base = sessions.measured(measured_alone())
-    for table, cell in ((compile_costs_table(base), "1.50 s"), (region_timings_table(base), "1.50 s cold")):
-        assert "(measured once)." in table.text()
-        assert f'<span title="measured once">{cell}</span>' in to_html(*table.nodes())
-    assert compile_costs_table(base).frame()["compile_s"].tolist() == [1.5, 1.5, 0.4]
-
-
-def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
-    frame = Results(measured_alone()).region_timings
-    assert list(frame["phase"]) == ["forward", "backward", "step"]
-    assert frame["eager_us"].tolist() == pytest.approx([200.0, 400.0, 600.0])
-    regions = Results(of_a_call(1 / 0.7)).regions
-    assert regions.loc[0, "compiled_us"] == pytest.approx(300.0)
-    assert regions.loc[0, "pays_off_after_calls"] == 10_000
-    assert Results(sessions.trained(2)).regions["speedup"].isna().all()
-    assert len(Results(measured_alone()).partition_timings) == 4
 
 
 # ------------------------------------------------------------------------------------------ how they add up to a call
@@ -139,8 +133,8 @@ def test_frames_have_units_and_a_row_for_each_region_measured_or_not() -> None:
 VARIANTS = {"eager": 10e-4, "aot_eager": 12e-4, "regional": 9e-4, "full": 7e-4}
 
 
-def variants(phase: Phase = Phase.STEP) -> list[Timing]:
-    return [timing(name, seconds, None, phase=phase) for name, seconds in VARIANTS.items()]
+def variants() -> list[Timing]:
+    return [timing(name, seconds, None, phase=Phase.STEP) for name, seconds in VARIANTS.items()]
 
 
 def cut_rounds() -> RoundsResult:
@@ -155,14 +149,10 @@ def rows(regions: tuple[RegionTiming, ...], cut: RoundsResult | None) -> dict[st
 def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
     found = rows(region_timings(measured_alone()), cut_rounds())
     assert list(found) == ["eager", WRAPPER, "aot_eager", DISPATCH, "mlp", REST, "regional", BORDERS, "full"]
-    seconds = {name: row.seconds.value for name, row in found.items()}
-    assert seconds[WRAPPER] == pytest.approx(2e-4)
-    assert seconds[DISPATCH] == pytest.approx(0.5e-4)
-    assert seconds["mlp"] == pytest.approx(-3e-4)
-    assert seconds[REST] == pytest.approx(-0.5e-4)
-    assert seconds[BORDERS] == pytest.approx(-2e-4)
-    between = [row.seconds.value for row in found.values() if not row.total]
-    assert seconds["eager"] + sum(between) == pytest.approx(seconds["full"])
+    between = {name: row.seconds.value for name, row in found.items() if not row.total}
+    expected = {WRAPPER: 2e-4, DISPATCH: 0.5e-4, "mlp": -3e-4, REST: -0.5e-4, BORDERS: -2e-4}
+    assert between == pytest.approx(expected)
+    assert found["eager"].seconds.value + sum(between.values()) == pytest.approx(found["full"].seconds.value)
 
 
 def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
@@ -210,13 +200,6 @@ def test_variants_left_out_leave_out_their_steps() -> None:
     assert [row.part for row in reconcile(some, region_timings(measured_alone()), None)] == ["eager", "regional"]
 
 
-def of_a_call(speedup: float, verdict: Verdict = Verdict.FASTER) -> Session:
-    """Return a session whose step takes 1 ms eagerly."""
-    eager = timing("eager", 1e-3, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
-    regional = timing("regional", 1e-3 / speedup, speedup, phase=Phase.STEP, verdict=verdict)
-    return replace(measured_alone(), timings=(eager, regional))
-
-
 @pytest.mark.parametrize(
     ("speedup", "price", "saved"),
     [
@@ -237,13 +220,6 @@ def test_a_region_that_gains_is_told_with_its_price(speedup: float, price: str, 
     assert found.code == "region-worth"
     assert price in found.message
     assert saved in found.message
-
-
-@pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.FASTER])
-def test_nothing_is_worth_it_where_the_call_is_not_faster(verdict: Verdict) -> None:
-    """As "pays off after 68,580 calls" in a step that the same table called slower (0.62×)."""
-    assert region_diagnostics(of_a_call(0.62, verdict)) == []
-    assert region_diagnostics(measured_alone()) == [], "the call was not measured"
 
 
 def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
@@ -268,5 +244,9 @@ def test_a_region_that_loses_is_told_with_the_way_out() -> None:
     assert (found.code, found.region) == ("region-slower", "mlp")
     assert "takes 150 µs longer" in found.message
     assert "ex.disable('mlp')" in found.remedy
-    for without_data in (measured_alone(verdict=Verdict.UNKNOWN), replace(measured_alone(), partition_timings=())):
+    for without_data in (
+        measured_alone(),
+        measured_alone(verdict=Verdict.UNKNOWN),
+        replace(measured_alone(), partition_timings=()),
+    ):
         assert region_diagnostics(without_data) == []

@@ -8,14 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from regional_explorer.measure.__main__ import (
-    PIECES,
-    PLANTED_SLOWDOWNS,
-    main,
-    repeated,
-    table,
-    trials,
-)
+from regional_explorer.measure.__main__ import PIECES, PLANTED_SLOWDOWNS, main, repeated, table, trials
 from regional_explorer.record.benchmark import Verdict
 
 

@@ -25,7 +25,7 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration import exploration
 from regional_explorer.export.save import ENDINGS, save, save_plan
-from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.json_file import load_plan_file
 from regional_explorer.record.plan import Plan
@@ -63,50 +63,42 @@ def test_an_interrupt_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("os.fsync", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         save(sessions.trained(), path)
-    assert [left.name for left in tmp_path.iterdir()] == ["x.json"]
+    assert list(tmp_path.iterdir()) == [path]
     assert path.read_bytes() == before
 
 
-def test_a_new_file_and_a_replaced_one_have_the_usual_permissions(tmp_path: Path) -> None:
-    plain = tmp_path / "plain"
-    plain.touch()
-    path = save(sessions.measured(), tmp_path / "x.json")
-    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_its_own(
+    mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The umask is shared by all threads: what another one creates while it is changed would be open to everybody."""
+    before = os.umask(mask)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr("os.umask", lambda mask: pytest.fail(f"the umask is set to {mask:o}"))
+            path = save(sessions.measured(), tmp_path / "x.json")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
     path.chmod(0o640)
     save(sessions.measured(), path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_the_umask_of_the_process_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # It is shared by all threads: what another one creates meanwhile would be open to everybody.
-    before = os.umask(0o077)
-    try:
-        monkeypatch.setattr("os.umask", lambda mask: pytest.fail(f"the umask is set to {mask:o}"))
-        path = save(sessions.measured(), tmp_path / "x.json")
-        monkeypatch.undo()
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_link_stays_a_link_and_a_pipe_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
-    link = tmp_path / "x.json"
-    link.symlink_to(tmp_path / "inner" / "real.json")
+    link, real, pipe = tmp_path / "x.json", tmp_path / "inner" / "real.json", tmp_path / "x.csv"
+    link.symlink_to(real)
     for _ in range(2):
         save(sessions.measured(), link)
         assert link.is_symlink()
-        assert (tmp_path / "inner" / "real.json").stat().st_size > 100
-
-
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    pipe = tmp_path / "x.csv"
+        assert real.stat().st_size > 100
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     save(sessions.measured(), pipe)
     assert os.read(reader, 1 << 16).startswith(b"variant,")
     os.close(reader)
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert pipe.is_fifo()
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -152,19 +144,23 @@ def test_hostile_names_can_be_written(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_no_cell_of_the_csv_is_run_by_a_spreadsheet(tmp_path: Path, text: str, cell: str) -> None:
-    shown = replace(sessions.measured(), timings=(sessions.timing(text, 1.0, 1.5, numerics=text, warnings=(text,)),))
-    rows = list(csv.DictReader(io.StringIO(save(shown, tmp_path / "x.csv").read_text(encoding="utf-8"))))
-    assert [rows[0][name] for name in ("variant", "numerics", "warnings")] == [cell] * 3
+    (row,) = csv_rows(tmp_path, sessions.timing(text, 1.0, 1.5, numerics=text, warnings=(text,)))
+    assert [row[name] for name in ("variant", "numerics", "warnings")] == [cell] * 3
+
+
+def csv_rows(folder: Path, *timings: Timing) -> list[dict[str, str]]:
+    """Return the rows of the CSV of a session with these timings."""
+    path = save(replace(sessions.measured(), timings=timings), folder / "x.csv")
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
 def test_numbers_of_the_csv_stay_numbers(tmp_path: Path) -> None:
-    shown = replace(sessions.measured(), timings=(sessions.timing("eager", 1.5e-6, None, iqr_s=-2e-9),))
-    (row,) = csv.DictReader(io.StringIO(save(shown, tmp_path / "x.csv").read_text(encoding="utf-8")))
+    (row,) = csv_rows(tmp_path, sessions.timing("eager", 1.5e-6, None, iqr_s=-2e-9))
     assert float(row["median_us"]) == 1.5
     assert float(row["iqr_us"]) == pytest.approx(-0.002)
     assert (row["speedup"], row["samples"]) == ("", "40")
-    empty = save(sessions.trained(), tmp_path / "x.csv").read_text(encoding="utf-8")
-    assert empty.startswith("variant,phase,"), "the columns"
+    assert csv_rows(tmp_path) == []
+    assert (tmp_path / "x.csv").read_text(encoding="utf-8").startswith("variant,phase,"), "the columns"
 
 
 @pytest.mark.parametrize("verdict", [Verdict.FASTER, Verdict.SLOWER, Verdict.SAME])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +55,18 @@ def cut_by_region(ex: rx.Exploration, graph: str = "0/forward") -> dict[str, lis
         if part.graph.startswith(graph):
             found.setdefault(part.region, []).append(list(part.nodes))
     return found
+
+
+@contextmanager
+def torch_setting(name: str, value: Any) -> Iterator[None]:
+    """Context manager: a setting of the process, of ``torch.set_NAME``, is ``value``."""
+    write = getattr(torch, f"set_{name}")
+    before = getattr(torch, f"get_{name}")()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
 
 
 def version_of(tensor: torch.Tensor) -> int:
