@@ -2,9 +2,11 @@
 
 import itertools
 import operator
+from contextlib import nullcontext
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -20,12 +22,100 @@ from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.regions.select import assign, members
 from regional_explorer.torch_api.graphs import ORIGIN
-from tests.campaign.random_programs import REGIONS, function, inputs, programs
 from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise
 
 pytestmark = pytest.mark.slow
 
 GRAPH = "0/inference"
+SIZE = 4
+INPUTS = 3
+OUTPUTS = 3
+REGIONS = ("a", "b", "c")
+
+
+def set_row(x, y):
+    x[2] = y[0] * 1
+    return x
+
+
+def write_through(x, y):
+    x.t().mul_(y * 1)  # torch refuses what overlaps only in part
+    return x
+
+
+def writable(x):
+    return x * 1 if 0 in x.stride() else x
+
+
+PURE = {
+    "sin": lambda x, _: x.sin(),
+    "relu": lambda x, _: x.relu(),
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y * 0.5,
+    "mm": lambda x, y: (x @ y).tanh(),
+    "softmax": lambda x, _: x.softmax(-1),
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "detach": lambda x, y: x.detach() + y,
+    "range": lambda x, _: x + torch.arange(SIZE),
+    "table": lambda x, _: x * torch.tensor([1.0, 2.0, 3.0, 4.0]),
+    # views
+    "transpose": lambda x, _: x.t(),
+    "reshape": lambda x, _: x.reshape(-1).view(SIZE, SIZE),
+    "row": lambda x, _: x[1].expand(SIZE, SIZE),
+    "same": lambda x, _: x,
+    # several results
+    "halves": lambda x, y: torch.cat([x.chunk(2)[1], y.chunk(2)[0]]),
+    "rows": lambda x, _: torch.stack(x.unbind()[::-1]),
+    "highest": lambda x, _: x.max(dim=0, keepdim=True)[0] - x,
+    "sorted": lambda x, _: torch.sort(x, dim=-1)[0],
+    "norm": lambda x, _: F.layer_norm(x, (SIZE,)),
+    # random numbers
+    "dropout": lambda x, _: F.dropout(x, 0.4),
+    "noise": lambda x, _: x + torch.rand_like(x),
+    "coins": lambda x, _: x * torch.bernoulli(torch.full((SIZE, SIZE), 0.5)),
+    # writes in place
+    "add_": lambda x, y: (x * 1).add_(y),
+    "row_": lambda x, y: set_row(x + 0, y),
+    "transposed_": lambda x, y: write_through(x * 1, y),
+}
+WRITES = {
+    "shared_add_": lambda x, y: writable(x).add_(y * 1),  # torch refuses a transpose of itself
+    "shared_row_": lambda x, y: set_row(writable(x), y),
+    "shared_transposed_": lambda x, y: write_through(writable(x), y),
+}
+"""Writes to whatever came before, inputs included: autograd would refuse most of them."""
+
+OPS = PURE | WRITES
+
+
+def programs(*, writes, shortest=1, longest=14):
+    """Draw programs; each step is an op over two of the values so far, counted from the last, and its region."""
+    step = st.tuples(
+        st.sampled_from(list(OPS if writes else PURE)),
+        st.integers(0, 6),
+        st.integers(0, 6),
+        st.sampled_from([None, *REGIONS]),
+    )
+    return st.lists(step, min_size=shortest, max_size=longest)
+
+
+def function(steps):
+    """Return the program as a function of ``INPUTS`` matrices."""
+    plan = [(OPS[name], *rest) for name, *rest in steps]
+
+    def run(*inputs):
+        values = list(inputs)
+        for op, x, y, region in plan:
+            with nullcontext() if region is None else rx.region(region):
+                values.append(op(values[-1 - x % len(values)], values[-1 - y % len(values)]))
+        return tuple(values[INPUTS:][-OUTPUTS:])
+
+    return run
+
+
+def inputs(*, grad):
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(SIZE, SIZE, generator=generator).requires_grad_(grad) for _ in range(INPUTS))
 
 
 def examples(count):

@@ -80,7 +80,7 @@ def test_every_line_is_in_one_section_and_boilerplate_and_long_kernels_are_folde
     assert sections(ArtifactCode(long, (kernel,)))[1].folded
 
 
-@pytest.mark.parametrize("lines", [0, 100, 2000, 30_000])
+@pytest.mark.parametrize("lines", [0, 2000, 10_000])
 def test_the_panel_colours_what_a_cell_colours(lines: int) -> None:
     text = TEXT.replace("    if", "    int a;\n" * lines + "    if")
     code = shown(text, (Kernel("cpp_fused_sin_0", KernelKind.POINTWISE, ("sin",), (0,), defined=(4, 10 + lines)),))

@@ -98,12 +98,19 @@ def test_in_tables_of_the_panel(text: str) -> None:
 
 
 @pytest.mark.skipif(layout_command("svg") is None, reason="no Graphviz")
-@every_text
-def test_in_what_graphviz_draws(text: str) -> None:
-    dot = "\n".join(["digraph {", *dot_lines(compose(sessions.hostile(text)), legend=True), "}"])
+def test_in_what_graphviz_draws_of_all_of_them_side_by_side() -> None:
+    each = [sessions.hostile(text) for text in sessions.HOSTILE]
+    session = replace(
+        each[0],
+        graphs=tuple(graph for one in each for graph in one.graphs),
+        plan=Plan(tuple(region for one in each for region in one.plan.regions)),
+        members={name: nodes for one in each for name, nodes in one.members.items()},
+        partitions=tuple(cut for one in each for cut in one.partitions),
+    )
+    dot = "\n".join(["digraph {", *dot_lines(compose(session), legend=True), "}"])
     svg = graphviz(dot, "svg")
     assert svg is not None, dot
     root = parse(svg)
     assert not [e for e in root.iter() if e.tag.endswith(("script", "image", "foreignObject"))]
     assert not [name for e in root.iter() for name in e.attrib if name.lower().startswith("on")]
-    assert len([e for e in root.iter() if e.get("class") == "node"]) == 4
+    assert len([e for e in root.iter() if e.get("class") == "node"]) == 4 * len(each)

@@ -45,28 +45,12 @@ def test_every_op_is_in_exactly_one_box() -> None:
         assert sorted(name for box in scene.boxes if box.look is not Look.INPUT for name in box.nodes) == ops
 
 
-def test_parameters_saved_tensors_and_outputs_are_marks_and_not_boxes() -> None:
-    scene = compose(sessions.trained())
-    assert box_of(scene, "t0").marks == (Badge.PARAMETER,)
-    assert box_of(scene, "mm0").marks == (Badge.SAVED,)
-    assert box_of(scene, "add3").marks == (Badge.OUTPUT,)
-    assert box_of(scene, "tanh0").marks == (Badge.READS_SAVED, Badge.RECOMPUTE)
-    assert not [box for box in scene.boxes if box.nodes[0].startswith("w") or box.nodes[0] == "output"]
-
-
 def test_an_input_with_few_users_is_a_box_and_with_many_a_mark() -> None:
     few = compose(sessions.trained())
     assert box_of(few, "x").look is Look.INPUT
     ops = tuple(sessions.op(f"op{n}", "aten.add.Tensor", "x") for n in range(9))
     many = compose(sessions.session((Graph("0", GraphKind.INFERENCE, 0, (Node("x", Role.INPUT, "x"), *ops)),)))
     assert {box.marks for box in many.boxes} == {(Badge.INPUT,)}
-
-
-def test_getitem_is_folded_into_its_producer() -> None:
-    scene = compose(sessions.trained(1))
-    norm, mm = box_of(scene, "norm0"), box_of(scene, "mm0")
-    assert (norm.id, mm.id) in scene.sections[0].edges
-    assert "getitem" not in {box.title for box in scene.boxes}
 
 
 def test_without_partitions_each_connected_part_of_the_members_is_a_group() -> None:
@@ -138,13 +122,6 @@ def test_one_bad_node_is_drawn_as_a_bad_node() -> None:
     assert box_of(scene, "mm0").look is Look.OP
 
 
-def test_the_legend_names_regions_with_config_and_the_marks_in_use() -> None:
-    scene = compose(sessions.trained(1, state=State.FAILED))
-    assert [entry.text for entry in scene.entries] == ["mlp · max_autotune=True · failed"]
-    assert Badge.RECOMPUTE in scene.marks
-    assert Badge.RANDOM not in scene.marks
-
-
 def test_dot_that_is_only_laid_out_has_no_legend() -> None:
     scene, entry = compose(sessions.trained(1)), "mlp · max_autotune"
     assert [entry in "\n".join(dot_lines(scene, legend=legend)) for legend in (True, False)] == [True, False]
@@ -161,11 +138,14 @@ def test_svg_loads_nothing_and_has_no_ids() -> None:
 
 
 def test_a_failed_region_is_said_in_words_and_drawn_apart() -> None:
-    svg = session_svg(sessions.trained(1, state=State.FAILED, error="CppCompileError: boom"))
-    assert "mlp · 3 ops · failed" in texts(svg)
+    session = sessions.trained(1, state=State.FAILED, error="CppCompileError: boom")
+    svg = session_svg(session)
+    assert {"mlp · 3 ops · failed", "mlp · max_autotune=True · failed"} <= texts(svg)
     groups = [element.attrib["class"] for element in parse(svg).iter(f"{SVG}g")]
     assert "c f r0 x" in groups
     assert "CppCompileError: boom" in svg
+    assert Badge.RECOMPUTE in compose(session).marks
+    assert Badge.RANDOM not in compose(session).marks
 
 
 def test_an_empty_session_has_a_picture_that_says_so() -> None:
@@ -199,12 +179,9 @@ def test_layout_needs_no_dot_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Non
     assert b"<svg" in (graphviz("digraph { without_path -> dot }", "svg") or b"")
 
 
-def test_a_layout_that_takes_too_long_is_ended() -> None:
-    assert graphviz("digraph { slow }", "svg", time_limit_s=0.2, command=SLOW) is None
-
-
-def test_broken_dot_gives_no_layout() -> None:
+def test_a_layout_that_fails_or_takes_too_long_is_given_up() -> None:
     assert graphviz("digraph { this is -> [ not dot", "svg") is None
+    assert graphviz("digraph { slow }", "svg", time_limit_s=0.2, command=SLOW) is None
 
 
 @pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"bb": "0,0,1"}'])
@@ -227,17 +204,14 @@ def test_own_layers_put_each_box_below_all_that_feed_it_and_none_on_another() ->
             assert beside or one.y + one.height <= other.y or other.y + other.height <= one.y
 
 
-def test_ten_thousand_ops_are_drawn_short() -> None:
-    svg = session_svg(sessions.huge(10_000))
-    assert len(svg) < 60_000
-    assert "add, mul, mul × 3333" in texts(svg)
-
-
-def test_ten_thousand_single_boxes_fall_back_on_layers() -> None:
-    scene = compose(sessions.huge(10_000), everything=True)
+def test_thousands_of_ops_are_drawn_short_or_as_single_boxes_in_layers() -> None:
+    session = sessions.huge(3_001)
+    short = session_svg(session)
+    assert len(short) < 60_000
+    assert "add, mul, mul × 1000" in texts(short)
+    scene = compose(session, everything=True)
     placed = place(scene, lay_out=lambda *_args, **_kwargs: None)
-    assert len(placed.boxes) == 10_001
-    assert draw(scene, placed).count("<rect") == 10_001
+    assert len(placed.boxes) == draw(scene, placed).count("<rect") == 3_002
 
 
 @pytest.mark.parametrize("detail", ["short", "ops"])
@@ -279,14 +253,6 @@ def test_a_circle_of_edges_does_not_stop_the_layers() -> None:
 
 
 # -------------------------------------------------------------------- a Digraph that shows itself without an executable
-
-
-def test_it_is_a_digraph_that_says_the_same_as_the_dot_text() -> None:
-    session = sessions.trained(2)
-    made = digraph(session)
-    assert isinstance(made, pytest.importorskip("graphviz").Digraph)
-    _, *said, _ = (line.strip() for line in made.source.splitlines())
-    assert said == [line.strip() for line in dot_lines(compose(session), legend=True)]
 
 
 def test_it_shows_itself_with_an_empty_path(monkeypatch: pytest.MonkeyPatch) -> None:
