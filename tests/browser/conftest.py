@@ -1,4 +1,7 @@
-"""Fixtures for tests in a real JupyterLab and Notebook 7, driven in a real Chromium."""
+"""Fixtures for tests in a real JupyterLab and Notebook 7, driven in a real Chromium.
+
+One page of each is open, with one kernel, for all tests that leave both as they found them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.page import in_page
+from benchmarks.page import CHROMIUM, in_page
 from regional_explorer.ui.widget import SessionView
 from tests.browser.lab import Lab, Notebook7
 from tests.browser.server import LabServer
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -42,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def find_chromium() -> str | None:
     """Return the executable named by $CHROMIUM, or else the first one on the PATH."""
     named = os.environ.get("CHROMIUM")
-    return next(filter(None, map(shutil.which, (named,) if named else NAMES)), None)
+    return next(filter(None, map(shutil.which, (named,) if named else CHROMIUM)), None)
 
 
 @pytest.fixture(scope="session")
@@ -73,18 +75,27 @@ def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
         server.stop()
 
 
-@pytest.fixture
-def lab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    """A fresh page of JupyterLab; its kernels are ended after the test."""
+@pytest.fixture(scope="session")
+def jupyterlab(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
     with a_page(browser, lab_server) as lab:
+        lab.write_notebook("lab.ipynb", ["pass"])
+        lab.open_and_run("lab.ipynb")
         yield lab
 
 
-@pytest.fixture(params=[Lab, Notebook7], ids=["JupyterLab", "Notebook 7"])
-def host(request: pytest.FixtureRequest, browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
-    """A fresh page of JupyterLab, then one of Notebook 7."""
-    with a_page(browser, lab_server, request.param) as host:
-        yield host
+@pytest.fixture(scope="session")
+def notebook7(browser: Browser, lab_server: LabServer) -> Iterator[Lab]:
+    with a_page(browser, lab_server, Notebook7) as lab:
+        lab.write_notebook("notebook7.ipynb", ["pass"])
+        lab.open_notebook("notebook7.ipynb")
+        yield lab
+
+
+@pytest.fixture(params=["jupyterlab", "notebook7"])
+def host(request: pytest.FixtureRequest) -> Lab:
+    """JupyterLab, then Notebook 7."""
+    found: Lab = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture
@@ -95,15 +106,13 @@ def alone(browser: Browser) -> Iterator[Callable[[SessionView], Page]]:
 
 
 @contextmanager
-def a_page(
-    browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, width: int = 1280, height: int = 900
-) -> Iterator[Lab]:
-    """A fresh page of that size; its kernels are ended afterwards."""
-    context = browser.new_context(viewport={"width": width, "height": height})
+def a_page(browser: Browser, server: LabServer, kind: type[Lab] = Lab, *, height: int = 900) -> Iterator[Lab]:
+    """A fresh page; the kernels of its notebooks are ended afterwards."""
+    context = browser.new_context(viewport={"width": 1280, "height": height})
+    page = kind(context.new_page(), server)
     try:
-        page = kind(context.new_page(), server, screenshots=ROOT / "build" / "screenshots")
         page.start()
         yield page
     finally:
         context.close()
-        server.end_sessions()
+        server.end_sessions(page.paths)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import nbformat
-from nbformat import NotebookNode
-from playwright.sync_api import ConsoleMessage, Locator, Page, Request
+from playwright.sync_api import ConsoleMessage, Dialog, Locator, Page, Request
 
 from tests.browser.server import LabServer
 
@@ -50,6 +51,14 @@ IDLE = """
     return !window.pendingCommands && !running && !kernel?.hasPendingInput && kernel?.status === 'idle';
 }
 """
+REPLACE_CELLS = """
+(cells) => {
+    const notebook = window.jupyterapp.shell.currentWidget.content, model = notebook.model.sharedModel;
+    model.deleteCellRange(0, model.cells.length);
+    model.insertCells(0, cells.map((source) => ({cell_type: 'code', source})));
+    notebook.activeCellIndex = 0;
+}
+"""
 ADD = """
 async (code) => {
     const {commands, shell} = window.jupyterapp;
@@ -60,8 +69,21 @@ async (code) => {
     return notebook.activeCellIndex;
 }
 """
-OUTPUTS = """
-(index) => window.jupyterapp.shell.currentWidget.content.widgets[index].model.outputs.toJSON()
+ERRORS = """
+() => window.jupyterapp.shell.currentWidget.content.widgets
+    .flatMap((cell) => cell.model.outputs?.toJSON() ?? [])
+    .filter((output) => output.output_type === 'error').map(({ename, evalue}) => `${ename}: ${evalue}`)
+"""
+RUN_CODE = """
+async (code) => {
+    const {kernel} = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
+    const future = kernel.requestExecute({code, store_history: false});
+    let printed = '';
+    future.onIOPub = ({content}) => { printed += content.text ?? ''; };
+    const {content} = await future.done;
+    if (content.status !== 'ok') throw new Error(`${content.ename}: ${content.evalue}`);
+    return printed;
+}
 """
 EXECUTE = """
 ([command, options]) => {
@@ -70,7 +92,10 @@ EXECUTE = """
 }
 """
 EXECUTE_AND_WAIT = "async ([command, options]) => { await window.jupyterapp.commands.execute(command, options); }"
+FORGET = "__import__('ipywidgets').Widget.close_all()\n%reset -f"
+"""Closes what earlier tests showed, and drops their variables."""
 
+PICTURES = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SPLASH = "#jupyterlab-splash"
 THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 
@@ -78,17 +103,19 @@ THEMES = {"dark": "JupyterLab Dark", "light": "JupyterLab Light"}
 class Lab:
     """One page of JupyterLab. ``page`` is Playwright's, for all that is not said here.
 
-    ``errors`` collects what the page logs as an error, ``foreign_requests`` what it asks of other hosts.
+    ``errors`` collects what the page logs as an error and the dialogs it opens, ``foreign_requests`` what it asks of
+    other hosts; ``paths`` the notebooks that were opened.
     """
 
-    def __init__(self, page: Page, server: LabServer, *, screenshots: Path) -> None:
+    def __init__(self, page: Page, server: LabServer) -> None:
         self.page = page
         self.server = server
         self.errors: list[str] = []
         self.foreign_requests: list[str] = []
-        self._screenshots = screenshots
+        self.paths: list[str] = []
         page.on("console", self._note_console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("dialog", self._note_dialog)
         page.on("request", self._note_request)
 
     def start(self) -> None:
@@ -100,23 +127,18 @@ class Lab:
         self.page.wait_for_function("() => window.restored")
         self.page.wait_for_selector(SPLASH, state="detached")
 
-    def write_notebook(self, path: str, cells: list[str]) -> NotebookNode:
+    def write_notebook(self, path: str, cells: Sequence[str]) -> None:
         """Write a notebook of code cells, one per text, into the server's folder."""
-        notebook: NotebookNode = nbformat.v4.new_notebook(
+        notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
             # Without it JupyterLab opens a dialog and asks for a kernel.
             metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
         )
         nbformat.write(notebook, self.server.folder / path)
-        return notebook
-
-    def read_notebook(self, path: str) -> NotebookNode:
-        """Read a notebook as it was saved last."""
-        notebook: NotebookNode = nbformat.read(self.server.folder / path, as_version=4)
-        return notebook
 
     def open_notebook(self, path: str, *, kernel: bool = True) -> None:
         """Open a notebook, and unless told otherwise start its kernel."""
+        self.paths.append(path)
         self.page.evaluate(OPEN, {"path": path, "kernel": kernel})
 
     def open_and_run(self, path: str, *, timeout_s: float = 300) -> None:
@@ -125,27 +147,41 @@ class Lab:
         self.execute("application:toggle-left-area")
         self.run_all(timeout_s=timeout_s)
 
+    @contextmanager
+    def begun(self, cells: Sequence[str], *, width: int = 1280, height: int = 900) -> Iterator[Lab]:
+        """Run these cells in place of all others, with a kernel that forgot them; in the end no error was logged."""
+        self.errors.clear()
+        self.foreign_requests.clear()
+        self.set_viewport(width, height)
+        self.run_code(FORGET)
+        self.page.evaluate(REPLACE_CELLS, cells)
+        self.run_all()
+        yield self
+        assert self.errors == []
+        assert self.foreign_requests == []
+
     def reopen_without_kernel(self, path: str) -> None:
         """Save the notebook, end its kernel, load the page anew, and open the notebook as a reader finds it."""
         self.save()
-        self.server.end_sessions()
+        self.server.end_sessions(self.paths)
         self.start()
         self.errors.clear()
         self.open_notebook(path, kernel=False)
 
     def save(self) -> None:
-        """Save the notebook in front."""
         self.execute("docmanager:save")
 
     def run_all(self, *, timeout_s: float = 300) -> None:
-        """Run all cells and wait until they are done."""
+        """Run all cells, wait until they are done, and see that none of them failed."""
         self.execute("notebook:run-all-cells", wait=False)
         self.wait_idle(timeout_s=timeout_s)
+        assert self.page.evaluate(ERRORS) == []
 
-    def add_cell_and_run(self, code: str, *, timeout_s: float = 300) -> int:
+    def add_cell_and_run(self, code: str) -> int:
         """Append a cell, run it, and return its index once it is done."""
         index = self.add_cell_and_start(code)
-        self.wait_idle(timeout_s=timeout_s)
+        self.wait_idle()
+        assert self.page.evaluate(ERRORS) == []
         return index
 
     def add_cell_and_start(self, code: str) -> int:
@@ -153,6 +189,14 @@ class Lab:
         index: int = self.page.evaluate(ADD, code)
         self.execute("notebook:run-cell", wait=False)
         return index
+
+    def run_code(self, code: str) -> str:
+        """Run code in the kernel as a cell would, without one, and return what it prints."""
+        printed: str = self.page.evaluate(RUN_CODE, code)
+        return printed.strip()
+
+    def printed(self, expression: str) -> str:
+        return self.run_code(f"print({expression})")
 
     def wait_idle(self, *, timeout_s: float = 300) -> None:
         """Wait until the kernel has been idle, with no cell waiting, for a moment."""
@@ -167,17 +211,11 @@ class Lab:
         self.page.evaluate(EXECUTE_AND_WAIT if wait else EXECUTE, [command, options or {}])
 
     def cell(self, index: int) -> Locator:
-        """Return the cell at ``index``."""
         return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")
 
     def output(self, index: int) -> Locator:
         """Return what the cell at ``index`` shows below its code."""
         return self.cell(index).locator(".jp-Cell-outputArea")
-
-    def outputs(self, index: int) -> list[dict[str, Any]]:
-        """Return the outputs of the cell at ``index`` as they would be saved."""
-        outputs: list[dict[str, Any]] = self.page.evaluate(OUTPUTS, index)
-        return outputs
 
     def set_theme(self, theme: Literal["dark", "light"]) -> None:
         """Change the theme and wait until the page wears it."""
@@ -187,30 +225,22 @@ class Lab:
         self.page.wait_for_selector(SPLASH, state="detached")
 
     def set_viewport(self, width: int, height: int) -> None:
-        """Change the size of the window."""
         self.page.set_viewport_size({"width": width, "height": height})
 
-    def screenshot(self, name: str, locator: Locator | None = None) -> Path:
-        """Save a picture of the window, or of one part of it, below ``build/screenshots``."""
-        self._screenshots.mkdir(parents=True, exist_ok=True)
-        path = self._screenshots / f"{name}.png"
-        (locator or self.page).screenshot(path=path)
-        return path
-
-    def wheel(self, locator: Locator, ticks: int, *, key: str | None = None) -> None:
-        """Turn the wheel over the middle of ``locator``, with ``key`` held; negative ``ticks`` turn it up."""
-        locator.hover()
-        if key:
-            self.page.keyboard.down(key)
-        for _ in range(abs(ticks)):
-            self.page.mouse.wheel(0, 100 if ticks > 0 else -100)
-        if key:
-            self.page.keyboard.up(key)
-        self.page.wait_for_timeout(300)
+    def screenshot(self, name: str, shown: Locator | None = None) -> None:
+        """Save a picture of the window, or of one part of it, for people to look at."""
+        (shown or self.page).screenshot(path=PICTURES / f"{name}.png")
 
     def _note_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.errors.append(f"{message.text} ({message.location.get('url', '')})")
+
+    def _note_dialog(self, dialog: Dialog) -> None:
+        if dialog.type == "beforeunload":
+            dialog.accept()
+        else:
+            self.errors.append(dialog.message)
+            dialog.dismiss()
 
     def _note_request(self, request: Request) -> None:
         own = (self.server.url, self.server.url.replace("http", "ws", 1), "data:", "blob:")
@@ -225,8 +255,8 @@ class Notebook7(Lab):
         """Do nothing: there is no page without a notebook."""
 
     def open_notebook(self, path: str, *, kernel: bool = True) -> None:
-        """Open a notebook with its kernel."""
         assert kernel, "Notebook 7 always starts a kernel"
+        self.paths.append(path)
         self.page.goto(f"{self.server.url}/notebooks/{path}")
         self.page.wait_for_function("() => window.jupyterapp !== undefined")
         self.page.evaluate(READY)

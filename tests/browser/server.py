@@ -11,8 +11,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 START_TIMEOUT_S = 60.0
 SETTINGS = {
@@ -26,7 +26,6 @@ SETTINGS = {
 
 
 def free_port() -> int:
-    """Return a port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -46,7 +45,6 @@ class LabServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the server and wait until it answers."""
         for name, settings in SETTINGS.items():
             path = self.home / "settings" / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ class LabServer:
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.stop()
-                raise RuntimeError(f"JupyterLab did not start:\n{self.tail()}")
+                raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text(errors='replace')[-4000:]}")
             time.sleep(0.1)
 
     def stop(self) -> None:
@@ -94,19 +92,11 @@ class LabServer:
             except (ProcessLookupError, subprocess.TimeoutExpired):
                 continue
 
-    def tail(self, characters: int = 4000) -> str:
-        """Return the end of the server's log."""
-        return self.log.read_text(encoding="utf-8", errors="replace")[-characters:]
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """Return the running sessions, one per open notebook with a kernel."""
-        sessions: list[dict[str, Any]] = json.loads(self._ask("/api/sessions"))
-        return sessions
-
-    def end_sessions(self) -> None:
-        """Shut every kernel down."""
-        for session in self.sessions():
-            self._ask(f"/api/sessions/{session['id']}", method="DELETE")
+    def end_sessions(self, paths: Collection[str]) -> None:
+        """Shut the kernels of these notebooks down."""
+        for session in json.loads(self._ask("/api/sessions")):
+            if session["path"] in paths:
+                self._ask(f"/api/sessions/{session['id']}", method="DELETE")
 
     def _environment(self) -> dict[str, str]:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("JUPYTER", "IPYTHON"))}

@@ -1,46 +1,85 @@
-"""What a host does to the panel: Notebook 7 boxes tall outputs, kernels die. What the pages of the tests tell."""
+"""What the panel cannot choose: how a host boxes it, and what programs call their things. What pages of tests note."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Browser, expect
+from typing import Any
 
-from tests.browser.conftest import a_page
-from tests.browser.lab import Lab, Notebook7
-from tests.browser.server import LabServer
-from tests.browser.test_panel import CELLS, expect_not_boxed, expect_plan_is_copied, row, switch_of
+from playwright.sync_api import expect
+
+from tests.browser.lab import Lab
+from tests.browser.test_panel import CELLS, expect_not_boxed
+from tests.browser.views import Explorer
+
+NAMES = [
+    "<script>alert(1)</script><img src=x onerror=alert(2)>",
+    "quotes \" ' ` & &amp; ]]> \\ ${x}",
+    "}; digraph { evil -> node [label=<<b>x</b>>]",
+    "日本語 ラベル 🙂 {{x}} %s",
+    "W" * 10_000,
+]
+HOSTILE = f"""
+import torch
+import regional_explorer as rx
+
+def f(x):  # </code></style><script>alert(3)</script> "'`]]> {"long " * 40}
+    return ((torch.relu(x).sin() + 1).cos() * 2).exp()
+
+ex = rx.explore(f, (torch.randn(4, 4),))
+for name, op in zip({NAMES!r}, ("relu", "sin", "cos", "mul", "exp")):
+    ex.mark(name, ops=f"aten.{{op}}*")
+first = ex.plan.regions[0].name
+ex.configure(first, {{"profile_bandwidth_regex": "<script>alert(4)</script>" * 20}})
+def broken(*_, **__):
+    hidden = "two\\nlines\\tand\\ra bell \\a, \\u202eright to left\\u2066"
+    raise ValueError("<script>alert(5)</script> " + hidden + "W" * 10_000)
+ex.benchmark = broken
+"""
 
 
-def test_in_notebook_7_a_tall_output_is_not_boxed(browser: Browser, lab_server: LabServer) -> None:
-    with a_page(browser, lab_server, Notebook7) as host:
-        host.write_notebook("tall.ipynb", CELLS[:2])
-        host.open_notebook("tall.ipynb")
-        host.run_all()
-        expect(host.output(1).locator(".rx-panel")).to_be_visible()
-        host.add_cell_and_run("pass")
-        expect_not_boxed(host.output(1))
-        assert host.errors == []
+def test_in_notebook_7_a_tall_output_is_not_boxed(notebook7: Lab) -> None:
+    with notebook7.begun(CELLS[:2]):
+        expect(Explorer(notebook7, 1).root).to_be_visible()
+        notebook7.add_cell_and_run("pass")
+        expect_not_boxed(Explorer(notebook7, 1))
 
 
-def test_after_the_kernel_died_the_panel_says_so_and_keeps_its_plan(lab: Lab) -> None:
-    lab.write_notebook("died.ipynb", CELLS[:2])
-    lab.open_notebook("died.ipynb")
-    lab.run_all()
-    panel = lab.output(1).locator(".rx-panel")
-    switch_of(panel, "softmax").uncheck()
-    expect(row(panel, "softmax")).to_contain_text("eager")
-    lab.add_cell_and_start("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    expect_plan_is_copied(lab, lab.output(1))
+def test_the_panel_shows_any_text_as_text_and_keeps_its_shape(jupyterlab: Lab) -> None:
+    with jupyterlab.begun([HOSTILE, "ex.show()"]):
+        panel = Explorer(jupyterlab, 1)
+        expect(panel.rows).to_have_count(len(NAMES))
+        expect(panel.rows.first).to_contain_text("<script>alert(1)</script>")
+        panel.rows.first.get_by_role("button", name="Config").click()
+        field = panel.root.get_by_label("profile_bandwidth_regex").first
+        expect(field).to_have_value("<script>alert(4)</script>" * 20)
+        panel.rows.nth(3).locator(".rxt-state").click()
+        panel.rows.last.locator(".rxt-state").click(modifiers=["Control"])
+        panel.press("Compile & measure")
+        expect(panel.alert).to_contain_text("✗ ValueError: <script>alert(5)</script>")
+        for width in (600, 1280):
+            jupyterlab.set_viewport(width, 900)
+            jupyterlab.page.wait_for_timeout(200)
+            wide: Any = panel.root.evaluate("panel => [panel.scrollWidth, panel.clientWidth]")
+            assert wide[0] <= wide[1]
+        assert panel.root.evaluate("panel => panel.clientHeight") < 3200
+        assert panel.root.locator("script, img, iframe").count() == 0
+        assert jupyterlab.printed(f"[region.name for region in ex.plan.regions] == {NAMES!r}") == "True"
+        panel.press("Dismiss")
+        expect(panel.alert).to_be_hidden()
 
 
-def test_errors_and_foreign_requests_of_a_page_are_noted(lab: Lab) -> None:
-    lab.page.evaluate(
-        """() => {
-            console.error('first');
-            setTimeout(() => { throw new Error('second'); });
-            fetch('http://example.org/third').catch(() => {});
-        }"""
-    )
-    lab.page.wait_for_timeout(200)
-    assert any("first" in error for error in lab.errors)
-    assert any("second" in error for error in lab.errors)
-    assert lab.foreign_requests == ["http://example.org/third"]
+def test_errors_dialogs_and_foreign_requests_of_a_page_are_noted(jupyterlab: Lab) -> None:
+    with jupyterlab.begun(["pass"]):
+        jupyterlab.page.evaluate(
+            """() => {
+                console.error('first');
+                setTimeout(() => { throw new Error('second'); });
+                setTimeout(() => { alert('third'); });
+                fetch('http://example.org/fourth').catch(() => {});
+            }"""
+        )
+        jupyterlab.page.wait_for_timeout(200)
+        for told in ("first", "second", "third"):
+            assert any(told in error for error in jupyterlab.errors)
+        assert jupyterlab.foreign_requests == ["http://example.org/fourth"]
+        jupyterlab.errors.clear()
+        jupyterlab.foreign_requests.clear()

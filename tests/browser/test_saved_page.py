@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from regional_explorer.export.save import save
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.session import Session
 from tests.browser.conftest import ROOT
-from tests.browser.test_graph_view import THEMES
+from tests.browser.views import THEMES, Graph
 from tests.shared import sessions
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
@@ -27,6 +27,7 @@ def call(args):
     return args
 """
 INK = "canvas => canvas.toDataURL()"
+CHANGED = "([canvas, ink]) => canvas.toDataURL() !== ink"
 
 Open = Callable[..., Page]
 
@@ -63,176 +64,112 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     assert errors == []
 
 
-def canvas(page: Page) -> Locator:
-    return page.locator("canvas.rxg-canvas")
+@pytest.fixture
+def page(open_page: Open) -> Page:
+    return open_page(session())
 
 
-def boxes(page: Page) -> int:
-    said = page.locator(".rxg-selected").inner_text()
-    return int(said.split(" nodes in ")[1].split()[0])
+@pytest.fixture
+def graph(page: Page) -> Graph:
+    return Graph(page.locator(".rxg"))
 
 
-def test_pan_and_zoom(open_page: Open) -> None:
-    page = open_page(session())
-    expect(page.locator(".rxg-selected")).to_have_text("25 nodes in 21 boxes")
-    before = canvas(page).evaluate(INK)
-    area = canvas(page).bounding_box()
-    assert area
-    page.mouse.move(area["x"] + 20, area["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(area["x"] + 80, area["y"] + 60, steps=4)
-    page.mouse.up()
-    page.wait_for_timeout(60)
-    panned = canvas(page).evaluate(INK)
-    assert panned != before
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -240)
-    page.keyboard.up("Control")
-    page.wait_for_timeout(60)
-    assert canvas(page).evaluate(INK) != panned
-    assert page.evaluate("scrollY") == 0
-    page.mouse.wheel(0, 240)
-    page.wait_for_timeout(300)
-    assert page.evaluate("scrollY") > 0
+def boxes(graph: Graph) -> int:
+    return int(graph.selected.inner_text().split(" nodes in ")[1].split()[0])
 
 
 @pytest.mark.parametrize("transitions", [True, False])
-def test_the_graph_wears_the_colours_of_the_page(open_page: Open, transitions: bool) -> None:
-    page = open_page(session())
+def test_the_graph_wears_the_colours_of_the_page(page: Page, graph: Graph, transitions: bool) -> None:
     if not transitions:
         page.emulate_media(reduced_motion="reduce")
         page.add_style_tag(content="* { transition: none !important }")
-    drawn = canvas(page).element_handle()
+    drawn = graph.canvas.element_handle()
     for theme, shown in (*THEMES.items(), *THEMES.items()):
         page.emulate_media(color_scheme=theme)
         page.wait_for_function(shown, arg=drawn, timeout=10_000)
 
 
-def test_another_screen_gets_its_own_pixels(open_page: Open) -> None:
-    page = open_page(session())
-    drawn = canvas(page)
+def test_another_screen_gets_its_own_pixels(page: Page, graph: Graph) -> None:
     sides = "canvas => [canvas.width, canvas.height]"
-    wide, high = drawn.evaluate(sides)
+    wide, high = graph.canvas.evaluate(sides)
     screen = {"width": 1280, "height": 901, "deviceScaleFactor": 2, "mobile": False}
     page.context.new_cdp_session(page).send("Emulation.setDeviceMetricsOverride", screen)
     page.wait_for_function("devicePixelRatio === 2")
     page.wait_for_timeout(100)
-    assert drawn.evaluate(sides) == [2 * wide, 2 * high]
-    assert drawn.evaluate("canvas => canvas.toDataURL().length") > 4000
+    assert graph.canvas.evaluate(sides) == [2 * wide, 2 * high]
+    assert graph.canvas.evaluate("canvas => canvas.toDataURL().length") > 4000
 
 
-def test_folds_open_and_close_by_button_and_key(open_page: Open) -> None:
-    page = open_page(session())
-    page.get_by_role("button", name="Collapse all").click()
-    few = boxes(page)
-    page.get_by_role("button", name="Expand all").click()
-    many = boxes(page)
+def test_folds_open_and_close_by_button_and_key(page: Page, graph: Graph) -> None:
+    graph.button("Collapse all").click()
+    few = boxes(graph)
+    graph.button("Expand all").click()
+    many = boxes(graph)
     assert few < 21 <= many
-    page.get_by_role("button", name="Collapse all").click()
-    page.locator(".rxg-stage").focus()
-    page.keyboard.press("n")
-    page.keyboard.press("n")
-    page.keyboard.press("Enter")
-    opened = boxes(page)
-    assert few < opened < many
+    graph.button("Collapse all").click()
+    graph.press("n", "n", "Enter")
+    assert few < boxes(graph) < many
     page.locator("[data-do=back]").first.click()
-    assert boxes(page) == 21
-    page.get_by_role("tab", name="backward").click()
-    expect(page.get_by_role("tab", name="backward")).to_have_attribute("aria-selected", "true")
-    assert boxes(page) != 21
+    assert boxes(graph) == 21
+    backward = page.get_by_role("tab", name="backward")
+    backward.click()
+    expect(backward).to_have_attribute("aria-selected", "true")
+    assert boxes(graph) != 21
 
 
-def test_the_crumbs_lead_back_one_by_one(open_page: Open) -> None:
-    page = open_page(sessions.session((sessions.layers(30),)))
-    crumbs = page.locator(".rxg-crumbs button")
-    page.locator(".rxg-stage").focus()
-    expect(crumbs).to_have_text(["forward"])
-    for keys, opened in (
-        (["n", "n", "Enter"], ["forward", "layers.0–29"]),
-        (["n", "n", "Enter"], ["forward", "layers.0–29", "layers.0"]),
-        (["n", "n", "n", "Enter"], ["forward", "layers.0–29", "layers.0", "layers.0.mlp"]),
-    ):
-        for key in keys:
-            page.keyboard.press(key)
-        expect(crumbs).to_have_text(opened)
-    most = boxes(page)
-    crumbs.nth(2).click()
-    expect(crumbs).to_have_text(["forward", "layers.0–29", "layers.0"])
-    expect(crumbs.last).to_have_attribute("aria-current", "location")
-    assert boxes(page) == most - 2  # the module inside is closed again
-    crumbs.nth(1).click()
-    expect(crumbs).to_have_text(["forward", "layers.0–29"])
-    crumbs.first.click()
-    expect(crumbs).to_have_text(["forward"])
-    assert boxes(page) == 2
-
-
-def test_search_finds_and_shows(open_page: Open) -> None:
-    page = open_page(session())
-    page.get_by_label("Search nodes").fill("op:gelu")
-    expect(page.locator(".rxg-count")).to_have_text("4 found")
+def test_search_finds_and_shows(page: Page, graph: Graph) -> None:
+    graph.search.fill("op:gelu")
+    expect(graph.count).to_have_text("4 found")
     page.keyboard.press("Enter")
-    expect(page.locator(".rxg-count")).to_have_text("1 / 4 boxes")
-    expect(page.locator(".rxg-tip")).to_contain_text("gelu0")
-    page.get_by_role("button", name="Select all matches").click()
-    expect(page.locator(".rxg-selected")).to_contain_text("4 of 25 nodes selected")
+    expect(graph.count).to_have_text("1 / 4 boxes")
+    expect(graph.tip).to_contain_text("gelu0")
+    graph.button("Select all matches").click()
+    expect(graph.selected).to_contain_text("4 of 25 nodes selected")
 
 
-def test_a_line_selects_its_nodes_and_a_node_lights_its_line(open_page: Open) -> None:
-    page = open_page(session())
+def test_a_line_selects_its_nodes_and_a_node_lights_its_line(page: Page, graph: Graph) -> None:
     lines = page.locator(".rxs-line[data-do=nodes]")
+    lines.nth(2).click(modifiers=["Shift"])  # the first click: there is no line that a range begins at
+    graph.says("4 of 25 nodes selected, 8 in other graphs")
     lines.nth(1).click()
-    expect(page.locator(".rxg-selected")).to_have_text("8 of 25 nodes selected, 4 in other graphs")
+    graph.says("8 of 25 nodes selected, 4 in other graphs")
     expect(lines.nth(1)).to_have_attribute("aria-selected", "true")
     lines.nth(2).click(modifiers=["Shift"])
-    expect(page.locator(".rxg-selected")).to_have_text("12 of 25 nodes selected, 12 in other graphs")
+    graph.says("12 of 25 nodes selected, 12 in other graphs")
     lines.nth(1).click(modifiers=["Control"])
-    expect(page.locator(".rxg-selected")).to_have_text("4 of 25 nodes selected, 8 in other graphs")
-    page.locator(".rxg-stage").focus()
-    page.keyboard.press("Escape")
+    graph.says("4 of 25 nodes selected, 8 in other graphs")
+    graph.press("Escape")
     expect(lines.nth(1)).to_have_attribute("aria-selected", "false")
-    for key in ("n", "n", " "):
-        page.keyboard.press(key)
+    graph.press("n", "n", " ")
     expect(page.locator(".rxs-line[aria-selected=true]")).to_have_count(1)
-    page.keyboard.press("u")
-    expect(page.locator(".rxg-selected")).to_contain_text("3 of 25 nodes selected")
-
-
-def test_a_first_click_with_shift_selects_its_line_alone(open_page: Open) -> None:
-    page = open_page(session())
-    page.locator(".rxs-line[data-do=nodes]").nth(2).click(modifiers=["Shift"])
-    expect(page.locator(".rxg-selected")).to_have_text("4 of 25 nodes selected, 8 in other graphs")
+    graph.press("u")
+    expect(graph.selected).to_contain_text("3 of 25 nodes selected")
 
 
 def test_the_share_of_the_time_colours_the_boxes(open_page: Open) -> None:
     page = open_page(sessions.profiled(session()))
-    before = canvas(page).evaluate(INK)
-    page.get_by_role("button", name="Next overlay").click()
+    graph = Graph(page.locator(".rxg"))
+    canvas = graph.canvas.element_handle()
+    before = canvas.evaluate(INK)
+    graph.button("Next overlay").click()
     expect(page.locator(".rxg-key")).to_have_text("share of the time nonemost")
-    page.wait_for_timeout(60)
-    assert canvas(page).evaluate(INK) != before
-    page.locator(".rxg-stage").focus()
-    page.keyboard.press("n")
-    page.keyboard.press("n")
-    expect(page.locator(".rxg-tip")).to_contain_text("of the call")
+    page.wait_for_function(CHANGED, arg=[canvas, before])
+    graph.press("n", "n")
+    expect(graph.tip).to_contain_text("of the call")
     page.get_by_role("tab", name="forward").press("ArrowRight")
     expect(page.get_by_role("tab", name="backward")).to_be_focused()
-    page.locator(".rxg-stage").focus()
-    page.keyboard.press("n")
-    page.keyboard.press("n")
-    expect(page.locator(".rxg-tip")).to_contain_text("in the backward")
+    graph.press("n", "n")
+    expect(graph.tip).to_contain_text("in the backward")
 
 
-def test_code_opens_and_its_lines_show_their_nodes(open_page: Open) -> None:
-    page = open_page(session())
+def test_code_opens_and_its_lines_show_their_nodes(page: Page, graph: Graph) -> None:
     page.get_by_text("Code of mlp").click()
     expect(page.get_by_text("Source", exact=True).locator("xpath=..")).not_to_have_attribute("open", "")
-    line = page.locator(".rx-code [data-nodes]").first
-    line.click()
-    expect(page.locator(".rxg-selected")).to_contain_text("2 of 25 nodes selected")
+    page.locator(".rx-code [data-nodes]").first.click()
+    expect(graph.selected).to_contain_text("2 of 25 nodes selected")
     page.get_by_text("Diagnostics (2)").click()
     page.get_by_role("button", name="Show the nodes of region-split").click()
-    expect(page.locator(".rxg-selected")).to_contain_text("8 of 25 nodes selected")
+    expect(graph.selected).to_contain_text("8 of 25 nodes selected")
     expect(page.get_by_text("Measured plans")).to_be_visible()
 
 
@@ -269,8 +206,7 @@ def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Ope
         assert serious == []
 
 
-def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(open_page: Open, tmp_path: Path) -> None:
-    page = open_page(session())
+def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(page: Page, tmp_path: Path) -> None:
     expect(page.locator(".rx-drawn svg")).to_be_hidden()
     page.emulate_media(media="print")
     expect(page.locator(".rx-drawn svg")).to_be_visible()
@@ -282,8 +218,7 @@ def test_on_paper_a_picture_stands_in_the_place_of_the_viewer(open_page: Open, t
     assert target.read_bytes().startswith(b"%PDF")
 
 
-def test_what_is_closed_is_printed_by_any_browser_and_closed_again(open_page: Open) -> None:
-    page = open_page(session())
+def test_what_is_closed_is_printed_by_any_browser_and_closed_again(page: Page) -> None:
     # A browser that does not know this selector leaves the rule out.
     sheet = "document.querySelector('style')"
     page.evaluate(f"{sheet}.textContent = {sheet}.textContent.replace('::details-content', '::unknown')")

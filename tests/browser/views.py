@@ -1,0 +1,163 @@
+"""The graph view and the panel of a page, in the words of a test."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from playwright.sync_api import FloatRect, Locator, expect
+
+from tests.browser.lab import Lab
+
+GROUND = "canvas.getContext('2d').getImageData(3, canvas.height - 3, 1, 1).data[0]"
+THEMES: dict[Literal["dark", "light"], str] = {
+    "dark": f"canvas => {GROUND} < 60",
+    "light": f"canvas => {GROUND} > 200",
+}
+"""What is so of a canvas once it wears the colours of a theme."""
+WHERE = """
+(root, node) => {
+    const { picture, camera } = root.rxView;
+    const { x, y, w, h } = picture.rect(picture.nodeBoxes[picture.ids.findIndex((id) => id.endsWith(`:${node}`))]);
+    return { left: camera.toWindow(x, y)[0], middle: camera.toWindow(x + w / 2, y + h / 2), scale: camera.k };
+}
+"""
+INK = """
+([x, y]) => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+    const canvas = document.querySelector(".rxg-stage canvas");
+    const k = canvas.width / canvas.clientWidth;
+    const { data } = canvas.getContext("2d").getImageData((x - 4) * k, y * k, 8 * k, 1);
+    let sum = 0;
+    for (let at = 0; at < data.length; at += 4) sum += 255 - (data[at] + data[at + 1] + data[at + 2]) / 3;
+    done(sum / (data.length / 4));
+})))
+"""
+ANSWERED = "root => root.rxView.view.answered >= root.rxView.view.number"
+
+
+def box_of(shown: Locator) -> FloatRect:
+    """Return where it is in the window."""
+    box = shown.bounding_box()
+    assert box is not None
+    return box
+
+
+class Graph:
+    """A graph view in a page."""
+
+    def __init__(self, root: Locator) -> None:
+        self.root, self.page = root, root.page
+        self.stage = root.locator(".rxg-stage")
+        self.canvas = root.locator(".rxg-canvas")
+        self.selected = root.locator(".rxg-selected")
+        self.search = root.get_by_role("searchbox")
+        self.count = root.locator(".rxg-count")
+        self.crumbs = root.locator(".rxg-crumbs button")
+        self.tip = root.get_by_role("tooltip")
+
+    @classmethod
+    def fitted(cls, output: Locator) -> Graph:
+        """Return the graph view below a cell; it comes into view, and is fitted into its window."""
+        graph = cls(output.locator(".rxg").last)
+        graph.stage.scroll_into_view_if_needed()
+        graph.button("Fit the graph to the view").click()
+        return graph
+
+    def button(self, name: str) -> Locator:
+        return self.root.get_by_role("button", name=name)
+
+    def area(self) -> tuple[float, float, float, float]:
+        """Return left, top, width and height of the drawing in the window."""
+        area = box_of(self.stage)
+        return area["x"], area["y"], area["width"], area["height"]
+
+    def at(self, node: str, *, plus: bool = False) -> tuple[float, float]:
+        """Return where the middle of a node's box is in the window, or its +."""
+        (left, top, *_), where = self.area(), self.root.evaluate(WHERE, node)
+        x, y = where["middle"]
+        return left + (where["left"] + 6 * where["scale"] if plus else x), top + y
+
+    def point(self, node: str) -> None:
+        self.page.mouse.move(*self.at(node))
+
+    def click(self, node: str, *modifiers: str, plus: bool = False, count: int = 1) -> None:
+        for key in modifiers:
+            self.page.keyboard.down(key)
+        self.page.mouse.click(*self.at(node, plus=plus), click_count=count)
+        for key in modifiers:
+            self.page.keyboard.up(key)
+
+    def press(self, *keys: str) -> None:
+        self.stage.focus()
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def says(self, text: str) -> None:
+        expect(self.selected).to_have_text(text)
+
+    def ink_between(self, above: str, below: str) -> float:
+        """Return how dark the picture is, 0 to 255, between two boxes that stand one above the other."""
+        (x, y), (_, lower), (left, top, *_) = self.at(above), self.at(below), self.area()
+        self.page.mouse.move(left + 3, top + 3)  # what is pointed at is lit too
+        ink: float = self.page.evaluate(INK, [round(x - left), round((y + lower) / 2 - top)])
+        return ink
+
+    def wait_answered(self) -> None:
+        """Wait until the kernel has handled all that the page told it."""
+        self.page.wait_for_function(ANSWERED, arg=self.root.element_handle())
+
+
+class Explorer:
+    """A panel in a page."""
+
+    def __init__(self, lab: Lab, cell: int) -> None:
+        self.output = lab.output(cell)
+        self.root = self.output.locator(".rx-panel")
+        self.graph = Graph(self.root.locator(".rxg"))
+        self.status = self.root.locator(".rx-progress").get_by_role("status")
+        self.alert = self.root.locator(".rx-alert").get_by_role("alert")
+        self.kind = self.root.get_by_label("Mark by")
+        self.pattern = self.root.get_by_label("Pattern", exact=True)
+        self.name = self.root.get_by_label("Name", exact=True).last
+        self.preview = self.root.locator(".rx-preview")
+        self.config = self.root.locator(".rx-config")
+        self.code = self.root.locator(".rx-code")
+        self.compared = self.root.locator(".rx-compare")
+        self.budget = self.root.get_by_label("Budget (s)")
+        self.rows = self.root.locator("tr[data-do=pick]")
+
+    def button(self, name: str) -> Locator:
+        return self.root.get_by_role("button", name=name, exact=True)
+
+    def press(self, name: str) -> None:
+        self.button(name).click()
+
+    def row(self, region: str) -> Locator:
+        return self.root.locator(f"tr[aria-label='{region}']")
+
+    def pick(self, region: str, *modifiers: Literal["Control", "Shift"]) -> None:
+        self.row(region).locator(".rxt-state").click(modifiers=modifiers)
+
+    def is_picked(self, region: str) -> None:
+        expect(self.row(region)).to_have_attribute("aria-selected", "true")
+
+    def switch(self, region: str) -> Locator:
+        return self.root.get_by_label(f"Compile {region}", exact=True)
+
+    def line(self, text: str) -> Locator:
+        """Return the line of the source with this text."""
+        return self.root.locator(".rxs-line", has_text=text)
+
+    def mark(self, name: str) -> None:
+        self.name.fill(name)
+        self.press("Mark")
+
+    def set_budget(self, seconds: float) -> None:
+        self.budget.fill(f"{seconds:g}")
+        self.budget.press("Enter")
+
+    def measure(self, *, budget_s: float) -> None:
+        """Measure the regions beside eager alone."""
+        for variant in ("aot_eager", "full"):
+            self.root.get_by_label(variant, exact=True).uncheck()
+        self.set_budget(budget_s)
+        self.press("Compile & measure")
