@@ -130,29 +130,29 @@ def _scale(title: str, low: str, high: str, others: str = "") -> Node:
 
 
 FIND_BUTTONS = (
-    ("previous", "↑", "Previous match (Shift+Enter)"),
-    ("next", "↓", "Next match (Enter)"),
-    ("matched", "Select", "Select all matches (s)"),
+    ("previous", "↑", "Previous match (Shift+Enter)", None),
+    ("next", "↓", "Next match (Enter)", None),
+    ("matched", "Select", "Select all matches (s)", "s"),
 )
 TOOL_BUTTONS = (
     (
-        ("fit", "Fit", "Fit the graph to the view (f)"),
-        ("out", "−", "Zoom out (−)"),
-        ("in", "+", "Zoom in (+)"),
+        ("fit", "Fit", "Fit the graph to the view (f)", "f"),
+        ("out", "−", "Zoom out (−)", "-"),
+        ("in", "+", "Zoom in (+)", "+="),
     ),
     (
-        ("lasso", "Lasso", "Draw around boxes to select them (l, or drag with Alt)"),
-        ("upstream", "Upstream", "Also select everything the selection depends on (u)"),
-        ("downstream", "Downstream", "Also select everything that depends on the selection (d)"),
+        ("lasso", "Lasso", "Draw around boxes to select them (l, or drag with Alt)", "l"),
+        ("upstream", "Upstream", "Also select everything the selection depends on (u)", "u"),
+        ("downstream", "Downstream", "Also select everything that depends on the selection (d)", "d"),
     ),
     (
-        ("open all", "Expand all", "Expand all modules, repeats and groups of ops (e)"),
-        ("close all", "Collapse all", "Collapse all modules, groups of ops and regions (c)"),
+        ("open all", "Expand all", "Expand all modules, repeats and groups of ops (e)", "e"),
+        ("close all", "Collapse all", "Collapse all modules, groups of ops and regions (c)", "c"),
+        ("overlay", "Overlay", "Next overlay, or none (o)", "o"),
     ),
+    (("help", "?", "Keys (?)", "?"),),
 )
-"""The command, text and title of each button, in groups."""
-OVERLAY_TITLE = "Next overlay, or none (o)"
-SWITCH_TOOLS = {"lasso", "help"}
+"""The command, text, title and keys of each button, in groups."""
 KEY_HELP = (
     ("Drag, arrows", "pan; arrows with Shift faster"),
     ("Ctrl+wheel, + −", "zoom; ⌘+wheel on a Mac"),
@@ -184,12 +184,12 @@ def graph_bars(height: int) -> list[Node]:
         spellcheck="false",
         autocomplete="off",
     )
-    count = _div("count", aria_live="polite")
+    count = _div("count", aria_live="polite", data_bar="count")
     keys = (element for key, text in KEY_HELP for element in (node("dt", key), node("dd", text)))
     stage = node(
         "div",
         node("canvas", class_="rxg-canvas", aria_hidden="true"),
-        _div("empty"),
+        _div("empty", data_bar="empty"),
         node("canvas", class_="rxg-map", aria_hidden="true", hidden=True),
         _div("tip", role="tooltip", hidden=True),
         node("dl", *keys, class_="rxg-help", hidden=True),
@@ -200,17 +200,14 @@ def graph_bars(height: int) -> list[Node]:
         aria_roledescription="graph",
         aria_description="N and P move between boxes, ? lists the keys.",
     )
-    tools = [_button_group(group) for group in TOOL_BUTTONS]
-    tools[-1].append(_tool_button("overlay", "Overlay", OVERLAY_TITLE, pressed=False, disabled=True))
-    tools.append(_button_group([("help", "?", "Keys (?)")]))
     tabs = _div("tabs", role="tablist", aria_label="Graphs", data_bar="tabs")
     return [
         _div("bar", tabs, _div("find", field, count, _button_group(FIND_BUTTONS))),
-        _div("bar", *tools, role="toolbar", aria_label="Graph tools"),
+        _div("bar", *map(_button_group, TOOL_BUTTONS), role="toolbar", aria_label="Graph tools"),
         _div("crumbs", role="navigation", aria_label="What is open", data_bar="crumbs"),
         _div("problem", role="alert", data_bar="problem"),
         stage,
-        _div("status", _div("selected"), _div("trail")),
+        _div("status", _div("selected", data_bar="selected"), _div("trail", data_bar="trail")),
         _div("legend", role="group", aria_label="Legend", data_bar="legend"),
         _div("live", aria_live="polite", role="status"),
     ]
@@ -220,16 +217,13 @@ def _div(name: str, /, *children: Node | str, **attributes: Any) -> Node:
     return node("div", *children, class_=f"rxg-{name}", **attributes)
 
 
-def _button_group(tools: Iterable[tuple[str, str, str]]) -> Node:
-    return _div("group", *(_tool_button(*tool, pressed=False if tool[0] in SWITCH_TOOLS else None) for tool in tools))
+def _button_group(tools: Iterable[tuple[str, str, str, str | None]]) -> Node:
+    return _div("group", *(_tool_button(*tool) for tool in tools))
 
 
-def _tool_button(do: str, text: str, title: str, *, pressed: bool | None = None, disabled: bool = False) -> Node:
-    switch = None if pressed is None else str(pressed).lower()
+def _tool_button(do: str, text: str, title: str, key: str | None) -> Node:
     label = f"{text}: {title}" if text[0].isalpha() else title  # a label begins with the visible text
-    return node(
-        "button", text, type="button", data_do=do, title=title, aria_label=label, aria_pressed=switch, disabled=disabled
-    )
+    return node("button", text, type="button", data_do=do, data_key=key, title=title, aria_label=label)
 
 
 def _legend_button(entry: Entry) -> Node:

@@ -14,7 +14,6 @@ from regional_explorer.picture.scene import Box
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.plan import Direction, config_of
-from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
@@ -90,19 +89,16 @@ class GraphRecords:
         self._scopes: Mapping[str, Chain] | None = None
         self._facts: Payload | None = None
         self._folds: Payload | None = None
-        self._profile: Profile | None = None
-        self._region_names: tuple[str, ...] | None = None
+        self._folded: object = None
 
     def follow(self, session: Session) -> None:
         """Drop what is another one in ``session``, which has the same graph."""
-        if session is self.session and self._region_names is not None:
+        if session is self.session and self._folded is not None:
             return
-        names = tuple(region.name for region in session.plan.regions)
-        graph_pieces = pieces(session, self.graph)
-        if (graph_pieces, names) != (self.pieces, self._region_names) or session.profile is not self._profile:
-            self._folds = None
-        self.session, self.pieces = session, graph_pieces
-        self._region_names, self._profile = names, session.profile
+        self.session, self.pieces = session, pieces(session, self.graph)
+        folded = self.pieces, list(session.plan.numbers), session.profile
+        if folded != self._folded:
+            self._folds, self._folded = None, folded
 
     @property
     def made(self) -> tuple[Payload, Payload]:
@@ -208,7 +204,8 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
     piece_numbers = {piece.id: number for number, piece in enumerate(builder.pieces)}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     home_of: dict[str, int] = {}
-    columns: Payload = {name: [] for name in ("parents", "looks", "titles", "details", "crumbs", "open", "pieces")}
+    names = ("parents", "looks", "titles", "details", "signs", "crumbs", "open", "pieces")
+    columns: Payload = {name: [] for name in names}
     for fold, parent in _with_parts(folds):
         number = len(columns["parents"])
         box = builder.box(fold)
@@ -216,7 +213,7 @@ def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[
         crumb = fold.title or (builder.piece_names[fold.piece.id] if fold.piece else fold.nodes[0])
         row = (
             parent,
-            *map(texts.__getitem__, (box.look, box.title, box.detail, clean(crumb, SHORT))),
+            *map(texts.__getitem__, (box.look, box.title, box.detail, "".join(box.marks), clean(crumb, SHORT))),
             int(fold.key in open_keys),
             piece,
         )

@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Self
 
 from regional_explorer.record.partition import State
 
@@ -30,29 +31,21 @@ class Look(StrEnum):
 class Badge(StrEnum):
     """A small sign on a box, which replaces an input or output node with long edges."""
 
-    INPUT = "▷"
-    PARAMETER = "◆"
-    READS_SAVED = "▲"
-    SAVED = "▼"
-    OUTPUT = "●"
-    RECOMPUTE = "↻"
-    RANDOM = "~"
+    meaning: str
 
-    @property
-    def meaning(self) -> str:
-        """The meaning of the sign, for the legend."""
-        return _BADGE_MEANINGS[self]
+    def __new__(cls, sign: str, meaning: str) -> Self:
+        """Return the sign with its ``meaning``, for the legend."""
+        member = str.__new__(cls, sign)
+        member._value_, member.meaning = sign, meaning
+        return member
 
-
-_BADGE_MEANINGS = {
-    Badge.INPUT: "reads an input",
-    Badge.PARAMETER: "reads a parameter",
-    Badge.READS_SAVED: "reads a saved tensor",
-    Badge.SAVED: "saved for the backward",
-    Badge.OUTPUT: "output",
-    Badge.RECOMPUTE: "recomputed",
-    Badge.RANDOM: "random",
-}
+    INPUT = "▷", "reads an input"
+    PARAMETER = "◆", "reads a parameter"
+    READS_SAVED = "▲", "reads a saved tensor"
+    SAVED = "▼", "saved for the backward"
+    OUTPUT = "●", "output"
+    RECOMPUTE = "↻", "recomputed"
+    RANDOM = "~", "random"
 
 
 @dataclass(frozen=True, slots=True)

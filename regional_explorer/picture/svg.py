@@ -31,9 +31,9 @@ _LOOK_CLASSES = {Look.MODULE: "k", Look.VIEW: "v", Look.INPUT: "i", Look.BAD: "x
 _DASH_CLASSES = {"dashed": "n", "dotted": "o"}
 
 
-def session_svg(session: Session, graph_id: str | None = None) -> str:
-    """Return a picture of one graph of ``session``, or of all that run, side by side."""
-    scene = compose(session, graph_id)
+def session_svg(session: Session) -> str:
+    """Return a picture of all graphs of ``session`` that run, side by side."""
+    scene = compose(session)
     return draw(scene, place(scene))
 
 
@@ -50,7 +50,12 @@ def draw(scene: Scene, placement: Placement) -> str:
         f"<style>{picture_css(paint(entry.region) for entry in scene.entries)}</style>",
         *_title_elements(scene, placement),
         "" if scene.boxes else f'<text class="l" y="{LEGEND_LINE}">Nothing to draw: the graph has no op.</text>',
-        *_group_elements(scene, placement),
+        *(
+            _group_element(group, placement.groups[group.id])
+            for section in scene.sections
+            for group in section.groups
+            if group.id in placement.groups
+        ),
         *_edge_elements(placement),
         *_box_elements(scene, placement),
         *legend,
@@ -64,13 +69,6 @@ def _title_elements(scene: Scene, placement: Placement) -> Iterator[str]:
     for section in scene.sections:
         x, _ = placement.titles.get(section.id, (0.0, 0.0))
         yield f'<text class="h" x="{x + 8:.0f}" y="{y + 14:.0f}">{markup(section.title)}</text>'
-
-
-def _group_elements(scene: Scene, placement: Placement) -> Iterator[str]:
-    for section in scene.sections:
-        for group in section.groups:
-            if group.id in placement.groups:
-                yield _group_element(group, placement.groups[group.id])
 
 
 def _group_element(group: BoxGroup, rect: Rect) -> str:

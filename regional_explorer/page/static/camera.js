@@ -50,12 +50,9 @@ export class Camera {
     this.y = kept(y, this.picture.height, this.height / this.k);
   }
 
-  shift(dx, dy) {
-    this.moveTo(this.x + dx, this.y + dy);
-  }
-
+  // Move the picture by so many pixels.
   pan(dx, dy) {
-    this.shift(-dx / this.k, -dy / this.k);
+    this.moveTo(this.x - dx / this.k, this.y - dy / this.k);
   }
 
   // Zoom so that the point (px, py) of the window stays in place.

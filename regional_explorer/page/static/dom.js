@@ -13,15 +13,59 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 // Replace the attributes `before` of an element by those of `now`.
-export function setAttributes(element, now, before = {}) {
-  for (const name of Object.keys(before)) if (!(name in now)) setAttribute(element, name, null);
-  for (const [name, value] of Object.entries(now)) if (value !== before[name]) setAttribute(element, name, value);
+function setAttributes(element, now, before = {}) {
+  for (const name of Object.keys({ ...before, ...now })) {
+    const value = now[name] ?? false;
+    if (REFUSED.test(name)) throw new Error(`no attribute ${name} in a view`);
+    if (value === before[name]) continue;
+    if (value === false) element.removeAttribute(name);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
 }
 
-function setAttribute(element, name, value) {
-  if (REFUSED.test(name)) throw new Error(`no attribute ${name} in a view`);
-  if (value === false || value == null) element.removeAttribute(name);
-  else element.setAttribute(name, value === true ? "" : value);
+const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
+const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
+// The attributes that identify an element: if only others change, the element is updated in place.
+const IDENTITY = ["data-do", "data-of", "data-part", "type"];
+const isTwin = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
+const filled = new WeakMap(); // the children that an element was given last
+
+// Fill an element with the children that `now` describes. Only those that differ are changed, so that focus and scroll
+// positions stay.
+export function fill(parent, now) {
+  const before = filled.get(parent) ?? [];
+  if (now !== before) patch(parent, now, before);
+  filled.set(parent, now);
+}
+
+function patch(parent, now, before) {
+  now.forEach((part, i) => {
+    const old = before[i], child = parent.childNodes[i];
+    if (same(part, old)) return;
+    if (child && isTwin(part, old)) {
+      setAttributes(child, part[1], old[1]);
+      if (!same(part.slice(2), old.slice(2))) patch(child, part.slice(2), old.slice(2));
+    } else if (child) child.replaceWith(build(part));
+    else parent.append(build(part));
+  });
+  while (parent.childNodes.length > now.length) parent.lastChild.remove();
+}
+
+// Copy what a button has in `data-of`, and let it say so. Without HTTPS or permission only the old copy command works.
+export async function copy(item) {
+  const text = item.dataset.of;
+  const onCopy = (event) => { event.clipboardData.setData("text/plain", text); event.preventDefault(); event.stopPropagation(); };
+  const command = () => {
+    document.addEventListener("copy", onCopy, true);
+    const done = document.execCommand("copy");
+    document.removeEventListener("copy", onCopy, true);
+    return done;
+  };
+  item.named ??= item.textContent;
+  const done = (await navigator.clipboard?.writeText(text).then(() => true, command)) ?? command();
+  item.textContent = done ? "Copied" : "Copying failed";
+  clearTimeout(item.timer);
+  item.timer = setTimeout(() => { item.textContent = item.named; }, 2000);
 }
 
 // Return whether two lists have the same entries.
@@ -63,10 +107,9 @@ export function debounced(signal, ms, work) {
   };
 }
 
-// Listen to changes of traits, or to messages, until `signal` aborts.
+// Listen to events of a model until `signal` aborts.
 export function follow(model, signal, handlers) {
-  for (const [trait, handler] of Object.entries(handlers)) {
-    const name = /^msg:|^comm|^change$/.test(trait) ? trait : `change:${trait}`;
+  for (const [name, handler] of Object.entries(handlers)) {
     model.on(name, handler);
     signal.addEventListener("abort", () => model.off(name, handler));
   }

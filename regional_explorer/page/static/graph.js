@@ -1,15 +1,13 @@
 // The graph in the view of a session: the tab, open folds, selection, search and visible part.
 
-import { Bars } from "./bars.js";
 import { Camera } from "./camera.js";
 import { heatOf } from "./colours.js";
-import { alike, debounced, follow, followLook, isDark, turn } from "./dom.js";
+import { alike, debounced, fill, follow, followLook, isDark, turn } from "./dom.js";
 import { listen } from "./input.js";
 import { Minimap } from "./minimap.js";
 import { Painter } from "./painter.js";
 import { Outline, Picture } from "./picture.js";
 import { matches } from "./search.js";
-import { ElementTree } from "./tree.js";
 
 const IDLE_MS = 1000; // after which the graphs of other tabs are asked for, to have them when they are shown
 const AS_AT_FIRST = {}; // no fold was opened or closed
@@ -17,28 +15,24 @@ const NO_TAB = { id: "", title: "graph", graphs: [], pieces: false };
 
 const button = (does, of, text, more) => ["button", { type: "button", "data-do": does, "data-of": of, ...more }, text];
 
-export class Graph extends ElementTree {
+export class Graph {
   /** @type {Outline} */ outline;
   /** @type {Picture} */ picture;
   /** @type {any[]} what the outline was made from */ outlined = [];
-  /** @type {any} the opening that the picture shows */ opened;
   /** @type {any[]} all that the last picture depends on */ drawn = [];
   /** @type {Map<number, any>} the folds of each graph when it was asked for */ asked = new Map();
   /** @type {string[]} nodes to show when their graph has arrived */ awaited = [];
   /** @type {Set<number>} */ selection = new Set();
-  /** @type {string[]} what is selected in other graphs */ elsewhere = [];
   /** @type {string[]} the last selection made here */ chosen = [];
   chosenAt = 0; // the number of the message that told the kernel of it
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
-  /** @type {Uint32Array} how many nodes of each box the search found */ found = new Uint32Array();
-  matched = [];
-  /** @type {number[]} boxes with found nodes */ hits = [];
-  hit = -1;
-  finding = false;
+  /** @type {any} what the search found: nodes, the boxes that they stand in, and how many stand in each box */
+  found = { nodes: [], boxes: [], counts: [], any: false, error: "" };
+  hit = -1; // the place of the box that is shown, among those found
   hovered = -1;
   cursor = -1;
   anchor = -1;
-  /** @type {number[]} boxes hovered in another view */ linked = [];
+  module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
   line = null;
   lasso = false;
@@ -49,51 +43,52 @@ export class Graph extends ElementTree {
 
   constructor(view, root) {
     const { model, signal } = view;
-    super(model, root, signal, "bars");
-    super.show();
     this.view = view;
+    this.model = model;
+    this.signal = signal;
+    this.root = root;
+    this.get = (name) => model.get(name);
     Object.assign(root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
+    fill(root, this.get("bars"));
+    this.element = (selector) => root.querySelector(selector);
+    this.stage = this.element(".rxg-stage");
+    this.live = this.element(".rxg-live");
+    this.searchField = this.element("input");
     this.camera = new Camera();
-    this.bars = new Bars(this.root);
-    this.painter = new Painter(this.bars.canvas);
-    this.map = new Minimap(this.bars.map, this.camera, this.painter, (x, y) => this.move("moveTo", x, y), signal);
+    this.painter = new Painter(this.element(".rxg-canvas"));
+    const moveTo = (x, y) => this.move("moveTo", x, y);
+    this.map = new Minimap(this.element(".rxg-map"), this.camera, this.painter, moveTo, signal);
     this.escape = listen(this);
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
       change: () => this.load(),
-      selection: () => this.readSelection(),
-      search: () => this.find(),
-      marked: () => this.find(),
-      problem: () => this.show(),
+      "change:selection": () => this.readSelection(),
+      "change:search": () => this.find(),
+      "change:marked": () => this.find(),
     });
     followLook(signal, () => this.draw());
     const observer = new ResizeObserver(() => this.resize());
-    observer.observe(this.bars.stage);
+    observer.observe(this.stage);
     signal.addEventListener("abort", () => {
       observer.disconnect();
       cancelAnimationFrame(this.frame);
     });
     this.resize();
-    this.load();
-  }
-
-  get shown() {
-    return this.get("shown") ?? {};
   }
 
   get tab() {
     const tabs = this.get("tabs"),
       named = (id) => tabs.find((tab) => tab.id === id);
-    return named(this.shown.tab) ?? named(this.get("first")) ?? NO_TAB;
+    return named(this.get("shown").tab) ?? named(this.get("first")) ?? NO_TAB;
   }
 
   // What the user opened and closed in the tab.
   get opening() {
-    return this.shown.folds?.[this.tab.id] ?? AS_AT_FIRST;
+    return this.get("shown").folds?.[this.tab.id] ?? AS_AT_FIRST;
   }
 
   get overlay() {
-    return this.get("overlays").find(({ title }) => title === this.shown.overlay);
+    return this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
   }
 
   // Ask the kernel for graphs that are not here; return whether all are.
@@ -121,13 +116,11 @@ export class Graph extends ElementTree {
       drawn = [...outlined, opening, overlay, tabs, overlays];
     if (alike(drawn, this.drawn)) return;
     this.askForOthers();
-    if (!this.ask(tab.graphs)) return this.show();
-    const outdated = !alike(outlined, this.outlined);
-    if (outdated) this.outline = new Outline(tab, parts, look.regions);
-    if (outdated || opening !== this.opened) this.redraw();
-    Object.assign(this, { outlined, opened: opening, drawn });
-    this.show();
-    this.bars.showOverlay(overlay?.title, overlays.length);
+    if (!this.ask(tab.graphs)) return this.view.refresh();
+    if (!alike(outlined, this.outlined)) this.outline = new Outline(tab, parts, look.regions);
+    if (this.outline !== this.picture?.outline || opening !== this.picture.opening) this.redraw();
+    Object.assign(this, { outlined, drawn });
+    this.view.refresh();
     this.look = ""; // the next frame is drawn from the beginning
     this.draw();
     if (this.awaited.length) this.reveal(this.awaited);
@@ -141,48 +134,86 @@ export class Graph extends ElementTree {
     this.painter.letters.font(getComputedStyle(this.root).fontFamily);
     const measure = (text, size) => this.painter.letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
-    Object.assign(this, { cursor: -1, linked: [], anchor: this.picture.boxWith(held) });
+    Object.assign(this, { cursor: -1, anchor: this.picture.boxWith(held) });
     if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open" });
     this.readSelection();
     this.readSearch();
-    if (this.aim) this.aimCamera();
-    else this.morph(before, focus);
+    this.settle(before, focus);
     const titles = this.picture.graphs.map(({ title }) => title);
-    this.bars.stage.setAttribute("aria-label", `${titles}: ${this.picture.boxes} boxes`);
+    this.stage.setAttribute("aria-label", `${titles}: ${this.picture.boxes} boxes`);
+  }
+
+  showTools() {
+    const { overlay, lasso, help } = this,
+      text = overlay ? `Overlay: ${overlay.title}` : "Overlay",
+      tool = (name) => this.element(`[data-do=${name}]`),
+      about = { textContent: text, ariaLabel: `${text}: ${tool("overlay").title}` };
+    Object.assign(tool("overlay"), { ...about, disabled: !this.get("overlays").length });
+    for (const [name, on] of Object.entries({ overlay, lasso, help })) tool(name).ariaPressed = String(Boolean(on));
+    for (const name of ["upstream", "downstream"]) tool(name).disabled = !this.selection.size;
+    this.element(".rxg-help").hidden = !help;
+    this.root.classList.toggle("rxg-lassoing", lasso);
   }
 
   // The elements around the drawing, as far as they depend on what is shown.
   part(name) {
-    const { tab, outline, opening } = this;
-    if (name === "problem") return [this.get("problem")].filter(Boolean);
-    if (name === "tabs") {
-      return this.get("tabs").map(({ id, title }) => {
-        const shown = id === tab.id,
-          state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
-        return button("tab", id, title, { title, role: "tab", ...state });
-      });
-    }
-    if (name === "crumbs") {
-      const path = [{ key: "", crumb: tab.title }, ...(outline?.path(opening.focus) ?? [])];
-      return path.map(({ key, crumb }, i) =>
-        button("back", key, crumb, { title: `Back to ${crumb}`, "aria-current": i === path.length - 1 && "location" }),
-      );
-    }
-    const used = outline?.used ?? new Set(),
-      entries = this.get("look").legend.filter(([when]) => !when || used.has(when));
-    return [...entries.map(([, entry]) => entry), this.overlay?.scale].filter(Boolean);
+    const { tab, outline, opening, picture, hit, found } = this;
+    const parts = {
+      problem: () => [this.get("problem")],
+      tabs: () =>
+        this.get("tabs").map(({ id, title }) => {
+          const shown = id === tab.id,
+            state = { "aria-selected": String(shown), tabindex: shown ? "0" : "-1" };
+          return button("tab", id, title, { title, role: "tab", ...state });
+        }),
+      crumbs: () => {
+        const path = [{ key: "", crumb: tab.title }, ...(outline?.path(opening.focus) ?? [])];
+        return path.map(({ key, crumb }, i) =>
+          button("back", key, crumb, {
+            title: `Back to ${crumb}`,
+            "aria-current": i === path.length - 1 && "location",
+          }),
+        );
+      },
+      legend: () => {
+        const entries = this.get("look").legend.filter(([when]) => !when || outline?.used.has(when));
+        return [...entries.map(([, entry]) => entry), this.overlay?.scale];
+      },
+      count: () => {
+        if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
+        return [hit >= 0 ? `${hit + 1} / ${found.boxes.length} boxes` : found.any && `${found.nodes.length} found`];
+      },
+      empty: () => [picture?.boxes === 0 && "This graph has no ops."],
+      selected: () => [this.status],
+      // The modules around a node, each with those that it is in.
+      trail: () => {
+        const names = this.module.split(".").filter(Boolean);
+        return names.map((name, i) => {
+          const module = names.slice(0, i + 1).join(".");
+          return button("module", module, name, { title: `Select the nodes of module ${module}` });
+        });
+      },
+    };
+    return parts[name]().filter(Boolean);
+  }
+
+  // How much is selected, or else what there is.
+  get status() {
+    const { picture, selection } = this,
+      elsewhere = this.get("selection").length - selection.size;
+    if (!picture) return "";
+    if (!selection.size && !elsewhere) return `${picture.nodes} nodes in ${picture.boxes} boxes`;
+    return `${selection.size} of ${picture.nodes} nodes selected${elsewhere ? `, ${elsewhere} in other graphs` : ""}`;
   }
 
   // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
-  aimCamera() {
-    if (this.camera.width) this.camera[this.aim]();
-  }
-
-  // Keep the box in the middle of the window in place in a new picture.
-  morph(before, id) {
-    const [from, to] = [before, this.picture].map((picture) => picture.rect(picture.boxWith(id)));
-    if (from && to) this.camera.shift(to.x + to.w / 2 - from.x - from.w / 2, to.y - from.y);
-    else this.camera.shift(0, 0);
+  // Then the box that was in the middle of the window stays in place in a new picture.
+  settle(before, id) {
+    const { camera } = this,
+      [from, to] = [before, this.picture].map((picture) => picture?.rect(picture.boxWith(id)));
+    if (this.aim && camera.width) camera[this.aim]();
+    else if (from && to) camera.moveTo(camera.x + to.x + to.w / 2 - from.x - from.w / 2, camera.y + to.y - from.y);
+    else camera.pan(0, 0);
   }
 
   readSelection() {
@@ -191,44 +222,30 @@ export class Graph extends ElementTree {
     // What the kernel sends before it has heard of the last selection is older.
     if (this.chosenAt > this.view.answered && this.get("selection") !== this.chosen)
       this.model.set("selection", this.chosen);
-    const ids = this.get("selection");
-    this.selection = new Set(picture.numbers(ids));
-    this.elsewhere = ids.filter((id) => !picture.byId.has(id));
+    this.selection = new Set(picture.numbers(this.get("selection")));
     this.counts = picture.counts(this.selection);
-    this.bars.showStatus(picture, this.selection.size, this.elsewhere.length);
-    this.draw();
-  }
-
-  // Highlight boxes whose nodes are pointed at elsewhere.
-  link(ids) {
-    const boxes = this.picture?.boxesOf(this.picture.numbers(ids)) ?? [];
-    this.linked = boxes.filter((box) => box !== this.hovered);
     this.draw();
   }
 
   readSearch() {
     const query = this.get("search") ?? "",
       { picture } = this;
-    if (this.bars.search.value !== query) this.bars.search.value = query;
+    if (this.searchField.value !== query) this.searchField.value = query;
     if (!picture) return;
     // Without a search, the nodes that a pattern would mark are highlighted.
     const marked = picture.numbers(this.get("marked") ?? []);
-    const { nodes, error } = query.trim() ? matches(picture, query) : { nodes: marked };
-    this.found = picture.counts(nodes);
-    this.hits = picture.boxesOf(nodes);
+    const { nodes, error = "" } = query.trim() ? matches(picture, query) : { nodes: marked };
+    const any = Boolean(query.trim() || nodes.length) && !error;
+    this.found = { nodes, boxes: picture.boxesOf(nodes), counts: picture.counts(nodes), any, error };
     this.hit = -1;
-    this.finding = Boolean(query.trim() || nodes.length) && !error;
-    this.matched = nodes;
-    this.bars.count.classList.toggle("rxg-wrong", Boolean(error));
-    this.bars.count.textContent = error || (this.finding ? `${nodes.length} found` : "");
     this.draw();
   }
 
   // Search, and bring the first hit into view.
   find() {
     this.readSearch();
-    const rect = this.hits.length ? this.picture.rect(this.hits[0]) : null;
-    if (this.finding && rect && !this.camera.shows(rect)) this.move("reveal", rect);
+    const rect = this.picture?.rect(this.found.boxes[0]);
+    if (rect && !this.camera.shows(rect)) this.move("reveal", rect);
   }
 
   // Move the window by hand: from then on it does not follow the picture.
@@ -244,21 +261,18 @@ export class Graph extends ElementTree {
       colours = this.get("palette")[theme];
     root.classList.toggle("rxg-dark", theme === "dark");
     if (this.painter.ratio !== devicePixelRatio) this.painter.resize(camera.width, camera.height);
-    const times = overlay && !overlay.values ? picture.owners.map(({ time }) => time) : [];
-    picture.labels = times.map((time) => time?.[1]);
-    picture.tooltips = times.map((time) => time?.[2]);
+    picture.timed = overlay && !overlay.values;
     const { backgroundColor: paper, fontFamily: font } = style;
     this.painter.prepare(picture, colours, paper, font, heatOf(overlay, picture, colours.scale));
     this.map.prepare();
   }
 
   resize() {
-    const { clientWidth: width, clientHeight: height } = this.bars.stage;
+    const { clientWidth: width, clientHeight: height } = this.stage;
     if (!width || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
-    if (this.aim && this.picture) this.aimCamera();
-    else this.camera.shift(0, 0);
+    this.settle();
     this.paint();
   }
 
@@ -275,51 +289,56 @@ export class Graph extends ElementTree {
       look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
     if (look !== this.look) this.prepare(style);
     this.look = look;
-    const { counts: selected, found, finding, hovered: hover, cursor, linked, line } = this;
-    const hit = this.hits[this.hit] ?? -1,
+    const { picture, found, counts: selected, hovered: hover, cursor, line } = this;
+    const hit = found.boxes[this.hit] ?? -1,
+      linked = picture.boxesOf(picture.numbers(this.view.hovered)).filter((box) => box !== hover),
       selecting = this.selection.size > 0;
-    this.painter.draw(this.camera, { selected, selecting, found, finding, hit, hover, cursor, linked, line });
-    this.map.draw(!this.mapOff, finding ? this.hits : []);
+    const searched = { finding: found.any, found: found.counts, hit };
+    this.painter.draw(this.camera, { ...searched, selected, selecting, hover, cursor, linked, line });
+    this.map.draw(!this.mapOff, found.boxes);
   }
 
-  // `how`: "only" these, "add" them, or "toggle": drop them if all of them are selected.
   pick(nodes, how = "only") {
-    const drop = how === "toggle" && nodes.every((node) => this.selection.has(node));
-    if (how === "only") {
-      this.selection.clear();
-      this.elsewhere = [];
-    }
-    for (const node of nodes) this.selection[drop ? "delete" : "add"](node);
-    const ids = [...this.selection].sort((a, b) => a - b).map((node) => this.picture.ids[node]);
-    this.choose([...this.elsewhere, ...ids]);
+    const ids = nodes.map((node) => this.picture.ids[node]);
+    this.choose(ids, how);
   }
 
-  choose(ids) {
-    this.chosen = ids;
-    this.chosenAt = this.view.send({ do: "select", of: "", value: ids });
-    this.model.set("selection", ids);
-    this.bars.live.textContent = this.bars.selected.textContent;
+  // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected.
+  choose(ids, how = "only") {
+    const own = new Set(ids),
+      selected = this.get("selection"),
+      others = how === "only" ? [] : selected.filter((id) => !own.has(id));
+    const drop = how === "toggle" && others.length + own.size === selected.length,
+      all = new Set(drop ? others : [...others, ...ids]);
+    this.chosen = this.view.ids.filter((id) => all.has(id)); // in the order they run
+    this.chosenAt = this.view.send({ do: "select", of: "", value: this.chosen });
+    this.model.set("selection", this.chosen);
+    this.live.textContent = this.status;
   }
 
   hover(box, x, y) {
-    this.bars.showTip(this.picture, box, x, y);
+    this.showTip(box, x, y);
     if (box === this.hovered) return;
     this.hovered = box;
-    this.linked = [];
-    const nodes = box < 0 ? [] : this.picture.nodesIn(box);
-    if (nodes.length) this.showTrail(this.picture.module(nodes[0]));
+    const nodes = this.picture.nodesIn(box);
+    if (nodes.length) this.module = this.picture.module(nodes[0]);
     this.view.point(nodes.map((node) => this.picture.ids[node]));
+    this.view.refresh();
     this.draw();
   }
 
-  // The modules around a node, each with those that it is in.
-  showTrail(path) {
-    const names = path.split(".").filter(Boolean);
-    const link = (name, i) => {
-      const module = names.slice(0, i + 1).join(".");
-      return button("module", module, name, { title: `Select the nodes of module ${module}` });
-    };
-    this.fill(this.bars.trail, names.map(link));
+  showTip(box, x, y) {
+    const { picture } = this,
+      tip = this.element(".rxg-tip"),
+      cell = (tag, text) => [tag, {}, text];
+    tip.hidden = box < 0;
+    if (box < 0) return;
+    const rows = picture.about(box).flatMap(([word, text]) => [cell("dt", word), cell("dd", text)]);
+    fill(tip, [cell("b", picture.title(box)), ["dl", {}, ...rows]]);
+    const { offsetWidth: w, offsetHeight: h } = tip,
+      { clientWidth: wide, clientHeight: high } = this.stage;
+    tip.style.left = `${Math.max(4, x + 16 + w > wide ? x - 12 - w : x + 16)}px`;
+    tip.style.top = `${Math.max(4, Math.min(y + 14 + h > high ? y - 8 - h : y + 14, high - h - 4))}px`;
   }
 
   // Put the keyboard's cursor on a box, show it, and say what it is.
@@ -333,7 +352,7 @@ export class Graph extends ElementTree {
     this.hover(this.cursor, px, py);
     const facts = picture.about(this.cursor).map((pair) => pair.join(" ")),
       title = `${picture.title(this.cursor)}${this.counts[this.cursor] ? ", selected" : ""}`;
-    this.bars.live.textContent = `${title}. ${facts.join(", ")}`;
+    this.live.textContent = `${title}. ${facts.join(", ")}`;
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of one.
@@ -349,15 +368,16 @@ export class Graph extends ElementTree {
   }
 
   nextHit(step) {
-    if (!this.hits.length) return;
-    const from = Math.max(this.hit, step < 0 ? 0 : -1); // backwards from no match: to the last one
-    this.hit = (from + step + this.hits.length) % this.hits.length;
-    this.goTo(this.hits[this.hit]);
-    this.bars.count.textContent = `${this.hit + 1} / ${this.hits.length} boxes`;
+    const { boxes } = this.found,
+      from = Math.max(this.hit, step < 0 ? 0 : -1); // backwards from no match: to the last one
+    if (!boxes.length) return;
+    this.hit = (from + step + boxes.length) % boxes.length;
+    this.goTo(boxes[this.hit]);
+    this.view.refresh();
   }
 
   setShown(changes) {
-    const value = { ...this.shown, ...changes };
+    const value = { ...this.get("shown"), ...changes };
     this.view.send({ do: "shown", of: "", value });
     this.model.set("shown", value);
   }
@@ -365,7 +385,7 @@ export class Graph extends ElementTree {
   // After a fold was opened or closed, the picture is fitted to the window.
   setOpening(opening) {
     this.aim = "fit";
-    this.setShown({ folds: { ...this.shown.folds, [this.tab.id]: opening } });
+    this.setShown({ folds: { ...this.get("shown").folds, [this.tab.id]: opening } });
   }
 
   // Open a closed fold, or else close the fold around the box.
@@ -386,18 +406,10 @@ export class Graph extends ElementTree {
     this.setOpening({ ...this.opening, chosen: Object.fromEntries(chosen), focus: key });
   }
 
-  turnTab(step) {
-    const ids = this.get("tabs").map(({ id }) => id);
-    if (ids.length) this.setShown({ tab: turn(ids, this.tab.id, step) });
-  }
-
-  press(item) {
-    this.act(item.dataset.do, item.dataset.of);
-  }
-
   act(name, of) {
-    const { bars, picture } = this;
-    const toggle = (key) => bars.press(key, (this[key] = !this[key]));
+    const { picture } = this,
+      tabs = this.get("tabs").map(({ id }) => id),
+      turnTab = (step) => this.setShown({ tab: turn(tabs, this.tab.id, step) });
     const action = {
       in: () => this.move("zoom", 1.3),
       out: () => this.move("zoom", 1 / 1.3),
@@ -407,15 +419,15 @@ export class Graph extends ElementTree {
       },
       next: () => this.nextHit(1),
       previous: () => this.nextHit(-1),
-      matched: () => this.pick(this.matched),
+      matched: () => this.pick(this.found.nodes),
       region: () => this.pick(picture.nodesOfRegion(Number(of))),
       module: () => this.pick(picture.nodesOfModule(of)),
-      lasso: () => toggle("lasso"),
+      lasso: () => (this.lasso = !this.lasso),
       map: () => (this.mapOff = !this.mapOff),
-      help: () => (bars.help.hidden = !toggle("help")),
+      help: () => (this.help = !this.help),
       tab: () => this.setShown({ tab: of }),
-      "next tab": () => this.turnTab(1),
-      "tab before": () => this.turnTab(-1),
+      "next tab": () => turnTab(1),
+      "tab before": () => turnTab(-1),
       back: () => this.back(of),
       "open all": () => this.setOpening({ all: true }),
       "close all": () => this.setOpening({ all: false }),
@@ -427,7 +439,7 @@ export class Graph extends ElementTree {
       },
     }[name];
     if (picture && action) action();
-    this.root.classList.toggle("rxg-lassoing", Boolean(this.lasso));
+    this.view.refresh();
     this.draw();
   }
 }

@@ -5,27 +5,10 @@ import { PLUS } from "./letters.js";
 
 const PAN_STEP = 60, // pixels that an arrow key moves the window
   DOUBLE_MS = 500; // between the two clicks of a double click
-const KEY_ACTIONS = {
-  "+": "in",
-  "=": "in",
-  "-": "out",
-  f: "fit",
-  l: "lasso",
-  u: "upstream",
-  d: "downstream",
-  e: "open all",
-  c: "close all",
-  o: "overlay",
-  m: "map",
-  s: "matched",
-  "?": "help",
-  g: "next tab",
-  t: "tab before",
-};
 
 export function listen(view) {
-  const { bars, signal, camera, root } = view,
-    { stage, canvas } = bars;
+  const { signal, camera, root, stage, searchField } = view,
+    { canvas } = view.painter;
   const on = (target, name, handler, options = {}) => target.addEventListener(name, handler, { signal, ...options });
 
   // A press that does not move is a click. The rest of a double click on a + was meant for the picture before.
@@ -36,10 +19,7 @@ export function listen(view) {
     timeStamp - opener.timeStamp < DOUBLE_MS &&
     Math.hypot(clientX - opener.clientX, clientY - opener.clientY) < 4;
   /** @returns {[number, number]} */
-  const pointOf = (event) => {
-    const { left, top } = stage.getBoundingClientRect();
-    return [event.clientX - left, event.clientY - top];
-  };
+  const pointOf = ({ offsetX, offsetY }) => [offsetX, offsetY];
   const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
   const hullAt = (point) => {
     const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
@@ -152,17 +132,16 @@ export function listen(view) {
     view.pick(view.picture.range(view.anchor, view.cursor));
   };
   const currentBox = () => [view.cursor, view.hovered].find((box) => box >= 0) ?? view.anchor;
-  const arrow =
-    (dx, dy) =>
-    ({ shiftKey }) => {
-      const [x, y] = shiftKey ? [camera.width * 0.8, camera.height * 0.8] : [PAN_STEP, PAN_STEP];
-      view.move("pan", dx * x, dy * y);
-    };
+  const pan = ({ shiftKey }, dx, dy) => {
+    const [x, y] = shiftKey ? [camera.width * 0.8, camera.height * 0.8] : [PAN_STEP, PAN_STEP];
+    view.move("pan", dx * x, dy * y);
+  };
+  // What keys do besides those of buttons, which have theirs in `data-key`.
   const handlers = {
-    ArrowLeft: arrow(1, 0),
-    ArrowRight: arrow(-1, 0),
-    ArrowUp: arrow(0, 1),
-    ArrowDown: arrow(0, -1),
+    ArrowLeft: (event) => pan(event, 1, 0),
+    ArrowRight: (event) => pan(event, -1, 0),
+    ArrowUp: (event) => pan(event, 0, 1),
+    ArrowDown: (event) => pan(event, 0, -1),
     n: (event) => walk(currentBox() + 1, event.shiftKey),
     p: (event) => walk(currentBox() - 1, event.shiftKey),
     Home: (event) => walk(0, event.shiftKey),
@@ -174,7 +153,10 @@ export function listen(view) {
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),
-    "/": () => bars.search.select(),
+    "/": () => searchField.select(),
+    m: () => view.act("map"),
+    g: () => view.act("next tab"),
+    t: () => view.act("tab before"),
   };
   const leave = () => {
     view.cursor = -1;
@@ -184,8 +166,9 @@ export function listen(view) {
     if (event.target !== stage || !view.picture || event.altKey) return;
     const name = handlers[event.key] ? event.key : event.key.toLowerCase();
     if (adds(event) && !["a", " "].includes(name)) return;
+    const tool = [...root.querySelectorAll("[data-key]")].find(({ dataset }) => dataset.key.includes(name));
     if (handlers[name]) handlers[name](event);
-    else if (KEY_ACTIONS[name]) view.act(KEY_ACTIONS[name]);
+    else if (tool) view.act(tool.dataset.do);
     else return;
     event.preventDefault();
     event.stopPropagation();
@@ -193,12 +176,12 @@ export function listen(view) {
   on(stage, "blur", leave);
 
   const search = () => {
-    if ((view.get("search") ?? "") !== bars.search.value) view.model.set("search", bars.search.value);
+    if ((view.get("search") ?? "") !== searchField.value) view.model.set("search", searchField.value);
   };
-  on(bars.search, "input", debounced(signal, 120, search));
-  on(bars.search, "change", search); // leaving the field searches at once
-  on(bars.search, "keydown", (event) => {
-    if (event.key === "Escape" && !bars.search.value) return;
+  on(searchField, "input", debounced(signal, 120, search));
+  on(searchField, "change", search); // leaving the field searches at once
+  on(searchField, "keydown", (event) => {
+    if (event.key === "Escape" && !searchField.value) return;
     event.stopPropagation();
     if (event.key === "Enter") {
       search();
@@ -211,10 +194,9 @@ export function listen(view) {
 
   // Close the help, or end the lasso; without them, select nothing. Returns whether it came to that.
   return () => {
-    const open = !bars.help.hidden || view.lasso;
-    if (!bars.help.hidden) view.act("help");
-    if (view.lasso) view.act("lasso");
-    if (open || !view.picture) return false;
+    const open = ["help", "lasso"].filter((name) => view[name]);
+    for (const name of open) view.act(name);
+    if (open.length || !view.picture) return false;
     leave();
     view.pick([]);
     return true;

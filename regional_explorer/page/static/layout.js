@@ -123,7 +123,7 @@ const moved = (rect, x, y) => ({ ...rect, x: rect.x + x, y: rect.y + y });
 
 // One graph: `homes` has the hull of each box, -1 for none, `titles` the width of each hull's title.
 function arrangeGraph(boxes, homes, titles, edges) {
-  const hulls = new Map(), units = [], unitOf = [], inside = [], outer = { edges: new Map(), lanes: new Map() };
+  const hulls = new Map(), units = [], unitOf = [], inside = [], outer = { edges: new Map() };
   boxes.forEach((size, box) => {
     const hull = homes[box];
     if (hull >= 0 && !hulls.has(hull)) hulls.set(hull, { unit: units.push(null) - 1, members: [], edges: new Map() });
@@ -131,17 +131,14 @@ function arrangeGraph(boxes, homes, titles, edges) {
     if (hull >= 0) inside[box] = hulls.get(hull).members.push(size) - 1;
   });
   const hullOf = (box) => hulls.get(homes[box]);
-  // Have an edge arranged in a hull, or among them; return what finds its lanes when that is done.
-  const join = (own, tail, head) => {
-    const key = `${tail} ${head}`;
-    own?.edges.set(key, [tail, head]);
-    return () => own?.lanes.get(key) ?? [];
-  };
-  const lanesOf = edges.map(([tail, head]) => {
-    if (unitOf[tail] === unitOf[head]) return join(hullOf(tail), inside[tail], inside[head]);
-    const parts = [join(hullOf(tail), inside[tail]), join(outer, unitOf[tail], unitOf[head]), join(hullOf(head), undefined, inside[head])];
-    return () => parts.flatMap((lanes) => lanes());
+  // The parts of an edge: where each is arranged, in a hull or among them, and from which item to which.
+  const partsOf = edges.map(([tail, head]) => {
+    const [from, to] = [hullOf(tail), hullOf(head)];
+    if (from && from === to) return [[from, inside[tail], inside[head]]];
+    return [[from, inside[tail]], [outer, unitOf[tail], unitOf[head]], [to, undefined, inside[head]]].filter(([own]) => own);
   });
+  const keyOf = (tail, head) => `${tail} ${head}`;
+  for (const [own, tail, head] of partsOf.flat()) own.edges.set(keyOf(tail, head), [tail, head]);
   for (const [number, hull] of hulls) {
     Object.assign(hull, arrange(hull.members, hull.edges));
     units[hull.unit] = { w: Math.max(hull.w, titles[number]) + 2 * BORDER, h: hull.h + HEADER + BORDER };
@@ -156,7 +153,7 @@ function arrangeGraph(boxes, homes, titles, edges) {
     ...placed,
     hulls: new Map([...hulls].map(([number, { rect }]) => [number, rect])),
     boxes: boxes.map((_, box) => (homes[box] < 0 ? placed.rects[unitOf[box]] : hullOf(box).rects[inside[box]])),
-    lanes: lanesOf.map((lanes) => lanes()),
+    lanes: partsOf.map((parts) => parts.flatMap(([own, tail, head]) => own.lanes.get(keyOf(tail, head)))),
   };
 }
 

@@ -56,7 +56,7 @@ export class Letters {
       const plus = picture.opens(box) ? PLUS : 0;
       let { x, y, w, h } = picture.rect(box);
       const plain = picture.detail(box),
-        detail = plain && (picture.labels[box] || plain),
+        detail = plain && ((picture.timed && picture.owners[box].time?.[1]) || plain),
         marks = picture.signs(box);
       const markWidth = marks ? this.width(marks, 7.5) + 3 : 0;
       const [title, size] = this.squeeze(picture.title(box), style.size, w - plus - 4 - markWidth);

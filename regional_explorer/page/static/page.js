@@ -21,7 +21,7 @@ const packed = Uint8Array.from(atob(find("#rx-data").textContent), (letter) => l
 const state = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 const root = find(".rx-views");
 root.hidden = false;
-const view = new SessionView(new Model({ selection: [], ...state }), root, new AbortController().signal);
+const view = new SessionView(new Model({ selection: [], shown: {}, ...state }), root, new AbortController().signal);
 
 // Closed parts are printed too. Of those with a name only one is open: the last.
 let shut = [], open = null;

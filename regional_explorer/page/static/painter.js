@@ -2,7 +2,6 @@
 
 import { boxStyle, hatch, hullStyle } from "./colours.js";
 import { alike } from "./dom.js";
-import { arrows, ends, trace } from "./edges.js";
 import { Letters } from "./letters.js";
 
 const TEXT = 0.42,
@@ -11,13 +10,13 @@ const MOST_PIXELS = 2e7; // of a copy that is drawn once and then moved
 const ROOM = 40; // room around the picture for what extends beyond it
 const HIT = "#ffb000";
 
-const inWindow =
-  ({ x0, y0, x1, y1 }) =>
-  ({ x, y, w, h }) =>
-    x < x1 && x + w > x0 && y < y1 && y + h > y0;
+const meets = ({ x, y, w, h }, { x0, y0, x1, y1 }) => x < x1 && x + w > x0 && y < y1 && y + h > y0;
 
 /** @returns {[number, number, number, number]} */
 const sides = ({ x, y, w, h }) => [x, y, w, h];
+
+// Where an edge begins and ends.
+const ends = (points) => [points[0], points[1], points.at(-2), points.at(-1)];
 
 // The part of a picture that is in the window, or beyond it by no more than a share of its size.
 function partOf({ width, height }, { x0, y0, x1, y1 }, beyond) {
@@ -101,9 +100,9 @@ export class Painter {
     const [x, y] = camera.toWindow(0, 0);
     pen.setTransform(ratio * k, 0, 0, ratio * k, ratio * x, ratio * y);
     if (!steady || !this.move(camera, lit)) this.scene(k, seen, lit);
-    this.lit(k, seen, lit);
-    this.rings(k, inWindow(seen), lit);
-    this.titles(camera, inWindow(seen));
+    this.lit(k, lit);
+    this.rings(k, seen, lit);
+    this.titles(camera);
     if (lit.line) this.lasso(lit.line);
   }
 
@@ -125,9 +124,9 @@ export class Painter {
   }
 
   scene(k, seen, lit) {
-    this.drawHulls(k, inWindow(seen));
+    this.drawHulls(k, seen);
     this.edges(k, seen, lit);
-    this.boxes(k, inWindow(seen), lit);
+    this.boxes(k, seen, lit);
   }
 
   // On the second frame at the same scale, the window and its surroundings are drawn into a copy, which is then moved:
@@ -166,10 +165,10 @@ export class Painter {
     return canvas;
   }
 
-  drawHulls(k, inside) {
+  drawHulls(k, seen) {
     const { pen } = this;
     for (const { rect, style, tint } of this.hulls) {
-      if (!inside(rect)) continue;
+      if (!meets(rect, seen)) continue;
       pen.beginPath();
       pen.roundRect(...sides(rect), 7);
       pen.fillStyle = tint?.fill ?? style.fill;
@@ -181,53 +180,68 @@ export class Painter {
   }
 
   edges(k, seen, lit) {
-    const { pen } = this,
-      far = [];
-    pen.beginPath();
-    for (const edge of this.picture.edges.keys()) {
-      const [x0, y0, x1, y1] = ends(this.picture, edge);
-      if (Math.max(x0, x1) + 60 < seen.x0 || Math.min(x0, x1) - 60 > seen.x1) continue;
-      if (Math.max(y0, y1) + 60 < seen.y0 || Math.min(y0, y1) - 60 > seen.y1) continue;
-      if (y1 < y0 - 8) far.push(edge);
-      else if (k >= SHAPES) trace(pen, this.picture, edge, x0, y0, x1, y1);
-      else if ((Math.abs(x1 - x0) + y1 - y0) * k > 4) {
-        pen.moveTo(x0, y0);
-        pen.lineTo(x1, y1);
-      }
-    }
-    this.stroke(this.ground.edge, Math.max(0.9, 0.5 / k), [], lit.selecting ? 0.45 : 0.95);
-    // Edges from one column to the next cross half of the picture, so they are drawn faint.
-    this.trail(far, this.ground.edge, 0.9, 0.3);
-    if (k > 0.3) arrows(pen, this.picture, seen, this.ground.quiet);
+    const apart = (one, other, from, to) => Math.max(one, other) + 60 < from || Math.min(one, other) - 60 > to;
+    const curves = this.picture.curves.filter((points) => {
+      const [x0, y0, x1, y1] = ends(points);
+      return !apart(x0, x1, seen.x0, seen.x1) && !apart(y0, y1, seen.y0, seen.y1);
+    });
+    this.trails(curves, this.ground.edge, [Math.max(0.9, 0.5 / k), lit.selecting ? 0.45 : 0.95], [0.9, 0.3], k);
+    if (k > 0.3) this.arrows(seen);
   }
 
   // Draw the edges of boxes that are selected or hovered.
-  lit(k, seen, lit) {
-    const chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
-    const near = [],
-      far = [];
-    if (lit.selecting || lit.hover >= 0 || lit.cursor >= 0) {
-      this.picture.edges.forEach((boxes, edge) => {
-        if (!boxes.some(chosen)) return;
-        const [, y0, , y1] = ends(this.picture, edge);
-        (y1 < y0 - 8 ? far : near).push(edge);
-      });
-    }
-    this.trail(near, this.ground.ink, Math.max(1.5, 1.2 / k), 0.9);
-    this.trail(far, this.ground.ink, 1, 0.4);
+  lit(k, lit) {
+    const { curves, edges } = this.picture,
+      chosen = (box) => lit.selected[box] || box === lit.hover || box === lit.cursor;
+    const found = curves.filter((_, edge) => edges[edge].some(chosen));
+    this.trails(found, this.ground.ink, [Math.max(1.5, 1.2 / k), 0.9], [1, 0.4]);
   }
 
-  trail(edges, colour, width, alpha) {
-    this.pen.beginPath();
-    for (const edge of edges) trace(this.pen, this.picture, edge, ...ends(this.picture, edge));
+  // Edges from one column to the next cross half of the picture, so they are drawn faint.
+  trails(curves, colour, near, far, k = 1) {
+    const isNear = (points) => points.at(-1) >= points[1] - 8,
+      isFar = (points) => !isNear(points);
+    this.trail(curves.filter(isNear), colour, near, k);
+    this.trail(curves.filter(isFar), colour, far, 1);
+  }
+
+  trail(curves, colour, [width, alpha], k) {
+    /** @type {any} */
+    const pen = this.pen;
+    pen.beginPath();
+    for (const points of curves) {
+      const [x0, y0, x1, y1] = ends(points);
+      if (k < SHAPES && (Math.abs(x1 - x0) + y1 - y0) * k <= 4) continue;
+      pen.moveTo(x0, y0);
+      if (k < SHAPES) pen.lineTo(x1, y1);
+      else for (let i = 2; i < points.length; i += 6) pen.bezierCurveTo(...points.slice(i, i + 6));
+    }
     this.stroke(colour, width, [], alpha);
   }
 
-  boxes(k, inside, lit) {
+  // Draw the arrow heads of the edges that end in the window.
+  arrows(seen) {
+    const { pen } = this;
+    pen.beginPath();
+    for (const points of this.picture.curves) {
+      const [fromX, fromY, x, y] = points.slice(-4);
+      if (x < seen.x0 || x > seen.x1 || y < seen.y0 || y > seen.y1) continue;
+      const size = 4 / (Math.hypot(x - fromX, y - fromY) || 1),
+        u = (x - fromX) * size,
+        v = (y - fromY) * size;
+      pen.moveTo(x, y);
+      pen.lineTo(x - u - v * 0.5, y - v + u * 0.5);
+      pen.lineTo(x - u + v * 0.5, y - v - u * 0.5);
+    }
+    pen.fillStyle = this.ground.quiet;
+    pen.fill();
+  }
+
+  boxes(k, seen, lit) {
     const { pen, picture } = this,
       labelled = [];
     for (const { style, boxes } of this.looks) {
-      const here = boxes.filter((box) => inside(picture.rect(box)));
+      const here = boxes.filter((box) => meets(picture.rect(box), seen));
       if (k >= TEXT) labelled.push({ style, here });
       // While searching, boxes without hits are faint.
       for (const faint of lit.finding ? [true, false] : [false]) {
@@ -241,7 +255,8 @@ export class Painter {
         }
         for (const offset of style.deep ? [4, 0] : [0]) {
           pen.beginPath();
-          for (const box of drawn) this.outline(picture.rect(box), k, offset);
+          for (const { x, y, w, h } of drawn.map(picture.rect))
+            pen.roundRect(x + offset, y + offset, w, h, k * h > 6 ? 4 : 0);
           pen.fillStyle = style.fill;
           if (style.fill) pen.fill();
           if (style.stroke) this.stroke(style.stroke, style.line, style.dash, pen.globalAlpha);
@@ -249,18 +264,18 @@ export class Painter {
       }
     }
     pen.globalAlpha = 1;
-    if (k >= SHAPES) this.shares(inside);
+    if (k >= SHAPES) this.shares(seen);
     pen.textBaseline = "middle";
     for (const { style, here } of labelled)
       this.letters.boxes(this.picture, here, style, (box) => lit.finding && !lit.found[box]);
   }
 
   // Draw a bar at the bottom of closed folds: the share of each region.
-  shares(inside) {
+  shares(seen) {
     const { pen, picture, regions } = this;
     for (const box of picture.shared) {
       const { x, y, w, h } = picture.rect(box);
-      if (!inside({ x, y, w, h })) continue;
+      if (!meets({ x, y, w, h }, seen)) continue;
       let left = x + 4;
       for (const [region, share] of picture.shares(box)) {
         pen.fillStyle = regions[region];
@@ -270,12 +285,7 @@ export class Painter {
     }
   }
 
-  outline({ x, y, w, h }, k, offset) {
-    if (k * h > 6) this.pen.roundRect(x + offset, y + offset, w, h, 4);
-    else this.pen.rect(x + offset, y + offset, w, h);
-  }
-
-  rings(k, inside, lit) {
+  rings(k, seen, lit) {
     const { pen, picture } = this,
       { ink } = this.ground,
       scale = Math.min(k, 1);
@@ -288,7 +298,7 @@ export class Painter {
       this.stroke(colour, width / scale, dashes, alpha);
     };
     for (let box = 0; box < picture.boxes; box += 1) {
-      if (!inside(picture.rect(box))) continue;
+      if (!meets(picture.rect(box), seen)) continue;
       if (lit.finding && lit.found[box]) ring(box, 2.5, box === lit.hit ? 4 : 3, HIT, [], box === lit.hit ? 1 : 0.75);
       // A box with only some nodes selected has a dashed ring.
       if (lit.selected[box]) ring(box, 1.5, 2, ink, lit.selected[box] < picture.nodesIn(box).length ? [4, 3] : []);
@@ -298,7 +308,7 @@ export class Painter {
     if (lit.cursor >= 0) ring(lit.cursor, 4, 1.5, ink, [1.5, 2.5]);
   }
 
-  titles(camera, inside) {
+  titles(camera) {
     const { pen, picture, ratio, letters } = this;
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     picture.titles.forEach(([x, y], i) => {
@@ -306,7 +316,7 @@ export class Painter {
       letters.write(picture.graphs[i].title, left, top - Math.max(16, 20 * camera.k), 12, this.ground.quiet, 600);
     });
     for (const { rect, piece, style, tint } of this.hulls) {
-      if (!inside(rect)) continue;
+      if (!meets(rect, camera.seen)) continue;
       const { words, speedup, region } = piece,
         label = tint?.label ?? speedup,
         labelled = words.map((word) => (label ? `${word} · ${label}` : word));

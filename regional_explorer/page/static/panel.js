@@ -1,10 +1,11 @@
 // The panel: the view of a session, with input fields, and what is shown when its kernel is gone.
 
-import { debounced, el, follow, widget } from "./dom.js";
+import { copy, debounced, el, follow, widget } from "./dom.js";
 import { SessionView } from "./view.js";
 
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
+const LIVE = "[data-live]";
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
@@ -12,11 +13,12 @@ class Panel extends SessionView {
   constructor(model, root, signal, tree) {
     super(model, root, signal, tree);
     const flush = debounced(signal, TYPING_MS, () => this.flush());
-    this.on("input", (item, { target }) => { if (item) this.type(target); flush(); });
+    // Live fields are sent while the user types, others on Enter or when the field loses the focus.
+    this.on("input", (item) => { if (item) item.dirty = true; flush(); });
     // What was typed and taken back is no change. A field that only the window left is still the active element.
-    this.on("focusout", (_, { target }) => { if (target !== this.live && target !== document.activeElement) target.dirty = false; });
+    this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
     this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
-    this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) this.copy(target); });
+    this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) copy(target); });
     const timer = setInterval(() => this.watch(), 1000);
     follow(model, signal, { comm_live_update: () => this.watch() });
     signal.addEventListener("abort", () => { clearInterval(timer); this.gone.remove(); });
@@ -35,8 +37,8 @@ class Panel extends SessionView {
     if (text === this.trouble) return;
     this.trouble = text;
     this.root.inert = text === RESTARTED;
-    const copy = el("button", { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
-    this.gone.replaceChildren(el("span", {}, text), copy);
+    const button = el("button", { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
+    this.gone.replaceChildren(el("span", {}, text), button);
     if (text) this.root.before(this.gone);
     else this.gone.remove();
   }
@@ -44,50 +46,30 @@ class Panel extends SessionView {
   show() {
     super.show();
     this.lastUpdate = Date.now();
-    for (const field of this.all("input, select")) {
-      if (field.sent <= this.answered) field.sent = 0;
-      if (field.sent || field.dirty) continue; // what was typed is newer than the kernel's value
+    for (const field of this.all("[data-do]:is(input, select)")) {
+      if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value
+      const value = field.querySelector("[selected]")?.value ?? field.getAttribute("value") ?? "";
       if (field.type === "checkbox") field.checked = field.hasAttribute("checked");
-      else {
-        const value = field.tagName === "SELECT" ? field.querySelector("[selected]")?.value ?? "" : field.getAttribute("value") ?? "";
-        if (field.value !== value) field.value = value;
-      }
+      else if (field.value !== value) field.value = value;
     }
-  }
-
-  // Live fields are sent while the user types, others on Enter or when the field loses the focus.
-  type(field) {
-    field.dirty = true;
-    this.live = field.dataset.live === undefined ? null : field;
   }
 
   // What was typed is sent before the next press.
   flush() {
-    const { live } = this;
-    this.live = null;
-    if (live) this.press(live, {}, live.value);
+    for (const field of this.all(LIVE)) this.press(field, {}, field.value);
   }
 
   press(item, event, value = null) {
     if (value !== null && !item.dirty) return; // already sent
-    if (this.live === item) this.live = null;
+    item.dirty = false;
     this.flush();
-    if (value === null) super.press(item, event);
-    else Object.assign(item, { sent: this.send(this.message(item, event, value)), dirty: false });
+    item.sent = super.press(item, event, value);
   }
 
   key(item, event) {
     const { target } = event;
     if (event.key === "Enter" && target.tagName === "INPUT" && target.dirty) this.press(target, event, target.value);
     else super.key(item, event);
-  }
-
-  clear() { this.send({ do: "clear", of: "" }); }
-
-  // The kernel pings, to see whether the page still exists.
-  onMessage(message) {
-    super.onMessage(message);
-    if (message.do) this.send({ do: "here", of: "" });
   }
 }
 

@@ -3,10 +3,20 @@
 import { least, place } from "./layout.js";
 import { PLUS } from "./letters.js";
 
-const SIGNS = [..."▷◆▲▼●↻~"]; // in the order in which a box has them
 const NOTES = ["recomputed in the backward", "random", "taken out of its region: runs eagerly"]; // by the bit of `flags`
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
   MOST_HALF = 110; // characters of a node's name, and of its target, where both are shown
+
+// The curve from box to box, of an edge that has no curve of its own.
+function straight(tail, head) {
+  const [x0, y0, x1, y1] = [tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y],
+    bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
+  return [x0, y0, x0, y0 + bend, x1, y1 - bend, x1, y1];
+}
+
+// The texts at a place of columns, which are called by the plurals of these names and have numbers of `texts`.
+const textsOf = (columns, i, names) =>
+  Object.fromEntries(names.map((name) => [name, columns.texts[columns[`${name}s`][i]]]));
 
 const half = (text) => (text.length <= MOST_HALF ? text : `${text.slice(0, MOST_HALF - 1).trimEnd()}…`);
 const counted = (number, noun) => `${number.toLocaleString("en-US")} ${noun}${number === 1 ? "" : "s"}`;
@@ -35,6 +45,8 @@ export class Outline {
     });
     // What identifies a fold under every plan: of several with the same ops, no two look alike.
     for (const fold of this.folds) fold.key = `${this.ids[fold.first]} ${fold.ops} ${fold.look}`;
+    // The states of pieces and the signs of nodes: what the legend explains.
+    this.used = new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ signs }) => [...signs])]);
   }
 
   add({ id, names, facts, folds, pieces }) {
@@ -44,12 +56,9 @@ export class Outline {
       foldAt = (number) => (number < 0 ? undefined : this.folds[firstFold + number]),
       pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
     folds.parents.forEach((parent, i) => {
-      const text = (column) => folds.texts[folds[column][i]];
       this.folds.push({
-        look: text("looks"),
-        title: text("titles"),
-        detail: text("details"),
-        crumb: text("crumbs"),
+        ...textsOf(folds, i, ["look", "title", "detail", "crumb"]),
+        signs: folds.texts[folds.signs[i]],
         parent: foldAt(parent),
         piece: pieceAt(folds.pieces[i]),
         time: folds.times?.folds[i],
@@ -58,18 +67,11 @@ export class Outline {
       });
     });
     names.forEach((name, i) => {
-      const text = (column) => facts.texts[facts[column][i]];
       this.ids.push(`${id}:${name}`);
       this.nodes.push({
-        name: text("names"),
-        target: text("targets"),
-        value: text("values"),
-        module: text("modules"),
-        source: text("sources"),
-        look: text("looks"),
-        title: text("titles"),
-        signs: text("signs"),
-        outside: text("outside"),
+        ...textsOf(facts, i, ["name", "target", "value", "module", "source", "look", "title"]),
+        signs: facts.texts[facts.signs[i]],
+        outside: facts.texts[facts.outside[i]],
         op: first + facts.ops[i],
         flags: facts.flags[i],
         reads: facts.reads[i].map((read) => first + read),
@@ -88,11 +90,6 @@ export class Outline {
     for (let fold = this.folds.find((one) => one.key === key); fold; fold = fold.parent)
       if (fold.ops > 1) path.unshift(fold);
     return path;
-  }
-
-  // The states of pieces and the signs of nodes: what the legend explains.
-  get used() {
-    return new Set([...this.pieces.map(({ state }) => state), ...this.nodes.flatMap(({ signs }) => [...signs])]);
   }
 
   // These nodes, with all that they depend on, or all that depends on them: a node runs after those that it reads.
@@ -116,14 +113,15 @@ export class Picture {
   /** @type {any[]} the places of boxes */ rects;
   /** @type {any[]} the places of hulls */ groups;
   /** @type {number[][]} the points of each edge */ curves;
-  /** @type {string[]} the overlay's label of each box */ labels = [];
-  /** @type {string[]} the overlay's tooltip of each box */ tooltips = [];
+  timed = false; // whether labels and tooltips have the times
 
   // `chosen` says of the keys of folds whether the user opened them, `all` of the others; `measure(text, size)` is the
   // width of a text.
-  constructor(outline, { chosen = {}, all = null }, measure) {
+  constructor(outline, opening, measure) {
     this.outline = outline;
+    this.opening = opening;
     const { nodes, folds, tab, ids, byId, pieces, regions } = outline,
+      { chosen = {}, all = null } = opening,
       opens = (fold) => chosen[fold.key] ?? all ?? (tab.pieces ? fold.holds && fold.piece < 0 : fold.open),
       closed = new Map(), // the outermost closed fold around the inside of each
       boxes = new Map();
@@ -149,7 +147,6 @@ export class Picture {
     this.owners = [...boxes.keys()];
     this.boxes = boxes.size;
     this.boxPieces = Int32Array.from(this.owners, ({ piece }) => piece);
-    this.boxSigns = this.owners.map((owner, box) => (owner.ops ? this.allSigns(box) : owner.signs));
     this.shared = [...this.owners.keys()].filter((box) => this.owners[box].holds && this.boxPieces[box] < 0);
     this.graphs = outline.graphs.map((graph) => ({
       ...graph,
@@ -179,9 +176,11 @@ export class Picture {
   place(measure) {
     const sizes = this.owners.map((_, box) => this.size(box, measure)),
       names = this.groupPieces.map((piece) => 1.08 * measure(this.pieces[piece].words[0], 12));
-    const { size, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
+    const { size, curves, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
     [this.width, this.height] = size;
     Object.assign(this, places);
+    const direct = ([tail, head]) => straight(this.rects[tail], this.rects[head]);
+    this.curves = curves.map((points, edge) => (points.length ? points : direct(this.edges[edge])));
   }
 
   // The room that a box takes: its texts, the sign of a fold, and the letter of its region.
@@ -194,11 +193,6 @@ export class Picture {
     return { w: Math.max(texts, 22) + (this.boxPieces[box] < 0 ? 0 : 14), h: detail ? 28 : isView ? 12 : 17 };
   }
 
-  allSigns(box) {
-    const used = new Set(this.nodesIn(box).flatMap((node) => [...this.outline.nodes[node].signs]));
-    return SIGNS.filter((sign) => used.has(sign)).join("");
-  }
-
   nodesIn = (box) => this.members[box] ?? [];
   idOf = (box) => this.ids[this.nodesIn(box)[0]]; // of its first node
   boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
@@ -206,7 +200,7 @@ export class Picture {
   look = (box) => this.owners[box].look;
   title = (box) => this.owners[box].title;
   detail = (box) => this.owners[box].detail ?? "";
-  signs = (box) => this.boxSigns[box];
+  signs = (box) => this.owners[box].signs;
   opens = (box) => (this.owners[box].ops > 1 ? this.owners[box] : null); // the fold to open
   around = (box) => (this.owners[box].ops ? this.owners[box].parent : this.owners[box].home); // the open fold around it
   failed = (box) => this.look(box) === "bad" || Boolean(this.opens(box)?.failed);
@@ -239,7 +233,7 @@ export class Picture {
         ];
     rows.push(["module", module], ["line", source], ["reads", nodes.length < MOST_READS ? outside : ""]);
     NOTES.forEach((note, bit) => rows.push(["note", nodes.some(({ flags }) => (flags >> bit) & 1) ? note : ""]));
-    rows.push(["time", this.tooltips[box]]);
+    rows.push(["time", this.timed && this.owners[box].time?.[2]]);
     return [...rows.filter(([, text]) => text), ...(this.piece(box)?.facts ?? [])];
   }
 

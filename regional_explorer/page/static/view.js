@@ -1,13 +1,14 @@
 // The view of a session: its graph, and panes of rows that stand for nodes and are lit with them. The kernel speaks by
-// traits; the page by numbered messages, and what it sets of the model it only shares with other views in the page.
+// traits, among them elements that are shown as it describes them; the page by numbered messages, which tell what is done
+// to elements with `data-do`, and what it sets of the model it only shares with other views in the page.
 
-import { el, follow, widget } from "./dom.js";
+import { copy, el, fill, follow, turn, widget } from "./dom.js";
 import { Graph } from "./graph.js";
-import { ElementTree } from "./tree.js";
 
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
+const LISTS = "tbody, .rxs-list";
 
-export class SessionView extends ElementTree {
+export class SessionView {
   page = Math.random().toString(36).slice(2);
   number = 0; // of the last message: the kernel handles them in this order, and reports the last one handled
   hovered = [];
@@ -18,21 +19,43 @@ export class SessionView extends ElementTree {
   links = null;
   graphs = null;
 
+  // `tree` is the trait with the elements in `root`, if they are not there yet.
   constructor(model, root, signal, tree) {
-    super(model, root, signal, tree);
-    follow(model, signal, { change: () => this.show() });
-    root.addEventListener("keydown", (event) => this.escape(event), { signal });
+    this.model = model;
+    this.root = root;
+    this.signal = signal;
+    this.tree = tree;
+    root.dataset.lmSuppressShortcuts = "true"; // JupyterLab's shortcuts do not apply inside
+    signal.addEventListener("abort", () => root.remove());
+    follow(model, signal, { change: () => this.show(), "msg:custom": (message) => this.onMessage(message) });
+    this.on("click", (item, event) => {
+      if (item?.dataset.do === "copy") copy(item);
+      else if (item && !/^(INPUT|SELECT|OPTION)$/.test(event.target.tagName)) this.press(item, event);
+    });
+    this.on("change", (item, { target }) => { if (item) this.press(item, {}, target.type === "checkbox" ? target.checked : target.value); });
+    this.on("keydown", (item, event) => { this.key(item, event); this.escape(event); });
     // What is scrolled under a pointer at rest is not pointed at, unless its wheel scrolled it.
     let last = "";
     const rests = ({ screenX, screenY }) => screenX !== undefined && last === (last = `${screenX} ${screenY}`);
     this.on("wheel", () => { last = ""; });
     for (const name of ["pointerover", "pointerleave", "focusin"])
-      this.on(name, (item, event) => { if (!rests(event)) this.point(item?.dataset.do === "nodes" ? this.nodesOf([item]) : []); });
+      this.on(name, (item, event) => {
+        if (!event.target.closest(".rxg") && !rests(event)) this.point(item?.dataset.do === "nodes" ? this.nodesOf([item]) : []);
+      });
     this.show();
     const host = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
     root.querySelector("[data-view=graph]").append(host);
     this.graph = new Graph(this, host);
+    this.graph.load();
   }
+
+  on(name, handler) {
+    this.root.addEventListener(name, (event) => handler(event.target.closest("[data-do]"), event), { signal: this.signal });
+  }
+
+  all(selector) { return [...this.root.querySelectorAll(selector)]; }
+
+  get(name) { return this.model.get(name); }
 
   get answered() { return this.get("answered")?.[this.page] ?? 0; }
 
@@ -42,15 +65,35 @@ export class SessionView extends ElementTree {
     return this.number;
   }
 
-  onMessage({ show }) { if (show) this.graph.reveal(show); }
-
-  part(name) { return this.get(`part_${name}`) ?? []; }
+  // The kernel has nodes shown, or asks whether the page still exists.
+  onMessage({ show, do: asks }) {
+    if (show) this.graph.reveal(show);
+    if (asks) this.send({ do: "here", of: "" });
+  }
 
   show() {
-    super.show();
+    this.refresh();
     const links = this.get("links"), graphs = this.get("graphs");
     if (links !== this.links || graphs !== this.graphs) this.readLinks(links, graphs);
     this.light();
+  }
+
+  // Fill the elements with `data-part` with the part of that name, those with `data-bar` with what the graph says.
+  refresh() {
+    const active = /** @type {HTMLElement} */ (document.activeElement), dataset = this.root.contains(active) ? active.dataset : null;
+    if (this.tree) fill(this.root, this.get(this.tree));
+    for (const slot of this.all("[data-part]")) fill(slot, this.get(`part_${slot.dataset.part}`) ?? []);
+    for (const slot of this.all("[data-bar]")) fill(slot, this.graph.part(slot.dataset.bar));
+    this.graph?.showTools();
+    for (const list of this.all(LISTS)) {
+      const rows = this.rows(list);
+      if (rows.length && !rows.some((row) => row.tabIndex === 0)) rows[0].tabIndex = 0;
+    }
+    const tabMoved = active.role === "tab" && active.tabIndex < 0; // the focus follows the tab that is shown
+    if (!dataset?.do || (this.root.contains(document.activeElement) && !tabMoved)) return;
+    const twins = this.all("[data-do]").filter((element) => element.dataset.do === dataset.do);
+    const twin = twins.find((element) => (element.role === "tab" ? element.tabIndex === 0 : element.dataset.of === dataset.of));
+    twin?.focus({ preventScroll: true });
   }
 
   // For each pane, `of` has the number of each node's chain, -1 for none, and `chains` pairs of rows: those that stand
@@ -93,7 +136,7 @@ export class SessionView extends ElementTree {
     const hovered = ids.length > MOST_HOVERED ? [] : ids;
     if (String(hovered) === String(this.hovered)) return;
     this.hovered = hovered;
-    this.graph.link(hovered);
+    this.graph.draw();
     this.light();
     for (const pane of this.all(".rxs")) if (!pane.matches(":hover, :focus-within")) this.bringIntoView(pane.querySelector("[data-lit~=hovered]"), pane);
   }
@@ -105,29 +148,53 @@ export class SessionView extends ElementTree {
     box.scrollTop += Math.min(top - seen.top, 0) || Math.max(bottom - seen.bottom, 0);
   }
 
-  press(item, event, value) {
-    if (item.dataset.do === "nodes") this.pickRow(item, event);
-    else super.press(item, event, value);
+  press(item, event, value = null) {
+    const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
+    if (item.closest(".rxg")) return this.graph.act(does, of);
+    if (does === "nodes") return this.pickRow(item, event);
+    return this.send({ do: does, of, value, shift: Boolean(shiftKey), ctrl: Boolean(ctrlKey || metaKey) });
   }
+
+  /** @returns {HTMLElement[]} the rows of a list that arrow keys move between */
+  rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
   // Select the nodes of a row; with Shift those of all rows of its list from the last one, with Ctrl in addition, or not
   // any more if all of them were selected.
   pickRow(row, { shiftKey, ctrlKey, metaKey }) {
     const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
-    const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1)), selected = this.get("selection");
-    const picked = new Set(nodes), others = selected.filter((id) => !picked.has(id)), drop = others.length + nodes.length === selected.length;
-    if (nodes.length) this.graph.choose(!(ctrlKey || metaKey) ? nodes : drop ? others : [...others, ...nodes]);
+    const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
+    if (nodes.length) this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only");
+  }
+
+  // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
+  key(item, event) {
+    const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
+    if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
+      const tabs = [...target.parentElement.children], step = key === "ArrowRight" ? 1 : -1;
+      this.press(turn(tabs, target, step), event);
+    }
+    if (from < 0) return;
+    const step = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity }[key];
+    const next = step && rows[Math.max(0, Math.min(rows.length - 1, from + step))];
+    if (next) {
+      for (const row of rows) row.tabIndex = row === next ? 0 : -1;
+      next.closest("details")?.setAttribute("open", "");
+      next.focus();
+    }
+    if (next && shiftKey) this.press(next, event);
+    else if (key === " " || key === "Enter") this.press(item, { shiftKey, ctrlKey: key === " " || event.ctrlKey });
+    else if (!next) return;
+    event.preventDefault();
+    event.stopPropagation();
   }
 
   // Wherever the focus is: Escape first closes what is open over the graph, else it clears the selection.
   escape(event) {
     if (event.key !== "Escape" || event.target.tagName === "SELECT") return;
-    if (this.graph.escape()) this.clear();
+    if (this.graph.escape()) this.send({ do: "clear", of: "" });
     else event.preventDefault();
   }
-
-  clear() {}
 }
 
 export default widget(SessionView);
