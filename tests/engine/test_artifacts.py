@@ -1,15 +1,15 @@
 """Artifacts on disk: another process starts from them without compiling, and what does not fit is told."""
 
-import copy
 import functools
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from torch import fx, nn
 
 import regional_explorer as rx
-from regional_explorer.backend.planned_backend import BackendOptions, regional_explorer
 from regional_explorer.compiler.artifact import ArtifactStore, Wanted
 from regional_explorer.compiler.artifact_folder import (
     ArtifactFolder,
@@ -37,8 +36,9 @@ from regional_explorer.compiler.artifact_folder import (
     sha256_of,
 )
 from regional_explorer.compiler.fingerprint import Layout
-from regional_explorer.errors import ArtifactError, InvalidArgumentError, PlanError
+from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.measure.__main__ import torch_threads
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared import programs
 from tests.shared.checks import facts, trained
@@ -60,12 +60,11 @@ class Net(nn.Module):
 
 
 def inputs():
-    return torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    return torch.randn(4, 8)
 
 
 @pytest.fixture
 def net():
-    torch.manual_seed(0)
     return Net()
 
 
@@ -75,11 +74,19 @@ def x():
 
 
 @pytest.fixture(scope="module")
-def shipped(tmp_path_factory):
-    """Return a directory with the artifacts that one compile saved."""
-    folder, net = tmp_path_factory.mktemp("shipped") / "artifacts", Net()
-    trained(rx.compile(net, PLAN, artifacts=folder), net, inputs())
-    return folder
+def explored(tmp_path_factory):
+    """Return an exploration, and a directory with its artifacts."""
+    ex = rx.explore(Net(), (inputs(),), plan=PLAN)
+    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("explored") / "artifacts")
+    ex.close()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Return an exploration with dynamic sizes, and a directory with its artifacts."""
+    ex = rx.explore(Net(), (inputs(),), plan=PLAN, dynamic=True)
+    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
+    ex.close()
 
 
 @pytest.fixture
@@ -89,9 +96,9 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def filled(shipped, folder):
+def filled(explored, folder):
     """Return a directory of artifacts that the test may change."""
-    return shutil.copytree(shipped, folder)
+    return shutil.copytree(explored[1], folder)
 
 
 def caches(compiled):
@@ -113,10 +120,10 @@ def assert_loads(net, x, plan=PLAN, **options):
     return compiled
 
 
-def assert_compiles(net, x, plan=PLAN, match=None, **options):
-    """All is compiled here, which is said if ``match`` is given, and only then."""
+def assert_compiles(net, x, plan=PLAN, *, match, **options):
+    """All is compiled here, which is said."""
     compiled = rx.compile(net, plan, **options)
-    with silence() if match is None else pytest.warns(UserWarning, match=match):
+    with pytest.warns(UserWarning, match=match):
         torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     found = rx.status(compiled)
     assert [str(part.state) for part in found.partitions] == ["compiled"] * 4, "two regions, forward and backward"
@@ -128,56 +135,32 @@ def told(compiled):
     return [(str(found.code), found.region) for found in rx.status(compiled).diagnostics]
 
 
-def test_what_one_compile_saved_the_next_one_loads(net, x, folder):
-    first = assert_compiles(net, x, artifacts=folder)
+def test_what_one_process_saved_the_next_ones_load(net, x, folder):
+    """What one at work has not come to, such as the backward, is no difference."""
+    torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
+    assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
+    second = rx.compile(net, PLAN, artifacts=folder)
+    with silence():
+        results = trained(second, net, x)
+    assert told(second) == []
+    assert "shipped" in caches(second), "the forward was loaded"
+    assert len(caches(second)) == 2, "the backward was compiled"
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
-    again = assert_loads(net, x, artifacts=str(folder))
-    for _ in range(2):
-        torch.testing.assert_close(trained(again, net, x), trained(first, net, x), rtol=0, atol=0)
-    assert facts(rx.status(again)) == facts(rx.status(first))
+    third = assert_loads(net, x, artifacts=str(folder))
+    torch.testing.assert_close(trained(third, net, x), results, rtol=0, atol=0)
+    assert facts(rx.status(third)) == facts(rx.status(second))
 
 
-def test_an_exploration_saves_what_rx_compile_loads(net, x, folder, tmp_path):
-    ex = rx.explore(net, (x,), plan=PLAN)
-    assert ex.save_artifacts(folder) == folder
-    compiled = assert_loads(net, x, ex.save_plan(tmp_path / "plan.json"), artifacts=folder)
-    assert {part.artifact for part in rx.status(compiled).partitions} == set(ex.partitions["artifact"])
-
-
-def test_dynamic_sizes_keep_their_guards(folder):
-    torch.manual_seed(0)
-    net = Net()
-
-    def run(compiled):
-        for size in (4, 5, 9):
-            x = torch.randn(size, 8)
-            torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-
-    run(rx.compile(net, PLAN, artifacts=folder, dynamic=True))
-    again = rx.compile(net, PLAN, artifacts=folder, dynamic=True)
-    run(again)
-    assert caches(again) == {"shipped"}
-
-
-def test_copies_and_pickles_load_from_the_same_directory(net, filled, x):
-    compiled = rx.compile(net, PLAN, artifacts=filled)
-    for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):  # noqa: S301 - our own bytes
-        again(x).backward()
-        assert caches(again) == {"shipped"}
-
-
-def test_as_an_option_of_the_backend(net, x, filled):
-    torch._dynamo.register_backend(regional_explorer, name="regional_explorer_artifacts")
-    options = {"plan": PLAN, "artifacts": str(filled)}
-    compiled = torch.compile(net, backend="regional_explorer_artifacts", options=options)
-    trained(compiled, net, x)
+def test_dynamic_sizes_keep_their_guards(net, saved):
+    compiled = rx.compile(net, PLAN, artifacts=saved[1], dynamic=True)
+    for size in (4, 5, 9):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
     assert caches(compiled) == {"shipped"}
-    with pytest.raises(InvalidArgumentError, match="no option 'artifact'"):
-        BackendOptions.of({"artifact": "x"})
 
 
 FRESH = """
-import os, sys, warnings
+import warnings
 warnings.simplefilter("error", UserWarning)  # torch's own imports warn of what is deprecated
 import torch
 import regional_explorer as rx
@@ -189,89 +172,37 @@ compiled = rx.compile(net, PLAN, artifacts={folder!r})
 for _ in range(3):
     torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
 print(sorted({{str(part.state) for part in rx.status(compiled).partitions}}))
-caches = [artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()]
-print(sorted(set(caches)))
-print(sum(cache in ("cold", "warm") for cache in caches))
+print(sorted({{artifact.compile.cache for artifact in rx.status(compiled).artifacts.values()}}))
 """
 
 
-def fresh(folder, cache=None, before="", status=0, **environment):
-    """Run a process that trains with the artifacts in ``folder``; the source ``before`` runs first."""
-    program = before + FRESH.format(folder=str(folder), threads=torch.get_num_threads())
-    return python(program, cache=cache, status=status, env={"CXX": None, "CC": None, **environment})
+def fresh(folder, cache, **environment):
+    """Return what a process says that trains with the artifacts in ``folder``: states, and where its code is from."""
+    program = FRESH.format(folder=str(folder), threads=torch.get_num_threads())
+    return python(program, cache=cache, env={"CXX": None, "CC": None, **environment}).out.splitlines()
 
 
 def test_a_fresh_process_without_a_compiler_runs_compiled_code(filled, tmp_path):
     (tmp_path / "nothing").mkdir()
-    done = fresh(filled, tmp_path / "cache", PATH=str(tmp_path / "nothing"))
-    assert done.out.splitlines()[:2] == ["['compiled']", "['shipped']"]
+    assert fresh(filled, tmp_path / "cache", PATH=str(tmp_path / "nothing")) == ["['compiled']", "['shipped']"]
 
 
 @pytest.mark.slow
 def test_processes_that_start_together_all_compile_and_leave_what_another_loads(folder, tmp_path):
     with ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda index: fresh(folder, tmp_path / f"cache{index}"), range(3)))
-    assert {run.out.splitlines()[0] for run in runs} == {"['compiled']"}
+    assert {run[0] for run in runs} == {"['compiled']"}
     assert_readable(folder)
-    assert fresh(folder, tmp_path / "cache3").out.splitlines() == ["['compiled']", "['shipped']", "0"]
-
-
-def test_writers_at_once_leave_what_can_be_read(folder):
-    """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
-    labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
-    start = threading.Barrier(4)
-
-    def write(own: int) -> None:
-        start.wait()
-        artifacts = ArtifactFolder(folder)
-        for label in labels:
-            artifacts.save(label, lambda: Packed(b"code of %d" % own, {"x": b"library"}))
-            assert artifacts.load(label, lambda packed: packed) is None or artifacts.findings == []
-        artifacts.finish()
-        assert artifacts.findings == []
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(write, range(4)))
-    assert_readable(folder)
-    artifacts = ArtifactFolder(folder)
-    assert all(artifacts.load(label, lambda packed: packed.libraries) == {"x": b"library"} for label in labels)
-    assert artifacts.findings == []
-
-
-KILLED = """
-import os, signal
-from regional_explorer.compiler.artifact_folder import ArtifactFolder
-def killed(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-{place} = killed
-"""
-
-
-@pytest.mark.parametrize(("place", "left"), [("os.fsync", ".tmp"), ("ArtifactFolder.finish", ".artifact")])
-def test_a_killed_writer_leaves_nothing_that_is_loaded(net, x, folder, place, left):
-    """In the middle of a file, or when the files are there but not the manifest."""
-    fresh(folder, before=KILLED.format(place=place), status=-signal.SIGKILL)
-    assert {path.suffix for path in folder.iterdir()} == {left}
-    assert_compiles(net, x, artifacts=folder)
-    assert_loads(net, x, artifacts=folder)
-
-
-def test_what_a_process_at_work_has_not_come_to_is_no_difference(net, x, folder):
-    """It has compiled the forward, and has not come to the backward when this one begins."""
-    torch.testing.assert_close(rx.compile(net, PLAN, artifacts=folder)(x), net(x))
-    assert {entry.label.graph for entry in listed(folder)} == {"0/forward"}
-    compiled = rx.compile(net, PLAN, artifacts=folder)
-    with silence():
-        trained(compiled, net, x)
-    assert told(compiled) == []
-    assert "shipped" in caches(compiled), "the forward was loaded"
-    assert len(caches(compiled)) == 2, "the backward was compiled"
+    assert fresh(folder, tmp_path / "cache3") == ["['compiled']", "['shipped']"]
 
 
 # --------------------------------------------------------------------------------------------- files and their contents
 
 
-LABEL = Label("key", "region", "0/forward", "fingerprint", {}, {}, Machine.here())
+MACHINE = replace(Machine.here(), cpu=("avx", "fma"))
+LABEL = Label("key", "r", "0/forward", "fingerprint", {"max_fusion_size": "8"}, {"threads": "2"}, MACHINE)
+OTHER = replace(LABEL, key="other")
+PACKED = Packed(b"code", {"x": b"library"})
 
 
 def listed(folder: Path) -> list[Entry]:
@@ -281,6 +212,24 @@ def listed(folder: Path) -> list[Entry]:
 
 def read(folder: Path, entry: Entry) -> Packed:
     return read_archive((folder / f"{entry.sha256}.artifact").read_bytes(), entry.label.key)
+
+
+def as_packed(packed: Packed) -> Packed:
+    return packed
+
+
+def written_anew(folder: Path, labels: Sequence[Label] = (LABEL, OTHER)) -> list[Diagnostic]:
+    """Find none of these in a folder, write them, and find them; return what is told."""
+    artifacts = ArtifactFolder(folder)
+    for label in labels:
+        assert artifacts.load(label, as_packed) is None
+        artifacts.note_missing(label)
+        artifacts.save(label, lambda: PACKED)
+    artifacts.finish()
+    again = ArtifactFolder(folder)
+    assert [again.load(label, as_packed) for label in labels] == [PACKED] * len(labels)
+    assert again.findings == []
+    return artifacts.findings
 
 
 def assert_readable(folder: Path) -> None:
@@ -293,26 +242,55 @@ def assert_readable(folder: Path) -> None:
     assert all(read(folder, entry) for entry in entries)
 
 
-def rewrite(
-    folder: Path,
-    label: Callable[[Label], Label] = lambda label: label,
-    packed: Callable[[Packed], Packed] = lambda packed: packed,
-) -> None:
-    """Write all artifacts anew with other labels or contents, as another machine or version would have written them."""
+def rewrite(folder: Path, change: Callable[[Packed], Packed]) -> None:
+    """Write all artifacts anew with other contents, as another version would have written them."""
     contents = [(entry.label, read(folder, entry)) for entry in listed(folder)]
     shutil.rmtree(folder)
     artifacts = ArtifactFolder(folder)
-    for old_label, content in contents:
-        artifacts.save(label(old_label), functools.partial(packed, content))
+    for label, content in contents:
+        artifacts.save(label, functools.partial(change, content))
     artifacts.finish()
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Return an exploration with dynamic sizes, and a directory with its artifacts."""
-    ex = rx.explore(Net(), (inputs(),), plan=PLAN, dynamic=True)
-    yield ex, ex.save_artifacts(tmp_path_factory.mktemp("saved") / "artifacts")
-    ex.close()
+def test_writers_at_once_leave_what_can_be_read(folder):
+    """Each writes all artifacts, its own content of each; what the others have written by then is not written again."""
+    labels = [replace(LABEL, key=f"key{index}") for index in range(8)]
+    start = threading.Barrier(4)
+
+    def write(own: int) -> None:
+        start.wait()
+        artifacts = ArtifactFolder(folder)
+        for label in labels:
+            artifacts.save(label, lambda: Packed(b"code of %d" % own, {"x": b"library"}))
+            assert artifacts.load(label, as_packed) is None or artifacts.findings == []
+        artifacts.finish()
+        assert artifacts.findings == []
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+    assert_readable(folder)
+    artifacts = ArtifactFolder(folder)
+    assert all(artifacts.load(label, as_packed).libraries == {"x": b"library"} for label in labels)
+    assert artifacts.findings == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from regional_explorer.compiler.artifact_folder import ArtifactFolder
+from tests.engine.test_artifacts import LABEL, OTHER, PACKED
+artifacts = ArtifactFolder(Path(sys.argv[1]))
+artifacts.save(LABEL, lambda: PACKED)
+os.fsync = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+artifacts.save(OTHER, lambda: PACKED)
+"""
+
+
+def test_a_killed_writer_leaves_nothing_that_is_loaded(folder):
+    """It is killed in the middle of a file; another file is there, but no manifest."""
+    python(KILLED, folder, status=-signal.SIGKILL)
+    assert {path.suffix for path in folder.iterdir()} == {".artifact", ".tmp"}
+    assert written_anew(folder) == []
 
 
 def test_no_class_of_this_package_is_in_a_file(saved):
@@ -326,9 +304,14 @@ def test_no_class_of_this_package_is_in_a_file(saved):
 # --------------------------------------------------------------------------------------------------- what does not fit
 
 
-def remove(folder: Path) -> None:
-    for path in folder.glob("*.artifact"):
-        path.unlink()
+def to_files(change: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Return a function that changes the file of each artifact."""
+
+    def change_all(folder: Path) -> None:
+        for path in folder.glob("*.artifact"):
+            change(path)
+
+    return change_all
 
 
 def replace_manifests(folder: Path, content: bytes) -> None:
@@ -351,11 +334,12 @@ def exchanged(folder: Path) -> None:
 
 def with_other(**parts: Any) -> Callable[[Path], None]:
     """Return a function that writes all artifacts with other parts, correctly named and listed."""
-    return lambda folder: rewrite(folder, packed=lambda packed: replace(packed, **parts))
+    return lambda folder: rewrite(folder, lambda packed: replace(packed, **parts))
 
 
 DAMAGES = {
-    "removed": remove,
+    "removed": to_files(Path.unlink),
+    "writable by others": to_files(lambda path: path.chmod(0o666)),
     "manifests of something else": lambda folder: replace_manifests(folder, b'{"something": "else"}'),
     "a newer format": newer,
     "entries exchanged": exchanged,
@@ -363,7 +347,7 @@ DAMAGES = {
     "code of another kind": with_other(code=pickle.dumps({"a": 1})),
     "no libraries": with_other(libraries={}),
     "libraries that are none": lambda folder: rewrite(
-        folder, packed=lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
+        folder, lambda packed: replace(packed, libraries=dict.fromkeys(packed.libraries, b"no library"))
     ),
     "another layout of classes": with_other(sizes=pickle.dumps(7)),
     "a class that is gone": with_other(sizes=b"cregional_explorer.gone\nSizes\n."),
@@ -375,17 +359,18 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_artifact_is_told_and_written_anew(saved, folder, damage):
     ex, whole = saved
+    packed = {entry.label.key: read(whole, entry) for entry in listed(whole)}
     DAMAGES[damage](shutil.copytree(whole, folder))
-    wanted = [(ex.live.program.wanted(s.artifact.key, s), s.artifact) for s in ex.live.program.switches if s.artifact]
+    wanted = {s.artifact.key: ex.live.program.wanted(s.artifact.key, s) for s in ex.live.program.switches if s.artifact}
     artifacts = folder_at(folder)
-    for needed, artifact in wanted:
+    for key, needed in wanted.items():
         assert ArtifactStore(folder=artifacts).load(needed) is None
         artifacts.note_missing(needed.label())
-        artifacts.save(needed.label(), artifact.pack)
+        artifacts.save(needed.label(), functools.partial(packed.get, key))
     artifacts.finish()
     assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
     assert all("cannot be used" in finding.message for finding in artifacts.findings)
-    assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed, _ in wanted)
+    assert all(ArtifactStore(folder=folder_at(folder)).load(needed) for needed in wanted.values())
 
 
 def test_a_damaged_artifact_is_told_by_the_call_that_compiles_it_anew(net, x, filled):
@@ -419,17 +404,17 @@ def test_bytes_that_were_changed_are_noticed(saved, tmp_path, times):
     _, folder = saved
     entries, files = listed(folder), sorted(folder.iterdir())
     written = {entry.label.key: read(folder, entry) for entry in entries}
+    copied = shutil.copytree(folder, tmp_path / "copy")
 
     @settings(max_examples=200 * times, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def each(data):
-        copied = tmp_path / "copy"
-        shutil.rmtree(copied, ignore_errors=True)
-        shutil.copytree(folder, copied)
-        path = copied / data.draw(st.sampled_from(files)).name
-        path.write_bytes(data.draw(changed_bytes(path.read_bytes())))
+        file = data.draw(st.sampled_from(files))
+        path = copied / file.name
+        path.write_bytes(data.draw(changed_bytes(file.read_bytes())))
         artifacts = folder_at(copied)
-        loaded = [artifacts.load(entry.label, lambda packed: packed) for entry in entries]
+        loaded = [artifacts.load(entry.label, as_packed) for entry in entries]
+        shutil.copy(file, path)
         assert all(packed in (None, written[entry.label.key]) for packed, entry in zip(loaded, entries, strict=True))
         assert None in loaded
         assert {finding.code for finding in artifacts.findings} == {"artifact-damaged"}
@@ -480,7 +465,7 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
         shutil.rmtree(copied, ignore_errors=True)
         shutil.copytree(folder, copied)
         if data.draw(st.booleans()):
-            rewrite(copied, packed=lambda packed: data.draw(other_parts(packed)))
+            rewrite(copied, lambda packed: data.draw(other_parts(packed)))
         else:
             replace_manifests(copied, data.draw(mutated(manifest)).encode())
         artifacts, switch = folder_at(copied), data.draw(st.sampled_from(switches))
@@ -496,116 +481,117 @@ def test_whatever_a_file_holds_loading_it_never_raises(saved, tmp_path, times):
     assert any(wrong)
 
 
-def test_files_of_the_older_format_are_made_again_and_told_in_one_line(net, x, folder):
+def test_files_of_the_older_format_are_made_again_and_told_in_one_line(folder):
     folder.mkdir(0o755)
     for name in ("ee7910f2a8fbf7d1d5c2-0f3c9f55", "b3cf045d3e26a4b2f3a1-0f3c9f55"):
         (folder / f"{name}.artifact").write_bytes(b"PK")
-    compiled = rx.compile(net, PLAN, artifacts=folder)
-    with pytest.warns(UserWarning, match=r"\[artifact-differs\] 2 files in .* of format 1.*saved in format 2") as found:
-        torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
-    assert len(found) == 1
-    assert told(compiled) == [("artifact-differs", None)]
-    assert_loads(net, x, artifacts=folder)
+    (found,) = written_anew(folder)
+    assert (str(found.code), found.region) == ("artifact-differs", None)
+    assert re.match(r"2 files in .* of format 1.*saved in format 2", found.message)
 
 
-def test_artifacts_of_another_torch_are_told_and_kept(net, x, filled):
-    rewrite(filled, lambda label: replace(label, machine=replace(label.machine, torch="1.0 (abc)")))
-    why = r"they were made with torch 1\.0 \(abc\), here is"
-    match = rf"\[artifact-differs\] Region 'norm' is compiled again.*{why}"
-    assert_compiles(net, x, match=match, artifacts=filled)
-    by_torch = [entry.label.machine.torch for entry in listed(filled)]
-    assert by_torch.count("1.0 (abc)") == 4
-    assert len(by_torch) == 8, "each machine has its own"
+def told_of(folder: Path, *others: dict[str, Any]) -> str:
+    """Return what is told if a folder has only artifacts whose labels are others: they are kept."""
+    artifacts = ArtifactFolder(folder)
+    for number, other in enumerate(others):
+        artifacts.save(replace(LABEL, key=f"other {number}", **other), lambda: PACKED)
+    artifacts.finish()
+    (found,) = written_anew(folder, [LABEL])
+    assert (str(found.code), found.region) == ("artifact-differs", "r")
+    assert len(listed(folder)) == len(others) + 1
+    return found.message
 
 
-@pytest.mark.parametrize(
-    ("there", "why"),
-    [
-        ({"python": "cpython-27"}, "made with Python cpython-27"),
-        ({"gpu": "Another GPU"}, "made with GPU Another GPU, here is none"),
-        ({"cpu": ("avx", "avx1024")}, "a processor with avx1024, which this one lacks"),
-        ({"system": "Plan9 mips"}, "made with Plan9 mips, here is"),
-        ({"cpu": ()}, ""),
-    ],
-)
-def test_what_another_machine_made_fits_or_not(there, why):
-    here = replace(Machine.here(), cpu=("avx", "fma"))
-    found = replace(here, **there).mismatch(here)
-    assert why in found
-    assert bool(found) is bool(why)
+DIFFERENT = {
+    "they were compiled under max_fusion_size=4, here 8": {"config": {"max_fusion_size": "4"}},
+    "they were compiled under max_fusion_size=the default, here 8": {"config": {}},
+    "they were compiled under threads=1, here 2": {"settings": {"threads": "1"}, "region": "another"},
+    "they are for another graph, or for inputs of other sizes": {"fingerprint": "another"},
+    "there is none for region 'r'": {"fingerprint": "another", "region": "another"},
+    "they were made with torch 1.0 (abc), here is": {"machine": replace(MACHINE, torch="1.0 (abc)")},
+    "they were made with Python cpython-27, here is": {"machine": replace(MACHINE, python="cpython-27")},
+    "they were made with GPU Another, here is none": {"machine": replace(MACHINE, gpu="Another")},
+    "a processor with avx1024, which this one lacks": {"machine": replace(MACHINE, cpu=("avx", "avx1024"))},
+    "they were made with Plan9 mips, here is": {"machine": replace(MACHINE, system="Plan9 mips")},
+}
+
+
+@pytest.mark.parametrize("why", DIFFERENT)
+def test_why_no_artifact_fits_is_told(why, folder):
+    message = told_of(folder, DIFFERENT[why])
+    assert message.startswith(f"Region 'r' is compiled again: no artifact in {folder} fits, ")
+    assert why in message
+
+
+def test_of_several_artifacts_the_nearest_says_why(folder):
+    setting, config = {"settings": {"threads": "1"}}, {"config": {"max_fusion_size": "4"}}
+    assert "fits, they were compiled under threads=1, here 2." in told_of(folder, {**setting, **config}, setting)
+
+
+def test_a_processor_that_can_do_more_runs_what_another_made():
+    assert not replace(MACHINE, cpu=()).mismatch(MACHINE)
 
 
 def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled):
     here = torch.get_num_threads()
-    wider = torch.randn(6, 8)
-    other = rx.Plan((rx.Region("other", PLAN["act"].selectors, {"max_fusion_size": 8, "epilogue_fusion": False}),))
-    cases = [
-        (PLAN.configured("act", {"max_fusion_size": 4}), x, here, r"'act'.*compiled under max_fusion_size=8, here 4"),
-        (PLAN, x, here + 1, f"'act'.*compiled under threads={here}, here {here + 1}"),
-        (other, x, here, "'other'.*compiled under epilogue_fusion=the default, here False"),
-        # The last: from then on Dynamo takes the size for a dynamic one, until it is reset.
-        (PLAN, wider, here, "'norm'.*for another graph, or for inputs of other sizes"),
-    ]
-    for plan, value, count, why in cases:
-        compiled = rx.compile(net, plan, artifacts=filled)
+    configured = PLAN.configured("act", {"max_fusion_size": 4})
+    why = "'act'.*compiled under max_fusion_size=8, here 4.*write them where the program runs, and the way it runs"
+    with pytest.raises(PlanError, match=f"artifact-differs.*{why}"):
+        rx.compile(net, configured, artifacts=filled, strict=True)(x)
+    # The wider inputs last: from then on Dynamo takes the size for a dynamic one, until it is reset.
+    for value, count, why in (
+        (x, here + 1, f"'act'.*compiled under threads={here}, here {here + 1}"),
+        (torch.randn(6, 8), here, "'norm'.*for another graph, or for inputs of other sizes"),
+    ):
+        compiled = rx.compile(net, PLAN, artifacts=filled)
         with torch_threads(count), pytest.warns(UserWarning, match=rf"\[artifact-differs\] Region {why}"):
-            torch.testing.assert_close(trained(compiled, net, value), trained(net, net, value))
+            torch.testing.assert_close(compiled(value), net(value))
     torch._dynamo.reset()
-    strict = rx.compile(net, PLAN.configured("norm", {"max_fusion_size": 3}), artifacts=filled, strict=True)
-    with pytest.raises(PlanError, match=r"artifact-differs.*write them where the program runs, and the way it runs"):
-        strict(x)
 
 
-def test_of_several_artifacts_the_nearest_says_why(net, x, filled, tmp_path):
-    other = shutil.copytree(filled, tmp_path / "other")
-    rewrite(other, lambda label: replace(label, key=f"0{label.key}", config={**label.config, "max_fusion_size": "4"}))
-    shutil.copytree(other, filled, dirs_exist_ok=True)
-    here = torch.get_num_threads()
-    why = f"'act'.*compiled under threads={here}, here {here + 1}"
-    with torch_threads(here + 1), pytest.warns(UserWarning, match=why):
-        trained(rx.compile(net, PLAN, artifacts=filled), net, x)
-
-
-def test_a_directory_that_cannot_be_written_is_told(net, x, folder, monkeypatch):
+def test_a_directory_that_cannot_be_written_is_told(net, x, explored, folder, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("regional_explorer.compiler.artifact_folder.replacing", full)
-    match = r"\[artifact-unsaved\] .*No space left on device"
-    compiled = assert_compiles(net, x, match=match, artifacts=folder)
+    compiled = rx.compile(net, PLAN, artifacts=folder)
+    with torch.no_grad(), pytest.warns(UserWarning, match=r"\[artifact-unsaved\] .*No space left on device"):
+        torch.testing.assert_close(compiled(x), net(x))
     assert {str(part.state) for part in rx.status(compiled).partitions} == {"compiled"}
     with pytest.raises(ArtifactError, match="No space left"):
-        rx.explore(net, (x,), plan=PLAN).save_artifacts(folder)
+        explored[0].save_artifacts(folder)
 
 
-def test_what_is_no_directory_is_refused(net, x, tmp_path):
+def assert_refused(match, net, ex, path):
+    for use in (lambda: rx.compile(net, PLAN, artifacts=path), lambda: ex.save_artifacts(path)):
+        with pytest.raises(ArtifactError, match=match):
+            use()
+
+
+def test_what_is_no_directory_is_refused(net, explored, tmp_path):
     (tmp_path / "file").write_text("")
-    ex = rx.explore(net, (x,), plan=PLAN)
     for wrong in (tmp_path / "file", 3, ""):
-        for use in (
-            lambda wrong=wrong: rx.compile(net, PLAN, artifacts=wrong),
-            lambda wrong=wrong: ex.save_artifacts(wrong),
-        ):
-            with pytest.raises(ArtifactError, match="directory"):
-                use()
+        assert_refused("directory", net, explored[0], wrong)
 
 
 def test_nothing_is_loaded_from_a_directory_that_was_not_named(net, x, filled, monkeypatch):
     monkeypatch.chdir(filled)
-    assert_compiles(net, x)
+    compiled = rx.compile(net, PLAN)
+    compiled(x)
+    assert caches(compiled) <= {"cold", "warm"}
 
 
 # ------------------------------------------------------------------------------------------------- whose code is loaded
 
 
-def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, folder, tmp_path):
-    ex = rx.explore(net, (x,), plan=PLAN)
-    ex.save_artifacts(folder)
+def test_of_a_plan_that_lists_its_artifacts_only_those_are_loaded(net, x, explored, filled, tmp_path):
+    ex, folder = explored[0], filled
     plan = ex.save_plan(tmp_path / "plan.json")
     assert json.loads(plan.read_text())["artifacts"] == sorted(entry.sha256 for entry in listed(folder))
-    assert_loads(net, x, plan, artifacts=folder)
+    compiled = assert_loads(net, x, plan, artifacts=folder)
+    assert {part.artifact for part in rx.status(compiled).partitions} == set(ex.partitions["artifact"])
     # Others that fit as well, and that only differ in their content.
-    rewrite(folder, packed=lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
+    rewrite(folder, lambda packed: replace(packed, libraries={**packed.libraries, "more": b""}))
     files = sorted(folder.iterdir())
     match = r"\[artifact-differs\] Region 'norm' is compiled again: .* the plan does not list"
     compiled = assert_compiles(net, x, plan, match=match, artifacts=folder)
@@ -643,35 +629,24 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_agai
     assert_loads(net, x, older, artifacts=folder)  # a plan that lists none loads all that fit
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has no such permissions")
-class TestPermissions:
-    @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-    def test_a_directory_that_others_may_write_is_refused(self, net, x, filled, mode):
-        ex = rx.explore(net, (x,), plan=PLAN)
-        assert filled.stat().st_mode & 0o022 == 0
+def test_a_directory_that_others_may_write_is_refused(net, x, explored, filled):
+    assert filled.stat().st_mode & 0o022 == 0
+    for mode in (0o777, 0o775, 0o1777):
         filled.chmod(mode)
-        for use in (lambda: rx.compile(net, PLAN, artifacts=filled), lambda: ex.save_artifacts(filled)):
-            with pytest.raises(ArtifactError, match=r"may be written by others .*chmod go-w.*trust_artifacts=True"):
-                use()
-        assert_loads(net, x, artifacts=filled, trust_artifacts=True)
+        match = r"may be written by others .*chmod go-w.*trust_artifacts=True"
+        assert_refused(match, net, explored[0], filled)
+    assert_loads(net, x, artifacts=filled, trust_artifacts=True)
 
-    def test_a_directory_of_another_user_is_refused(self, net, folder, monkeypatch):
-        folder.mkdir()
-        if os.getuid() == 0:
-            os.chown(folder, 65534, -1)
-        else:
-            other = os.getuid() + 1
-            monkeypatch.setattr(os, "getuid", lambda: other)
-        with pytest.raises(ArtifactError, match="belongs to another user"):
-            rx.compile(net, PLAN, artifacts=folder)
-        rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
 
-    def test_a_file_that_others_may_write_is_not_loaded(self, net, x, filled):
-        for path in filled.glob("*.artifact"):
-            path.chmod(0o666)
-        match = r"\[artifact-damaged\] .*may be written by others"
-        assert_compiles(net, x, match=match, artifacts=filled)
-        assert_loads(net, x, artifacts=filled)  # they were written again
+def test_a_directory_of_another_user_is_refused(net, explored, folder, monkeypatch):
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, 65534, -1)
+    else:
+        other = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    assert_refused("belongs to another user", net, explored[0], folder)
+    rx.compile(net, PLAN, artifacts=folder, trust_artifacts=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ whose GPU

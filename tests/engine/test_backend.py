@@ -4,9 +4,11 @@ import copy
 import json
 import pickle
 import re
+import shutil
 import tomllib
 import warnings
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -37,19 +39,24 @@ PLAN = (
 
 @pytest.fixture
 def net():
-    torch.manual_seed(0)
-    return programs.Stack()
+    return programs.Stack(1)
 
 
 @pytest.fixture
 def x():
-    return torch.randn(4, 16, generator=torch.Generator().manual_seed(1))
+    return torch.randn(4, 16)
+
+
+@pytest.fixture(scope="module")
+def explored_plan(tmp_path_factory):
+    with rx.explore(programs.Stack(1), (torch.randn(4, 16),), plan=PLAN) as ex:
+        return ex.save_plan(tmp_path_factory.mktemp("explored") / "plan.json")
 
 
 @pytest.fixture
-def saved_plan(net, x, tmp_path):
-    with rx.explore(net, (x,), plan=PLAN) as ex:
-        return ex.save_plan(tmp_path / "plan.json")
+def saved_plan(explored_plan, tmp_path):
+    """Return a saved plan that the test may change."""
+    return Path(shutil.copy(explored_plan, tmp_path))
 
 
 def assert_trains_as_eager(module, compiled, *args):
@@ -79,7 +86,8 @@ def told(diagnosed, code):
 
 
 @pytest.mark.parametrize("partitioner", ["default", "min_cut"])
-def test_partitions_configs_and_artifacts_are_those_of_the_exploration(net, x, tmp_path, partitioner):
+def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_path, partitioner):
+    net = programs.Stack(2)
     ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
     ex.compile()
     path = ex.save_plan(tmp_path / "plan.json")
@@ -116,7 +124,8 @@ def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_
 
 def test_partitions_keep_the_key_of_their_first_run_but_those_of_an_earlier_cut_are_gone(net, x):
     compiled = rx.compile(net, PLAN)
-    compiled(x).backward()
+    with torch.no_grad():
+        compiled(x)
     program = planned_backend_of(compiled).program
     keys = program.keys()
     assert set(keys) == set(program.switches)
@@ -137,7 +146,7 @@ def test_inference_autocast_and_inference_mode(net, x):
                 torch.testing.assert_close(compiled(x), expected, rtol=0.02, atol=0.02)
     assert states(compiled) == {"compiled"}
     graphs = Counter(part.graph for part in rx.status(compiled).partitions)
-    assert graphs == {"0/inference": 6, "1/inference": 6, "2/forward": 6}, "a trace for each, of three layers"
+    assert graphs == {"0/inference": 2, "1/inference": 2, "2/forward": 2}, "a trace for each"
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -151,7 +160,7 @@ def test_dynamic_shapes(net, saved_plan, dynamic):
     assert not told(compiled, "plan-differs"), "dynamic sizes are no other dtypes"
 
 
-def test_several_frames(net):
+def test_several_frames():
     a, b = programs.pair()
     compiled = rx.compile(programs.with_break)
     for _ in range(2):
@@ -168,29 +177,24 @@ def test_several_frames(net):
 
 
 def test_modules_are_found_behind_a_graph_break():
-    class Broken(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = programs.Layer(), programs.Layer()
-
+    class Broken(programs.Stack):
         def forward(self, x):
-            x = self.first(x)
+            first, second = self.layers
+            x = first(x)
             torch._dynamo.graph_break()
-            return self.second(x).sum()
+            return second(x).sum()
 
-    module = Broken()
-    compiled = rx.compile(module, programs.plan_of(second="second.up"))
+    module = Broken(2)
+    compiled = rx.compile(module, programs.plan_of(second="layers.1.up"))
     assert_trains_as_eager(module, compiled, torch.randn(4, 16))
     assert {part.region for part in rx.status(compiled).partitions} == {"second"}
 
 
 @needs_region_ids
-@pytest.mark.parametrize("program", [programs.textbook, programs.neighbours])
-def test_beside_upstreams_regional_inductor_on_the_same_source(program):
-    a, b = programs.pair()
-    upstream = torch.compile(
-        program, backend=aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
-    )
+def test_beside_upstreams_regional_inductor_on_the_same_source():
+    program, (a, b) = programs.neighbours, programs.pair()
+    backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    upstream = torch.compile(program, backend=backend)
     with torch.fx.traceback.preserve_node_meta(enable=False):
         expected = upstream(a, b)
     compiled = rx.compile(program)
@@ -226,29 +230,33 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_i
 # ------------------------------------------------------------------------------------------ what differs from the plan
 
 
-def test_what_the_plan_names_in_vain_is_told_once(net, x):
-    plan = PLAN.added(*programs.plan_of(gone="blocks.*").regions)
-    compiled = rx.compile(net, plan)
-    with pytest.warns(UserWarning, match=r"\[region-empty\] Region 'gone'") as caught:
+IN_VAIN = {
+    "a module that is gone": ('"layers.*.norm"', '"blocks.*"', "region-empty", "Region 'norm'"),
+    "a config key of another torch": ('"max_fusion_size": 4', '"max_fusion_siz": 4', "config-unknown", "region 'norm'"),
+}
+
+
+@pytest.mark.parametrize(("there", "here", "code", "said"), IN_VAIN.values(), ids=IN_VAIN)
+def test_what_the_plan_names_in_vain_is_told_once(there, here, code, said, net, x, saved_plan):
+    saved_plan.write_text(saved_plan.read_text().replace(there, here))
+    (found,) = told(rx.explore(net, (x,), plan=saved_plan), code)
+    assert found.region == "norm"
+    compiled = rx.compile(net, saved_plan)
+    with pytest.warns(UserWarning, match=rf"\[{code}\] .*{said}") as caught:
         compiled(x)
     ours = [one for one in caught if str(one.message).startswith("[")]  # torch's first compile has warnings of its own
     assert [Path(one.filename).name for one in ours] == ["test_backend.py"]
     silently(compiled, x)
-    assert "gone  not in any graph" in repr(rx.status(compiled))
-    strict = rx.compile(net, plan, strict=True)
-    for _ in range(2):  # the second call is not traced
-        with pytest.raises(PlanError, match=r"\[region-empty\] Region 'gone'"):
-            strict(x)
-    assert {str(part.state) for part in rx.status(strict).partitions} == {"compiled"}
-
-
-def test_the_status_says_once_that_a_saved_region_is_gone(net, x, saved_plan):
-    saved_plan.write_text(saved_plan.read_text().replace('"kind": "modules"', '"kind": "ops"', 1))
-    compiled = rx.compile(net, saved_plan)
-    with pytest.warns(UserWarning, match="region-empty"):
-        compiled(x)
-    assert len(told(compiled, "region-empty")) == 1
+    status = rx.status(compiled)
+    assert len(told(compiled, code)) == 1
     assert not told(compiled, "plan-differs")
+    assert ("norm  not in any graph" in repr(status)) is (code == "region-empty")
+    assert {str(part.config_requested) for part in status.partitions if part.region == "norm"} <= {"{}"}
+    strict = rx.compile(net, saved_plan, strict=True)
+    for _ in range(2):  # the second call is not traced
+        with pytest.raises(PlanError, match=code):
+            strict(x)
+    assert states(strict) == {"compiled"}
 
 
 def test_without_any_region_it_is_said(x):
@@ -260,32 +268,18 @@ def test_without_any_region_it_is_said(x):
         rx.compile(lambda x: x.cos() * 2, strict=True)(x)
 
 
-def test_a_config_key_of_another_torch_is_told_and_left_out(net, x, saved_plan):
-    saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
-    compiled = rx.compile(net, saved_plan)
-    with pytest.warns(UserWarning, match=r"\[config-unknown\] 'max_fusion_siz'.*region 'norm'"):
-        compiled(x)
-    assert {str(part.config_requested) for part in rx.status(compiled).partitions if part.region == "norm"} == {"{}"}
-    with pytest.raises(PlanError, match="config-unknown"):
-        rx.compile(net, saved_plan, strict=True)(x)
-    (found,) = told(rx.explore(net, (x,), plan=saved_plan), "config-unknown")
-    assert found.region == "norm"
-
-
 def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
-    differs = r"\[plan-differs\] Region 'norm' gave 3 partitions in the forward.*and 2 here"
+    differs = r"\[plan-differs\] Region 'norm' gave 1 partition in the forward.*and 2 here"
     with pytest.warns(UserWarning, match=differs):
         rx.compile(programs.Stack(2), saved_plan)(x)
-    silently(rx.compile(net, saved_plan), x)
     explored = rx.explore(programs.Stack(2), (x,), plan=saved_plan)
     assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
-    of_another_torch(saved_plan)
+    saved_plan.write_text(saved_plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
     (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
     assert "torch 1.0, here" in found.message
-
-
-def of_another_torch(plan):
-    plan.write_text(plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
+    rx.compile(net, saved_plan, strict=True)(x)
+    with pytest.raises(PlanError, match=r"torch 1\.0, here .* With strict='environment' this is an error"):
+        rx.compile(net, saved_plan, strict="environment")(x)
 
 
 def test_a_region_that_does_not_compile_runs_eagerly_and_is_told(net, x):
@@ -328,8 +322,8 @@ def test_a_file_that_is_no_plan_is_refused_without_a_word_of_an_exploration(net,
 # ---------------------------------------------------------------------------------------------------- copies and names
 
 
-def test_copies_and_pickles_as_torch_compile_does(net, x):
-    compiled = rx.compile(net, PLAN)
+def test_copies_and_pickles_as_torch_compile_does(net, x, tmp_path):
+    compiled = rx.compile(net, PLAN, artifacts=tmp_path / "artifacts")
     compiled(x)
     for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):  # noqa: S301 - our own bytes
         assert type(again) is type(torch.compile(net, backend="eager"))
@@ -337,6 +331,7 @@ def test_copies_and_pickles_as_torch_compile_does(net, x):
         torch.testing.assert_close(again(x), net(x))
         assert {part.region for part in rx.status(again).partitions} == {"norm", "up"}
         assert rx.status(again).plan == PLAN
+        assert {artifact.compile.cache for artifact in rx.status(again).artifacts.values()} == {"shipped"}
     of_function = rx.compile(programs.textbook)
     assert copy.deepcopy(of_function) is of_function, "as any function"
     for function in (of_function, torch.compile(programs.textbook)):
@@ -347,20 +342,21 @@ def test_copies_and_pickles_as_torch_compile_does(net, x):
 
 
 @pytest.mark.skipif(not ISOLATES, reason="torch 2.11 counts all compiles of one function")
-def test_one_function_under_many_plans_does_not_meet_the_recompile_limit(net, x):
-    for size in range(1, 11):
-        compiled = rx.compile(net, PLAN.configured("up", {"max_fusion_size": size}))
-        with torch.no_grad():
-            compiled(x)
+def test_one_function_compiled_often_does_not_meet_the_recompile_limit():
+    for _ in range(10):
+        compiled = rx.compile(programs.textbook)
+        compiled(*programs.pair(grad=False))
         assert rx.status(compiled).graphs == ("0/inference",)
 
 
-def test_by_name_with_options(net, x, saved_plan):
+def test_by_name_with_options(net, x, saved_plan, tmp_path):
     torch._dynamo.register_backend(regional_explorer, name="regional_explorer_by_name")
-    compiled = torch.compile(net, backend="regional_explorer_by_name", options={"plan": str(saved_plan)})
+    options = {"plan": str(saved_plan), "artifacts": str(tmp_path / "artifacts")}
+    compiled = torch.compile(net, backend="regional_explorer_by_name", options=options)
     assert_trains_as_eager(net, compiled, x)
     assert states(compiled) == {"compiled"}
-    in_place = programs.Stack()
+    assert list((tmp_path / "artifacts").glob("*.artifact"))
+    in_place = programs.Stack(1)
     in_place.compile(backend="regional_explorer_by_name", options={"plan": PLAN})
     in_place(x)
     assert {part.region for part in rx.status(in_place).partitions} == {"norm", "up"}
@@ -464,12 +460,10 @@ class Dropping(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(programs.Layer() for _ in range(2))
-        self.drop, self.last = nn.Dropout(0.2), nn.Linear(16, 4)
+        self.layer, self.drop, self.last = programs.Layer(), nn.Dropout(0.2), nn.Linear(16, 4)
 
     def forward(self, x, target):
-        for layer in self.layers:
-            x = self.drop(F.gelu(layer(x)))
+        x = self.drop(F.gelu(self.layer(x)))
         return F.cross_entropy(self.last(F.dropout(x, 0.1, self.training)), target)
 
 
@@ -480,7 +474,7 @@ class Run:
         torch.manual_seed(0)
         self.model, self.autocast = Dropping(), autocast
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
-        self.step = rx.compile(self.model, programs.plan_of(layer="layers.*", drop="drop"), strict=True, **options)
+        self.step = rx.compile(self.model, programs.plan_of(layer="layer", drop="drop"), strict=True, **options)
         if state is not None:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
@@ -575,64 +569,63 @@ def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, 
 # --------------------------------------------------------------------------------------- modes and the environment
 
 
-def test_another_autocast_than_explored_is_told_once(net, x, saved_plan):
-    compiled = rx.compile(net, saved_plan)
-    silently(compiled, x)
-    said = (
-        r"\[plan-differs\] The plan was explored without autocast, and a call here runs under autocast \(cpu: bfloat16"
-    )
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        with pytest.warns(UserWarning, match=said):
+def autocast():
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def explored_under(block, path):
+    with block, rx.explore(programs.Stack(1), (torch.randn(4, 16),), plan=PLAN) as ex:
+        return ex.save_plan(path)
+
+
+UNDER_AUTOCAST = r"under autocast \(cpu: bfloat16"
+OTHER_MODES = {
+    "autocast": (nullcontext, autocast, f"without autocast, and a call here runs {UNDER_AUTOCAST}"),
+    "no autocast": (autocast, nullcontext, rf"{UNDER_AUTOCAST}\), and a call here runs without autocast"),
+    "gradients": (torch.no_grad, nullcontext, "without gradients, and a call here has a backward"),
+}
+
+
+@pytest.mark.parametrize(("explored", "called", "said"), OTHER_MODES.values(), ids=OTHER_MODES)
+def test_a_call_in_another_mode_than_explored_is_told_once(explored, called, said, net, x, tmp_path):
+    compiled = rx.compile(net, explored_under(explored(), tmp_path / "plan.json"))
+    with called():
+        with pytest.warns(UserWarning, match=rf"\[plan-differs\] The plan was explored {said}"):
             compiled(x)
         silently(compiled, x)
-        assert len(told(compiled, "plan-differs")) == 1
-        assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
-    strict = rx.compile(net, saved_plan, strict=True)
-    for _ in range(2):
-        assert_trains_as_eager(net, strict, x)
-        with pytest.raises(PlanError, match="under autocast"), torch.autocast("cpu", dtype=torch.bfloat16):
-            strict(x)
-
-
-def test_a_plan_explored_under_autocast_fits_a_call_under_it(net, x, tmp_path):
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        with rx.explore(net, (x,), plan=PLAN) as ex:
-            path = ex.save_plan(tmp_path / "plan.json")
-        rx.compile(net, path, strict="environment")(x)
-    with pytest.raises(PlanError, match=r"under autocast \(cpu: bfloat16\), and a call here runs without autocast"):
-        rx.compile(net, path, strict=True)(x)
+    assert len(told(compiled, "plan-differs")) == 1
+    assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
 
 
 def test_other_dtypes_than_explored_are_told(net, x, saved_plan):
     with pytest.warns(UserWarning, match="explored on inputs of float32, and a call here has some of float64"):
-        rx.compile(copy.deepcopy(net).double(), saved_plan)(x.double())
+        rx.compile(net.double(), saved_plan)(x.double())
 
 
-def test_gradients_that_were_not_explored_are_told_and_evaluation_is_noted(net, x, saved_plan, tmp_path):
-    with torch.no_grad(), rx.explore(net, (x,), plan=PLAN) as ex:
-        inference = ex.save_plan(tmp_path / "inference.json")
-    with pytest.warns(UserWarning, match="explored without gradients, and a call here has a backward"):
-        rx.compile(net, inference)(x)
+def test_a_strict_call_in_another_mode_raises_each_time_and_the_others_run(net, x, saved_plan):
+    strict = rx.compile(net, saved_plan, strict=True)
+    for _ in range(2):
+        torch.testing.assert_close(strict(x), net(x))
+        with pytest.raises(PlanError, match="under autocast"), autocast():
+            strict(x)
+
+
+def test_evaluation_is_noted_and_a_call_in_the_explored_mode_fits(net, x, saved_plan, tmp_path):
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
         compiled(x)
     (noted,) = told(compiled, "plan-differs")
     assert (noted.severity, "with gradients, and a call here runs without" in noted.message) == ("info", True)
-
-
-def test_strict_environment_holds_torch_the_device_and_the_threads_too(net, x, saved_plan):
-    rx.compile(net, saved_plan, strict="environment")(x)
-    of_another_torch(saved_plan)
-    rx.compile(net, saved_plan, strict=True)(x)
-    with pytest.raises(PlanError, match=r"torch 1\.0, here .* With strict='environment' this is an error"):
-        rx.compile(net, saved_plan, strict="environment")(x)
+    path = explored_under(autocast(), tmp_path / "autocast.json")
+    with autocast():
+        rx.compile(net, path, strict="environment")(x)
 
 
 def test_a_plan_saved_before_modes_were_part_of_it_is_held_to_none(net, x, saved_plan):
     values = json.loads(saved_plan.read_text())
     assert values["explored"].pop("modes") == {"dtypes": ["float32"], "grad": True}
     saved_plan.write_text(json.dumps(values))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with autocast():
         rx.compile(net, saved_plan, strict=True)(x)
 
 
@@ -644,7 +637,7 @@ def test_ranges_show_regions_in_the_profiler_and_only_if_asked_for(net, x):
             compiled(x).backward()
         return Counter(event.name for event in profile.events() if event.name.startswith(("norm", "up")))
 
-    assert profiled(ranges=True) == {"norm (forward)": 3, "up (forward)": 3, "norm (backward)": 3, "up (backward)": 3}
+    assert profiled(ranges=True) == {"norm (forward)": 1, "up (forward)": 1, "norm (backward)": 1, "up (backward)": 1}
     assert not profiled()
 
 
