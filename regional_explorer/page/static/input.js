@@ -19,7 +19,10 @@ export function listen(view) {
     timeStamp - opener.timeStamp < DOUBLE_MS &&
     Math.hypot(clientX - opener.clientX, clientY - opener.clientY) < 4;
   /** @returns {[number, number]} */
-  const pointOf = ({ offsetX, offsetY }) => [offsetX, offsetY];
+  const pointOf = (event) => {
+    const { left, top } = stage.getBoundingClientRect();
+    return [event.clientX - left, event.clientY - top];
+  };
   const boxAt = ([px, py]) => view.picture?.at(...camera.toPicture(px, py), 2 / camera.k) ?? -1;
   const hullAt = (point) => {
     const group = view.picture?.at(...camera.toPicture(...point), 0, view.picture.groups) ?? -1;
