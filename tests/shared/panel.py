@@ -22,8 +22,8 @@ def small(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x @ w).sum()
 
 
-def make() -> Exploration:
-    ex = explore(small, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)))
+def make(*, dynamic: bool | None = None) -> Exploration:
+    ex = explore(small, (torch.ones(4, 4), torch.ones(4, 4, requires_grad=True)), dynamic=dynamic)
     ex.mark("mm", ops="aten.mm*").mark("act", ops="aten.relu*")
     ex.configure("mm", {"max_fusion_size": 8})
     return ex
@@ -52,6 +52,11 @@ def enabled(panel: Panel, part: str, do: str) -> bool:
 
 def type_in(panel: Panel, do: str, value: str | bool, of: str = "") -> None:
     panel.press(do, of, value=value)
+
+
+def message(number: int, do: str, of: str = "", **more: Any) -> dict[str, Any]:
+    """Return what a page sends: its message of this number."""
+    return {"page": "one", "number": number, "do": do, "of": of, "value": None, **more}
 
 
 def rows(panel: Panel) -> dict[str, str]:
@@ -94,7 +99,7 @@ class Blocked:
 
 
 class MainLoop:
-    """Does what it is asked by other threads while the main one is in ``run_until``."""
+    """Does what it is asked by other threads while the main one is in ``run_until``, all that was asked by its end."""
 
     def __init__(self) -> None:
         self._asked: queue.Queue[Callable[[], object]] = queue.Queue()
@@ -107,7 +112,7 @@ class MainLoop:
 
     def run_until(self, done: Callable[[], bool]) -> None:
         ends_s = time.monotonic() + 120.0
-        while not done():
+        while not done() or not self._asked.empty():
             if time.monotonic() > ends_s:
                 pytest.fail("the work did not end")
             try:

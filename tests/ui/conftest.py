@@ -1,4 +1,4 @@
-"""A small exploration, its control and its panel, fresh for each test."""
+"""A small exploration, traced once, and its control and its panel, fresh for each test."""
 
 from __future__ import annotations
 
@@ -12,11 +12,26 @@ from regional_explorer.ui.panel import Panel
 from tests.shared.panel import Blocked, make
 
 
+@pytest.fixture(scope="package")
+def traced() -> Iterator[Exploration]:
+    with make() as ex:
+        yield ex
+
+
 @pytest.fixture
-def exploration() -> Iterator[Exploration]:
-    ex = make()
-    yield ex
-    ex.close()
+def exploration(traced: Exploration) -> Iterator[Exploration]:
+    """The exploration under its first plan; methods that a test replaces are its own. It is not compiled or closed."""
+    plan = traced.plan
+    yield Exploration(traced.live)
+    traced.live.measurements.runs = ()
+    traced.plan = plan
+
+
+@pytest.fixture
+def own_exploration() -> Iterator[Exploration]:
+    """An exploration that a test may compile, measure and trace again."""
+    with make() as ex:
+        yield ex
 
 
 @pytest.fixture

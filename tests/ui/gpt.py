@@ -46,7 +46,3 @@ class GPT(nn.Module):
         with rx.region("norm"):
             x = self.norm(x)
         return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
-
-
-model = GPT()
-tokens, targets = torch.randint(512, (2, 128)), torch.randint(512, (2, 128))

@@ -1,36 +1,47 @@
-"""Regions are renamed, merged, split and carved through the panel, and what a mark would give is told before."""
+"""Regions are marked, renamed, merged, split, carved and configured through the panel."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration.exploration import Exploration, explore
+from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words
-from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.config_editor import MAX_KEYS, key_list
+from regional_explorer.ui.control import Control
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
-from tests.shared.panel import Blocked, elements, nodes, pick, text, type_in
+from tests.shared.panel import Blocked, elements, nodes, pick, rows, text, type_in
+
+
+def names(exploration: Exploration) -> list[str]:
+    return [region.name for region in exploration.plan.regions]
+
+
+# ------------------------------------------------------------------------------------------------------------- editing
 
 
 def possible(panel: Panel) -> set[str]:
     return {words(one) for one in elements(panel.part("editing"), type="button") if "disabled" not in one[1]}
 
 
-def preview(panel: Panel) -> str:
-    panel.control.previews.wait(30)
-    return text(panel, "preview")
-
-
 def test_what_can_be_done_follows_what_is_selected(panel: Panel, control: Control) -> None:
-    assert possible(panel) == set()
+    assert panel.part("editing") == []
     pick(panel, "mm")
     assert possible(panel) == {"Rename", "Split"}
+    assert "mm selected" in text(panel, "editing")
     pick(panel, "mm", "act")
     assert possible(panel) == {"Merge"}
     with control.jobs.running_in_cell("Compile"):
         assert possible(panel) == set()
+    panel.press("clear")
+    assert panel.part("editing") == []
+    assert control.state.selection == ()
 
 
 def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, exploration: Exploration) -> None:
@@ -41,30 +52,30 @@ def test_a_region_is_renamed_and_stays_selected(panel: Panel, control: Control, 
         assert message in text(panel, "editing")
     type_in(panel, "new name", "product")
     panel.press("rename")
-    assert [region.name for region in exploration.plan.regions] == ["product", "act"]
+    assert names(exploration) == ["product", "act"]
     assert control.state.picked == ("product",)
     assert control.state.rename.name == ""
 
 
-def test_regions_are_merged_under_the_config_of_the_first(panel: Panel, exploration: Exploration) -> None:
-    pick(panel, "mm", "act")
+def test_regions_are_merged_under_the_config_of_the_first_in_each_direction(
+    panel: Panel, exploration: Exploration
+) -> None:
+    def merged() -> Any:
+        pick(panel, "mm", "act")
+        panel.press("merge")
+        (one,) = exploration.plan.regions
+        return one.name, one.config, one.backward_config
+
     type_in(panel, "new name", "both")
-    panel.press("merge")
-    assert [region.name for region in exploration.plan.regions] == ["both"]
-    assert exploration.plan["both"].config == {"max_fusion_size": 8}
+    assert merged() == ("both", {"max_fusion_size": 8}, None)
     panel.press("undo")
-    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+    assert names(exploration) == ["mm", "act"]
     panel.press("redo")
-    assert "both" in exploration.plan
-
-
-def test_a_merge_keeps_the_config_of_the_first_in_each_direction(panel: Panel, exploration: Exploration) -> None:
+    assert names(exploration) == ["both"]
+    panel.press("undo")
     exploration.configure("mm", {"max_fusion_size": 4}, direction="backward")
     panel.control.refresh()
-    pick(panel, "mm", "act")
-    panel.press("merge")
-    (both,) = exploration.plan.regions
-    assert (both.config, both.backward_config) == ({"max_fusion_size": 8}, {"max_fusion_size": 4})
+    assert merged() == ("mm", {"max_fusion_size": 8}, {"max_fusion_size": 4})
 
 
 def test_a_cell_edits_the_plan_while_a_job_runs(panel: Panel, control: Control, exploration: Exploration) -> None:
@@ -84,15 +95,11 @@ def test_a_second_click_that_finds_another_selection_is_ignored(
     do: str, panel: Panel, control: Control, exploration: Exploration
 ) -> None:
     exploration.unmark("act").mark("lin", ops="aten.sum*").mark("lin", ops="aten.mm*")
-    control.refresh()
-    if do == "merge":
-        pick(panel, "mm", "lin")
-    elif do == "uncarve":
+    if do == "uncarve":
         exploration.carve("lin", ops="aten.sum*")
-        control.refresh()
-        pick(panel, "lin")
-    else:
-        pick(panel, "lin")
+    control.refresh()
+    pick(panel, *(["mm"] if do == "merge" else []), "lin")
+    if do in {"split", "rename"}:
         type_in(panel, "new name", "line")
     panel.press(do)
     after = exploration.plan
@@ -121,7 +128,7 @@ def test_a_region_is_split_at_a_node_and_ops_are_carved_and_taken_back(
     panel.press("select", value=[backward_of_mm, relu])
     assert possible(panel) == {"Rename", "Split", "Carve out"}
     panel.press("split")
-    assert [region.name for region in exploration.plan.regions] == ["mm.1", "mm.2"], "at what runs first"
+    assert names(exploration) == ["mm.1", "mm.2"], "at what runs first"
     panel.press("undo")
     panel.press("select", value=[relu])
     panel.press("carve")
@@ -145,9 +152,46 @@ def test_a_carve_that_is_refused_for_one_region_leaves_the_others(
     assert exploration.plan == before
 
 
-def type_ops(panel: Panel, pattern: str) -> None:
+# ------------------------------------------------------------------------------------------------------------- marking
+
+
+def type_ops(panel: Panel, pattern: str, name: str = "") -> None:
+    for do, value in (("kind", "ops"), ("pattern", pattern), ("name", name)):
+        type_in(panel, do, value)
+
+
+def preview(panel: Panel) -> str:
+    panel.control.previews.wait(30)
+    return text(panel, "preview")
+
+
+def test_a_region_is_marked_by_the_form_under_the_name_typed_or_proposed(panel: Panel) -> None:
     type_in(panel, "kind", "ops")
-    type_in(panel, "pattern", pattern)
+    assert elements(panel.part("marking"), value="aten.relu.default")
+    for name in ("total", "", ""):
+        type_ops(panel, "aten.sum*", name)
+        panel.press("mark")
+    assert list(rows(panel)) == ["mm", "act", "total", "sum", "sum_2"]
+    assert panel.control.state.mark.name == ""
+
+
+def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: Control) -> None:
+    name = f"0/forward:{control.session.graph('0/forward').ops[0].name}"
+    type_in(panel, "name", "picked")
+    panel.press("mark")
+    assert "Enter a pattern" in text(panel, "marking")
+    panel.press("select", value=[name])
+    assert elements(panel.part("marking"), value="1 node selected")
+    panel.press("mark")
+    assert "✗" not in text(panel, "marking")
+    assert control.state.plan["picked"].selectors[0].patterns == (name,)
+
+
+def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel) -> None:
+    for name in ("mm", "act"):
+        panel.press("remove", name)
+    assert "No region yet" in text(panel, "marking")
+    assert panel.part("regions") == []
 
 
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:
@@ -162,12 +206,15 @@ def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, explorat
     assert "matches no operation" in preview(panel)
     assert panel.marked == []
     panel.press("mark")
+    assert "✗ " in text(panel, "marking")
     assert "matches no operation" in text(panel, "marking")
     assert panel.part("preview") == []  # it is told once
-    type_ops(panel, "")
+    type_in(panel, "pattern", "")
     assert preview(panel) == ""
-    assert "matches no operation" not in text(panel, "marking")
-    assert [region.name for region in exploration.plan.regions] == ["mm", "act"]
+    assert "✗ " not in text(panel, "marking")
+    panel.press("mark")
+    assert "Enter a pattern: a glob over operators" in text(panel, "marking")
+    assert names(exploration) == ["mm", "act"]
 
 
 def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: Exploration) -> None:
@@ -177,7 +224,7 @@ def test_a_preview_goes_once_its_pattern_has_changed(panel: Panel, exploration: 
     blocked = exploration.preview = Blocked(exploration.preview)  # type: ignore[method-assign]
     type_in(panel, "name", "total")
     assert "Region sum would give" in text(panel, "preview")  # right as it stands, only the name is another
-    type_ops(panel, "aten.relu*")
+    type_in(panel, "pattern", "aten.relu*")
     assert text(panel, "preview") == ""
     assert not panel.marked
     blocked.go_on.set()
@@ -213,5 +260,189 @@ def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Contro
     assert "aten.mm.default" in found["ops"]
     layers = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
     with explore(nn.Sequential(*layers, nn.Linear(4, 2)), (torch.ones(2, 4),), grad=False) as ex:
-        found = suggestions(control_of(ex).session)
+        found = suggestions(ex.session)
     assert found["modules"] == ["*", "*.*", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]
+
+
+# ------------------------------------------------------------------------------------------------------------- configs
+
+
+def fields(panel: Panel) -> dict[str, Any]:
+    """Return the fields of the config that is open, by key."""
+    return {one[1]["data-of"]: one for one in elements(panel.part("config"), data_do="set")}
+
+
+def fill(panel: Panel, key: str, value: str | bool) -> None:
+    type_in(panel, "set", value, key)
+
+
+def wrong(panel: Panel) -> str:
+    boxes = elements(panel.part("config"), class_="rx-field")
+    return " ".join(words(error) for box in boxes for error in elements([box], role="alert"))
+
+
+def direction(panel: Panel) -> str:
+    (menu,) = elements(panel.part("config"), data_do="direction")
+    return str(next(option[1]["value"] for option in menu[2:] if option[1].get("selected")))
+
+
+@pytest.mark.parametrize(
+    ("key", "tag", "kind", "typed", "value"),
+    [
+        ("max_fusion_size", "input", "number", "4", 4),
+        ("epilogue_fusion", "input", "checkbox", True, True),
+        ("cpp.simdlen", "input", "text", "512", 512),
+        ("cpp.simdlen", "input", "text", "None", None),
+        ("cpp.vec_isa_ok", "input", "text", "True", True),
+        ("max_autotune_gemm_backends", "input", "text", "ATEN,CPP", "ATEN,CPP"),
+        ("cuda.arch", "input", "text", "90", "90"),
+        ("max_autotune_gemm_search_space", "select", None, "EXHAUSTIVE", "EXHAUSTIVE"),
+    ],
+)
+def test_a_field_fits_the_type_of_its_key(
+    panel: Panel, exploration: Exploration, key: str, tag: str, kind: str | None, typed: Any, value: object
+) -> None:
+    panel.press("open", "act")
+    panel.press("add", key)
+    assert key in exploration.plan["act"].config
+    shown = fields(panel)[key]
+    assert (shown[0], shown[1].get("type")) == (tag, kind)
+    fill(panel, key, typed)
+    assert exploration.plan["act"].config[key] == value
+    assert wrong(panel) == ""
+
+
+def test_a_wrong_text_is_told_at_its_field_and_stays_until_that_changes(panel: Panel, exploration: Exploration) -> None:
+    def fill_wrongly() -> None:
+        panel.press("undo")
+        if panel.control.state.opened is None:
+            panel.press("open", "mm")
+        config = exploration.plan["mm"].config
+        fill(panel, "max_fusion_size", "abc")
+        assert "takes an int" in wrong(panel)
+        shown = fields(panel)["max_fusion_size"][1]
+        assert (shown["value"], shown["class"]) == ("abc", "rx-wrong")
+        assert exploration.plan["mm"].config == config
+
+    panel.press("remove", "act")
+    fill_wrongly()
+    panel.press("switch", "act", value=False)
+    assert fields(panel)["max_fusion_size"][1]["value"] == "abc"
+    exploration.configure("mm", {"max_fusion_size": 4})
+    panel.control.refresh()
+    assert fields(panel)["max_fusion_size"][1]["value"] == "4"
+    assert wrong(panel) == ""
+    for do, of in (("remove", "mm"), ("unset", "max_fusion_size")):
+        fill_wrongly()
+        panel.press(do, of)
+        assert panel.control.state.invalid_inputs == {}
+    fill_wrongly()
+    fill(panel, "max_fusion_size", "2")
+    assert exploration.plan["mm"].config == {"max_fusion_size": 2}
+    assert wrong(panel) == ""
+    assert "class" not in fields(panel)["max_fusion_size"][1]
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("cpp.simdlem", "Did you mean 'cpp.simdlen'"),
+        ("fx_graph_cache", "Cannot be set for one region"),
+        ("no such text", "no key"),
+    ],
+)
+def test_a_key_that_cannot_be_added_is_shown_in_the_list(
+    panel: Panel, exploration: Exploration, typed: str, message: str
+) -> None:
+    panel.press("open", "act")
+    type_in(panel, "key query", typed)
+    assert message in text(panel, "config")
+    panel.press("add", typed)  # no page offers it
+    assert exploration.plan["act"].config == {}
+    assert panel.control.state.problem is not None
+
+
+def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel) -> None:
+    def found(query: str) -> list[str]:
+        type_in(panel, "key query", query)
+        (listed,) = elements(panel.part("config"), class_="rx-keys")
+        return [item[2][2][2] for item in listed[2:]]
+
+    panel.press("open", "act")
+    assert found("")[:2] == ["max_fusion_size", "cpp.simdlen"]
+    shown = text(panel, "config")
+    assert "an int, default 64 · can matter on cpu" in shown
+    assert "how many nodes to allow into a single fusion" in shown
+    assert found("max_autotune")[0] == "max_autotune"
+    assert "No effect here: C++ GEMM templates" in text(panel, "config")
+    assert "fallback_random" in found("SLOW debugging")  # words of the text
+    assert len(found("True or False")) == MAX_KEYS
+    assert "only the first are listed" in text(panel, "config")
+    assert all(key_list(key, "cpu", ())[1:] for key in catalogue())
+
+
+def test_a_key_is_put_in_once_and_taken_out_and_a_preset_put_in(panel: Panel, exploration: Exploration) -> None:
+    panel.press("open", "mm")
+    add = {one[1]["data-of"]: one for one in elements(panel.part("config"), data_do="add")}
+    assert (words(add["max_fusion_size"]), add["max_fusion_size"][1].get("disabled")) == ("in use", True)
+    assert (words(add["cpp.simdlen"]), add["cpp.simdlen"][1].get("disabled")) == ("Add", None)
+    panel.press("unset", "max_fusion_size")
+    assert exploration.plan["mm"].config == {}
+    type_in(panel, "preset", "eager numerics")
+    assert exploration.plan["mm"].config == {"emulate_precision_casts": True, "fallback_random": True}
+    assert list(fields(panel)) == ["emulate_precision_casts", "fallback_random"]
+    type_in(panel, "preset", "default")
+    assert exploration.plan["mm"].config == {}
+
+
+def test_one_config_is_open_at_a_time_and_its_row_offers_to_close_it(panel: Panel) -> None:
+    def closing() -> list[str]:
+        return [name for name, row in rows(panel).items() if "Close" in row]
+
+    for name, shown in (("mm", ["max_fusion_size"]), ("act", [])):
+        panel.press("open", name)
+        assert text(panel, "config").startswith(f"Config of {name}")
+        assert (list(fields(panel)), closing()) == (shown, [name])
+    panel.press("pane", "source")
+    assert closing() == []
+    panel.press("open", "mm")
+    panel.press("open", "mm")
+    assert (fields(panel), closing(), panel.control.state.pane) == ({}, [], "source")
+
+
+def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -> None:
+    panel.press("open", "mm")
+    type_in(panel, "direction", "backward")
+    fill(panel, "max_fusion_size", "2")
+    panel.press("add", "cpp.simdlen")
+    assert exploration.plan["mm"].config == {"max_fusion_size": 8}
+    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": None}
+    assert "backward max_fusion_size=2" in text(panel, "regions")
+    fill(panel, "max_fusion_size", "abc")
+    assert "takes an int" in wrong(panel)
+    type_in(panel, "direction", "forward")
+    assert wrong(panel) == "", "what is wrong in one direction is told there"
+    assert list(fields(panel)) == ["max_fusion_size"]
+    assert fields(panel)["max_fusion_size"][1]["value"] == "8"
+    fill(panel, "max_fusion_size", "3")
+    assert exploration.plan["mm"].config == {"max_fusion_size": 3}
+    (shown,) = elements(panel.part("config"), class_="rx-python")
+    calls = shown[2][2].splitlines()
+    assert calls == list(configure_calls(exploration.plan["mm"]))
+    assert ["direction='backward'" in call for call in calls] == [False, True]
+    type_in(panel, "direction", "backward")
+    panel.press("unset", "cpp.simdlen")
+    assert exploration.plan["mm"].configs[1][1] == {"max_fusion_size": 2}
+
+
+def test_one_config_for_both_is_that_of_the_forward(panel: Panel, exploration: Exploration) -> None:
+    exploration.configure("mm", {"max_fusion_size": 2}, direction="backward")
+    panel.control.refresh()
+    panel.press("open", "mm")
+    assert direction(panel) == "forward"
+    type_in(panel, "direction", "both")
+    assert exploration.plan["mm"].configs == ((None, {"max_fusion_size": 8}),)
+    assert direction(panel) == "both"
+    panel.press("undo")
+    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2}
+    assert direction(panel) == "forward"

@@ -1,32 +1,44 @@
-"""What stands beside and below the graph: diagnostics that lead to their places, measured plans, generated code."""
+"""What stands around the graph: diagnostics, measured plans, generated code, where the time goes, the shapes."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch import nn
 
 from regional_explorer import page
 from regional_explorer.exploration.code_results import RegionCode
-from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.exploration.results import compare
 from regional_explorer.page.code import code_pane
+from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import words
-from regional_explorer.ui.control import Control
+from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import diagnostics_list
 from regional_explorer.ui.state import Shown
+from regional_explorer.ui.tables import time_share
 from tests.shared import sessions
-from tests.shared.panel import elements, text
+from tests.shared.checks import BEFORE_2_15
+from tests.shared.fakes import plant_op_times
+from tests.shared.panel import Blocked, elements, enabled, make, nodes, text, type_in
+from tests.ui_graph.reading import read
 
-# ---------------------------------------------------------------------------------------------------------- diagnostics
+# --------------------------------------------------------------------------------------------------------- diagnostics
 
 
 def with_diagnostics(control: Control, *found: Diagnostic) -> Shown:
@@ -61,33 +73,23 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
     assert len(sent) == 2
 
 
-def test_texts_are_told_in_full_and_what_is_merely_to_be_known_is_folded(control: Control) -> None:
-    one = Diagnostic(
-        DiagnosticCode.REGION_SPLIT, "<b>bad</b> " + "x" * 500, Severity.ERROR, upstream="nothing", remedy="do this"
-    )
-    heading, listed = diagnostics_list(with_diagnostics(control, one))
-    assert (heading[0], heading[2]) == ("h4", "1 diagnostic")
-    text = str(listed)
-    assert "<b>bad</b> " + "x" * 500 in text  # a text, which the page makes a text node
-    assert "✗ error" in text
-    assert "What to do: do this" in text
-    info = Diagnostic(DiagnosticCode.REGION_WORTH, "good to know", Severity.INFO)
-    heading, listed, folded = diagnostics_list(with_diagnostics(control, info, *[one] * 9, info))
-    assert words(heading) == "9 diagnostics"
-    assert "good to know" not in words(listed)
-    assert folded[0] == "details"
-    assert "open" not in folded[1]
-    assert words(folded).startswith("2 infos")
-    assert [part[1]["data-of"] for part in elements([folded], data_do="show")] == []
+def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
+    message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
+    found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", remedy="do this")
+    heading, listed = diagnostics_list(with_diagnostics(control, found))
+    assert heading == ["h4", {}, "1 diagnostic"]
+    for said in ("✗ error", message, "What to do: do this"):
+        assert said in words(listed)
+    assert elements([listed], data_do="show") == []
 
 
-# ------------------------------------------------------------------------------------------------------- measured plans
+# ------------------------------------------------------------------------------------------------------ measured plans
 
 
 MM = Region("mm", (Selector(SelectorKind.OPS, ("aten.mm*",)),))
 
 
-def run(plan: Plan, median_s: float, speedup: float) -> Session:
+def run(plan: Plan, median_s: float = 1e-3, speedup: float = 2.0) -> Session:
     timings = (
         sessions.timing("eager", 2e-3, 1.0, phase=Phase.STEP),
         sessions.timing("regional", median_s, speedup, phase=Phase.STEP, numerics=NumericsVerdict.OK),
@@ -95,78 +97,66 @@ def run(plan: Plan, median_s: float, speedup: float) -> Session:
     return replace(sessions.trained(2), plan=plan, timings=timings)
 
 
-def test_only_what_differs_is_told() -> None:
-    off = Plan((MM,)).changed("mm", enabled=False)
+def test_plans_are_compared_as_a_table_and_only_what_differs_is_told() -> None:
+    plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
     other = Plan((replace(MM, selectors=(Selector(SelectorKind.MODULES, ("mlp",)),)),))
-    assert differences([Plan((MM,)), off]) == [[], ["mm off"]]
-    assert differences([sized, Plan((MM,))]) == [["mm: max_fusion_size=8"], []]
-    assert differences([Plan((MM,)), other]) == [["mm = ops:aten.mm*"], ["mm = modules:mlp"]]
-    assert differences([Plan(), Plan((MM,))]) == [["no region"], ["mm = ops:aten.mm*"]]
+    assert differences([plain, off]) == [[], ["mm off"]]
+    assert differences([sized, plain]) == [["mm: max_fusion_size=8"], []]
+    assert differences([plain, other]) == [["mm = ops:aten.mm*"], ["mm = modules:mlp"]]
+    assert differences([Plan(), plain]) == [["no region"], ["mm = ops:aten.mm*"]]
     assert differences([sized, sized]) == [[], []]
     assert differences([]) == []
-
-
-def test_plans_are_compared_as_a_table() -> None:
-    sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
-    found = compare(run(Plan((MM,)), 1e-3, 2.0), run(sized, 0.5e-3, 4.0))
-    columns = ["differs", "regional_us", "eager_us", "speedup", "speedup_low"]
-    assert found[columns].to_numpy().tolist() == [
+    found = compare(run(plain), run(sized, 0.5e-3, 4.0))
+    assert found[["differs", "regional_us", "eager_us", "speedup", "speedup_low"]].to_numpy().tolist() == [
         ["", 1000.0, 2000.0, 2.0, 1.97],
         ["mm: max_fusion_size=8", 500.0, 2000.0, 4.0, 3.97],
     ]
 
 
-def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(panel: Panel, control: Control) -> None:
+def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control, exploration: Exploration) -> None:
+    assert panel.part("plans") == []
+    first = exploration.plan
+    second = first.changed("act", config={"max_fusion_size": 4})
+    measured = run(second, 0.5e-3, 4.0)
+    exploration.live.measurements.runs = (run(first), measured, replace(measured, dynamic=True))
+    control.refresh()
+    shown = text(panel, "plans")
+    assert "current plan" in shown
+    assert "act: max_fusion_size=4" in shown
+    assert "▲ 4.00×" in shown
+    take = elements(panel.part("plans"), data_do="take")
+    assert [one[1]["title"] for one in take] == [
+        "Switch to plan 2; Undo switches back",
+        "Switch to plan 3; the call is traced again with dynamic shapes",
+    ]
+    assert take[0][1]["aria-label"] == "Use plan 2"
+    panel.press("take", take[0][1]["data-of"])
+    assert control.state.plan == exploration.plan == second
+    panel.press("undo")
+    assert exploration.plan == first
+
+
+def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
     """The oldest measured plan is dropped, so that all others move up, before the page has the new table."""
-    exploration = control.exploration
-    plans = [exploration.plan.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
-    runs = [run(plan, 1e-3, 2.0) for plan in plans]
-    exploration.live.measurements.runs = tuple(runs[:2])
+    before = exploration.plan
+    plans = [before.changed("act", config={"max_fusion_size": size}) for size in (2, 3, 4)]
+    runs = tuple(map(run, plans))
+    exploration.live.measurements.runs = runs[:2]
     control.refresh()
     first, second = (one[1]["data-of"] for one in elements(panel.part("plans"), data_do="take"))
-    exploration.live.measurements.runs = tuple(runs[1:])
+    exploration.live.measurements.runs = runs[1:]
     control.read_exploration()
     control.set(problem=None)
-    before = exploration.plan
     panel.press("take", first)
     assert exploration.plan == before
     panel.press("take", second)
     assert exploration.plan == plans[1]
 
 
-def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Control) -> None:
-    exploration = control.exploration
-    assert panel.part("plans") == []
-    first = exploration.plan
-    second = first.changed("act", config={"max_fusion_size": 4})
-    measured = run(second, 0.5e-3, 4.0)
-    exploration.live.measurements.runs = (run(first, 1e-3, 2.0), measured, replace(measured, dynamic=True))
-    control.refresh()
-    shown = text(panel, "plans")
-    assert "current plan" in shown
-    assert "act: max_fusion_size=4" in shown
-    assert "▲ 4.00×" in shown
-    titles = [one[1]["title"] for one in elements(panel.part("plans"), data_do="take")]
-    assert titles == [
-        "Switch to plan 2; Undo switches back",
-        "Switch to plan 3; the call is traced again with dynamic shapes",
-    ]
-    (use,) = elements(panel.part("plans"), aria_label="Use plan 2")
-    panel.press(use[1]["data-do"], use[1]["data-of"])
-    assert exploration.plan == second
-    assert control.state.plan == second
-    panel.press("undo")
-    assert exploration.plan == first
-
-
-# ----------------------------------------------------------------------------------------------------------------- code
-
-
-def lit(panel: Panel, name: str) -> list[tuple[list[str], list[str]]]:
-    """Return the rows that a node lights, by pane: those for what it is in, and those for itself."""
-    names = [f"{graph['id']}:{one}" for graph in panel.graphs for one in graph["names"]]
-    return [links["chains"][links["of"][names.index(name)]] for links in panel.links.values()]
+# ---------------------------------------------------------------------------------------------------------------- code
 
 
 def test_a_region_that_was_never_compiled_says_so(panel: Panel, control: Control) -> None:
@@ -181,8 +171,9 @@ def test_a_region_that_was_never_compiled_says_so(panel: Panel, control: Control
 
 @pytest.mark.compiles
 def test_lines_nodes_and_kernels_light_each_other(
-    panel: Panel, control: Control, monkeypatch: pytest.MonkeyPatch
+    own_exploration: Exploration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    panel = Panel(control := control_of(own_exploration))
     panel.press("pick", "act")
     panel.press("pane", "code")
     panel.press("compile code")
@@ -192,7 +183,11 @@ def test_lines_nodes_and_kernels_light_each_other(
     assert "return torch.relu(x @ w).sum()" in text(panel, "listing")
     assert not elements(panel.part("code"), data_do="code")
     (line,) = elements(panel.part_source, data_do="nodes")
-    assert lit(panel, "0/forward:relu") == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]
+    names = [f"{graph['id']}:{name}" for graph in panel.graphs for name in graph["names"]]
+    relu = names.index("0/forward:relu")
+    # The rows that it lights, by pane: those for what it is in, and those for itself.
+    lit = [links["chains"][links["of"][relu]] for links in panel.links.values()]
+    assert lit == [([], [line[1]["data-of"]]), (["s0", "k0.1"], ["c0.1"])]
     keys = {element[1]["data-of"] for element in elements(panel.part("listing"), data_do="nodes")}
     assert {"s0", "k0.1", "c0.1"} <= keys
     before = control.session
@@ -202,10 +197,10 @@ def test_lines_nodes_and_kernels_light_each_other(
     assert control.session is before
     code = control.shown().code
     parts = code.partitions if code else ()
-    _, rows = code_pane(parts)
-    assert rows["c0.1"] == (("0/forward:relu",), ())
+    assert code_pane(parts)[1]["c0.1"] == (("0/forward:relu",), ())
     monkeypatch.setattr(page.code, "CODE_LIMIT", 60)
     assert "The code goes on for" in " ".join(map(words, code_pane(parts)[0]))
+    panel.close()
 
 
 def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
@@ -230,3 +225,240 @@ def test_the_code_for_a_gpu_is_asked_for_once_per_plan(
     panel.press("remove", "act")
     assert "act" not in exploration.plan
     assert "Generated for a GPU." not in text(panel, "code"), "no code of a region that is gone"
+
+
+# ---------------------------------------------------------------------------------------------- where the time goes
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        parts = (OrderedDict(up=nn.Linear(8, 8), act=nn.SiLU()) for _ in range(20))
+        self.layers = nn.ModuleList(map(nn.Sequential, parts))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        y: torch.Tensor = self.head(x)
+        return y.square().mean()
+
+
+@pytest.fixture(scope="module")
+def profiled() -> Iterator[Panel]:
+    """A panel of a profiled call whose ops take equal times: else what takes longest is another op each time."""
+    with explore(Net(), (torch.randn(2, 8),)) as ex:
+        with pytest.MonkeyPatch.context() as patch:
+            plant_op_times(patch, lambda _name: 1e-4)
+            ex.profile(0.05)
+        panel = Panel(control_of(ex))
+        panel.press("pane", "time")
+        yield panel
+        panel.close()
+
+
+def shares_of(session: Session) -> TimeShares:
+    shares = TimeShares.of(session)
+    assert shares is not None
+    return shares
+
+
+def test_every_share_is_that_of_the_frame(profiled: Panel) -> None:
+    exploration, shares = profiled.control.exploration, shares_of(profiled.control.session)
+    frame = exploration.op_times.query("by == 'module'").set_index("name")["share"]
+    rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
+    assert rows["layers.*"].times == 20
+    assert rows["layers.*"].row.share == pytest.approx(frame[[f"layers.{n}" for n in range(20)]].sum())
+    assert rows["head"].row.share == pytest.approx(frame["head"])
+    graph = exploration.session.graph("0/forward")
+    for path in ("head", "layers.3", "layers.3.up"):
+        mine = [node.name for node in graph.ops if any(call.path == path for call in node.modules)]
+        seconds = sum(shares.seconds(f"0/forward:{name}") for name in mine)
+        assert seconds / shares.profile.whole_s == pytest.approx(frame[path])
+
+
+def test_the_graph_has_one_figure_per_module(profiled: Panel) -> None:
+    assert profiled.overlays[-1]["title"] == SHARE
+    found = read(profiled.control.session, "0/forward")
+    told = dict(zip(found.titles, (time and time[1] for time in found.times), strict=True))
+    for module in ("layers.0–19 × 20", "head"):
+        assert told[module] in text(profiled, "time")
+
+
+def test_a_row_is_marked_and_shown(profiled: Panel) -> None:
+    control, plan = profiled.control, profiled.control.exploration.plan
+    for row in elements(profiled.part("time"), data_do="show time"):
+        assert time_share(control.session, row[1]["data-of"]) is not None
+    for key, picks in (("module 0", "modules:layers.*"), ("op 0", "ops:aten."), ("line 0", "lines:test_panes.py:")):
+        profiled.press("mark time", key)
+        assert control.state.problem is None
+        marked = control.state.plan.regions[-1]
+        assert str(marked.selectors[0]).startswith(picks)
+        assert control.state.picked == (marked.name,)
+        (again,) = elements(profiled.part("time"), data_do="mark time", data_of=key)
+        assert (again[2], again[1]["disabled"]) == ("Marked", True)
+    assert control.state.plan.regions[0].name == "layers"
+    profiled.press("show time", "module 0")
+    assert len(profiled.selection) > 40
+    profiled.press("mark time", "module 999")
+    profiled.press("show time", "op 999")
+    assert len(profiled.selection) > 40
+    for _ in range(3):
+        profiled.press("undo")
+    assert control.exploration.plan == plan
+
+
+def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploration) -> None:
+    panel = Panel(control_of(own_exploration))
+    panel.press("pane", "time")
+    assert "Where does the time go?" in text(panel, "time")
+    assert not any(one["title"] == SHARE for one in panel.overlays)
+    panel.press("pane", "source")
+    panel.press("budget", value="0.05")
+    panel.press("profile")
+    assert panel.control.jobs.wait(60)
+    assert panel.control.state.pane == "time"
+    assert "aot_eager took" in text(panel, "time")
+    assert panel.shown["overlay"] == SHARE == panel.overlays[-1]["title"]
+    number = [tab["id"] for tab in panel.tabs].index(panel.first)
+    assert getattr(panel, f"folds{number}")["times"]["nodes"]
+    panel.close()
+
+
+def test_only_what_differs_between_equal_modules_is_a_star() -> None:
+    blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.SiLU()) for _ in range(3)))
+    with explore(blocks, (torch.randn(4, 8),), grad=False) as ex:
+        ex.profile(0.05)
+        shares = shares_of(ex.session)
+        rows = {share.row.name: share for share in shares.by(ProfileKind.MODULE)}
+        assert {"*.0", "*.1"} <= set(rows), "the linears and the activations have a row each"
+        assert str(rows["*.1"].selector) == "modules:*.1"
+        activations = [node.name for node in ex.session.graph("0/inference").ops if "silu" in node.target]
+        lit = [name.partition(":")[2] for name in shares.nodes_of(rows["*.1"]) if name.startswith("0/inference:")]
+        assert lit == activations != []
+
+
+# -------------------------------------------------------------------------------------------------------------- shapes
+
+
+@pytest.fixture
+def static() -> Iterator[Panel]:
+    """A panel of a call that was traced with static shapes."""
+    with make(dynamic=False) as ex:
+        panel = Panel(control_of(ex))
+        yield panel
+        panel.close()
+
+
+def field(panel: Panel) -> Any:
+    (found,) = elements(panel.part("header"), data_do="shapes")
+    return found
+
+
+def shown(panel: Panel) -> str:
+    (chosen,) = (option[1]["value"] for option in field(panel)[2:] if option[1].get("selected"))
+    return str(chosen)
+
+
+def known(control: Control) -> set[str]:
+    return {f"{graph.id}:{node.name}" for graph in control.session.graphs for node in graph.nodes}
+
+
+def choose(panel: Panel, shapes: str) -> None:
+    type_in(panel, "shapes", shapes)
+    assert panel.control.jobs.wait(60)
+
+
+def test_the_field_shows_what_the_call_was_traced_with(panel: Panel, static: Panel) -> None:
+    assert [shown(panel), shown(static)] == ["automatic", "static"]
+    assert [option[1]["value"] for option in field(panel)[2:]] == ["automatic", "static", "dynamic"]
+    assert text(panel, "header").count("shapes") == 1
+
+
+def test_another_choice_traces_again_and_shows_the_new_graphs(static: Panel) -> None:
+    control = static.control
+    static.press("remove", "act")
+    before, plan = control.session, control.state.plan
+    choose(static, "dynamic")
+    assert shown(static) == "dynamic"
+    assert control.session is not before
+    assert control.session.shapes == "dynamic"
+    assert control.state.plan == plan
+    assert not control.state.busy
+    assert "0/forward" in {tab["id"] for tab in static.tabs}
+    static.press("pick", "mm")
+    assert set(static.selection) <= known(control)
+    assert static.selection
+    static.press("undo")
+    assert list(control.session.members) == ["mm", "act"]
+    assert control.session.shapes == "dynamic"
+    static.press("redo")
+    assert list(control.session.members) == ["mm"]
+    dynamic = known(control)
+    static.press("clear")
+    static.press("select", value=sorted(dynamic))
+    choose(static, "static")
+    kept = dynamic & known(control)
+    assert set(control.state.selection) == set(static.selection) == kept != dynamic, "those that are gone are dropped"
+
+
+def test_it_is_a_job_whose_field_shows_what_was_chosen(static: Panel) -> None:
+    exploration = static.control.exploration
+    slow = exploration.retrace = Blocked(exploration.retrace)  # type: ignore[method-assign]
+    type_in(static, "shapes", "dynamic")
+    assert "Trace again" in text(static, "progress")
+    assert shown(static) == "dynamic"
+    assert "disabled" in field(static)[1]
+    assert not enabled(static, "tools", "measure")
+    static.press("cancel")
+    assert static.control.jobs.wait(60)
+    assert CANCELLED_NOTE in text(static, "progress")
+    assert shown(static) == "static", "the trace is as it was"
+    type_in(static, "shapes", "dynamic")
+    type_in(static, "shapes", "static")  # as another front end may, before it hears that work began
+    assert static.control.session.shapes == "static"
+    slow.go_on.set()
+    assert static.control.jobs.wait(60)
+    assert shown(static) == "dynamic"
+    assert "disabled" not in field(static)[1]
+
+
+@pytest.mark.parametrize("value", ["automatic", "nonsense", ""])
+def test_the_same_shapes_and_unknown_ones_start_nothing(panel: Panel, exploration: Exploration, value: str) -> None:
+    retrace = exploration.retrace = Blocked()  # type: ignore[method-assign]
+    retrace.go_on.set()
+    choose(panel, value)
+    assert retrace.calls == []
+    assert text(panel, "problem") == ""
+
+
+def test_nodes_of_a_selected_row_follow_into_the_new_graphs() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() * 3).cos() * 2
+
+    with explore(scaled, (torch.ones(4, 4),), dynamic=False).mark("scale", ops="aten.mul*") as ex:
+        panel = Panel(control_of(ex))
+        panel.press("pick", "scale")
+        before = set(panel.selection)
+        choose(panel, "dynamic")
+        after = nodes(panel.control, "scale")
+        assert set(panel.selection) == set(panel.control.state.selection) == after
+        assert (after != before) is BEFORE_2_15, "torch 2.15 gives the new nodes the same names"
+        assert panel.control.state.picked == ("scale",)
+        panel.close()
+
+
+@pytest.mark.compiles
+def test_a_measured_plan_is_used_with_its_shapes(static: Panel) -> None:
+    exploration = static.control.exploration
+    exploration.benchmark(("eager",), 0.05, regions=False)
+    exploration.retrace(dynamic=True).benchmark(("eager",), 0.05, regions=False)
+    static.control.refresh()
+    assert "shapes: static" in text(static, "plans")
+    assert "shapes: dynamic" in text(static, "plans")
+    assert text(static, "plans").count("current plan") == 1
+    (other,) = elements(static.part("plans"), data_do="take")
+    static.press("take", other[1]["data-of"])
+    assert static.control.jobs.wait(60)
+    assert shown(static) == "static"
+    assert text(static, "plans").count("current plan") == 1

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,21 +14,10 @@ from regional_explorer.compiler.run import PLAIN_RUN, REPORT_INTERVAL_S, StreamP
 from tests.shared import programs
 
 
-def test_an_interrupt_is_raised_at_once_cancels_and_is_raised_again() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    cancelled: list[bool] = []
-
-    def work() -> None:
-        with interruptible(PLAIN_RUN) as run:
-            cancelled.append(run.cancelled())
-            with pytest.raises(KeyboardInterrupt):  # dropped, as a compiler does
-                signal.raise_signal(signal.SIGINT)
-            cancelled.append(run.cancelled())
-
+def drop_an_interrupt() -> None:
+    """Be interrupted at once, and drop that, as a callback of a compiler does."""
     with pytest.raises(KeyboardInterrupt):
-        work()
-    assert cancelled == [False, True]
-    assert signal.getsignal(signal.SIGINT) is before
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() -> None:
@@ -50,14 +37,6 @@ def test_a_handler_of_the_users_own_is_asked_and_one_that_is_set_inside_stays() 
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_off_the_main_thread_nothing_is_done() -> None:
-    def work() -> rx.Run:
-        with interruptible(PLAIN_RUN) as run:
-            return run
-
-    assert ThreadPoolExecutor(1).submit(work).result() == PLAIN_RUN
 
 
 METHODS: dict[str, Callable[[rx.Exploration, rx.Run], object]] = {
@@ -85,8 +64,7 @@ def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
         def drops(doing: str, _fraction: float, steps: list[str] = steps) -> None:
             steps.append(doing)
             if len(steps) == 1:
-                with contextlib.suppress(KeyboardInterrupt):  # as a callback of a compiler does
-                    signal.raise_signal(signal.SIGINT)
+                drop_an_interrupt()
 
         with pytest.raises(KeyboardInterrupt):
             method(ex, rx.Run(progress=drops))
@@ -99,15 +77,14 @@ def test_an_interrupt_that_is_dropped_ends_every_method() -> None:
 def test_an_interrupt_that_is_dropped_ends_exploring() -> None:
     def drops(x: torch.Tensor) -> torch.Tensor:
         if not torch.compiler.is_compiling():
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
+            drop_an_interrupt()
         return x.sin()
 
     with pytest.raises(KeyboardInterrupt):
         rx.explore(drops, (torch.ones(8),))
 
 
-# -------------------------------------------------------------------------------------------------------------- reports
+# ------------------------------------------------------------------------------------------------------------- reports
 
 
 class Terminal(io.StringIO):
@@ -127,21 +104,14 @@ def test_one_kind_of_work_is_told_now_and_then_and_another_at_once() -> None:
     assert shown == ["compiling a", "compiling b", "round 1", "round 3"]
 
 
-def test_a_pipe_gets_one_line_per_kind() -> None:
-    stream = io.StringIO()
-    progress = StreamProgress(stream)
-    for doing in ("compiling a", "round 1", "round 22"):
-        progress(doing, 0.5)
-    progress.close()
-    assert stream.getvalue() == "compiling a\nround 1\n"
-
-
-def test_a_terminal_gets_one_line_that_goes_away() -> None:
-    stream = Terminal()
-    progress = StreamProgress(stream)
-    progress("round 1", 0.25)
-    progress("round 2", 0.5)
-    progress.close()
-    assert "\n" not in stream.getvalue()
-    assert "round 2" in stream.getvalue()
-    assert stream.getvalue().endswith("\r\x1b[K")
+def test_a_pipe_gets_one_line_per_kind_and_a_terminal_one_that_goes_away() -> None:
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream in (pipe, terminal):
+        progress = StreamProgress(stream)
+        for doing in ("compiling a", "round 1", "round 22"):
+            progress(doing, 0.5)
+        progress.close()
+    assert pipe.getvalue() == "compiling a\nround 1\n"
+    assert "\n" not in terminal.getvalue()
+    assert "round 22" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r\x1b[K")

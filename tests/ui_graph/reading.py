@@ -6,10 +6,10 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -25,37 +25,38 @@ NOTHING = {"all": False}
 
 PROGRAM = """
 import { readFileSync } from "node:fs";
-const { tab, graphs, regions, opening, from } = JSON.parse(readFileSync(0, "utf8"));
-const outline = new Outline(tab, graphs, regions), picture = new Picture(outline, opening, (text) => 6 * text.length);
-const reached = from.map((name) => outline.byId.get(name));
-const boxes = [...Array(picture.boxes).keys()];
-const nameOf = (number) => outline.ids[number].slice(outline.ids[number].indexOf(":") + 1);
-const namesOf = (numbers) => numbers.sort((a, b) => a - b).map(nameOf);
-console.log(JSON.stringify({
-  names: outline.ids.map((_, number) => nameOf(number)),
-  facts: outline.nodes.map(({ name, target, value, module, source }) => [name, target, value, module, source]),
-  node_boxes: [...picture.nodeBoxes],
-  node_pieces: [...picture.nodePieces],
-  titles: boxes.map(picture.title),
-  details: boxes.map(picture.detail),
-  signs: boxes.map(picture.signs),
-  looks: boxes.map(picture.look),
-  failed: boxes.map(picture.failed),
-  opens: boxes.map((box) => picture.opens(box)?.key ?? ""),
-  around: boxes.map((box) => picture.around(box)?.key ?? ""),
-  regions: boxes.map((box) => picture.piece(box)?.region ?? -1),
-  times: boxes.map((box) => picture.owners[box].time ?? null),
-  shares: boxes.map((box) => (picture.shared.includes(box) ? picture.shares(box) : [])),
-  rows: boxes.map((box) => picture.about(box)),
-  edges: picture.edges,
-  groups: picture.boxGroups,
-  group_pieces: picture.groupPieces,
-  graphs: picture.graphs,
-  used: [...outline.used],
-  paths: Object.fromEntries(outline.folds.map(({ key }) => [key, outline.path(key).map(({ crumb }) => crumb)])),
-  up: namesOf(outline.reach(reached, true)),
-  down: namesOf(outline.reach(reached, false)),
-}));
+const read = ({ tab, graphs, regions, opening, from }) => {
+  const outline = new Outline(tab, graphs, regions), picture = new Picture(outline, opening, (text) => 6 * text.length);
+  const reached = from.map((name) => outline.byId.get(name));
+  const boxes = [...Array(picture.boxes).keys()];
+  const nameOf = (number) => outline.ids[number].slice(outline.ids[number].indexOf(":") + 1);
+  const namesOf = (numbers) => numbers.sort((a, b) => a - b).map(nameOf);
+  return {
+    names: outline.ids.map((_, number) => nameOf(number)),
+    facts: outline.nodes.map(({ name, target, value, module, source }) => [name, target, value, module, source]),
+    node_boxes: [...picture.nodeBoxes],
+    node_pieces: [...picture.nodePieces],
+    titles: boxes.map(picture.title),
+    details: boxes.map(picture.detail),
+    signs: boxes.map(picture.signs),
+    looks: boxes.map(picture.look),
+    failed: boxes.map(picture.failed),
+    opens: boxes.map((box) => picture.opens(box)?.key ?? ""),
+    around: boxes.map((box) => picture.around(box)?.key ?? ""),
+    regions: boxes.map((box) => picture.piece(box)?.region ?? -1),
+    times: boxes.map((box) => picture.owners[box].time ?? null),
+    shares: boxes.map((box) => (picture.shared.includes(box) ? picture.shares(box) : [])),
+    rows: boxes.map((box) => picture.about(box)),
+    edges: picture.edges,
+    groups: picture.boxGroups,
+    group_pieces: picture.groupPieces,
+    graphs: picture.graphs,
+    used: [...outline.used],
+    up: namesOf(outline.reach(reached, true)),
+    down: namesOf(outline.reach(reached, false)),
+  };
+};
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(read)));
 """
 
 
@@ -77,12 +78,25 @@ def node(*options: str, program: str, given: object = None) -> str:
 class Read(SimpleNamespace):
     """A picture of one tab: what ``PROGRAM`` tells of it, as lists with an entry for each box or node.
 
-    ``state`` is what the page was given to make it, ``sent`` the bytes of its graphs.
+    ``state`` is what the page was given to make it, ``sent`` the bytes of its graphs. Each number points at something.
     """
 
     names: list[str]
     node_boxes: list[int]
     sent: int
+
+    def __init__(self, state: Payload, graphs: list[Payload], found: Payload) -> None:
+        edges = list(map(tuple, found.pop("edges")))
+        sent = len(json.dumps(graphs, separators=(",", ":")).encode())
+        super().__init__(**found, state=state, edges=edges, sent=sent)
+        boxes, pieces = len(self.titles), len(self.pieces)
+        assert len(self.groups) == boxes == sum(graph["boxes"] for graph in self.graphs)
+        assert set(self.groups) - {-1} == set(range(len(self.group_pieces)))
+        assert all(end < boxes for edge in self.edges for end in edge)
+        assert all(-1 <= piece < pieces for piece in self.node_pieces)
+        assert set(self.node_boxes) == set(range(boxes))
+        for box, piece in zip(self.node_boxes, self.node_pieces, strict=True):
+            assert self.groups[box] < 0 or self.group_pieces[self.groups[box]] == piece
 
     @property
     def pieces(self) -> list[Payload]:
@@ -97,27 +111,39 @@ class Read(SimpleNamespace):
         return self.node_boxes[self.names.index(name)]
 
 
-def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *reached: str) -> Read:
-    """Return the picture of a tab of ``session``, with the folds opened and closed as ``opening`` says.
+class Asked(NamedTuple):
+    """A tab of a session, with the folds opened and closed as ``opening`` says.
 
     ``up`` and ``down`` are the nodes that those called ``reached`` depend on, and that depend on them.
     """
-    records = Records()
-    state = graph_traits(session, records)
-    nothing: Payload = {"id": "", "title": "", "graphs": [], "pieces": False}
-    shown = next((one for one in state["tabs"] if one["id"] == tab), nothing)
-    graphs = []
-    for number in shown["graphs"]:
-        known = records.of(session, session.graphs[number])
-        pieces = state["look"]["pieces"][number]
-        graphs.append({**state["graphs"][number], "facts": known.facts, "folds": known.folds, "pieces": pieces})
-    given = {
-        "tab": shown,
-        "graphs": graphs,
-        "regions": state["look"]["regions"],
-        "opening": opening or {},
-        "from": reached,
-    }
+
+    session: Session
+    tab: str
+    opening: Mapping[str, Any] | None = None
+    reached: Sequence[str] = ()
+
+
+def read_all(*asked: Asked) -> list[Read]:
+    """Return the pictures, all made by one process."""
+    states, given = [], []
+    for session, tab, opening, reached in asked:
+        records = Records()
+        state = graph_traits(session, records)
+        nothing: Payload = {"id": "", "title": "", "graphs": [], "pieces": False}
+        shown = next((one for one in state["tabs"] if one["id"] == tab), nothing)
+        graphs = []
+        for number in shown["graphs"]:
+            known = records.of(session, session.graphs[number])
+            pieces = state["look"]["pieces"][number]
+            graphs.append({**state["graphs"][number], "facts": known.facts, "folds": known.folds, "pieces": pieces})
+        regions = state["look"]["regions"]
+        states.append(state)
+        given.append({"tab": shown, "graphs": graphs, "regions": regions, "opening": opening or {}, "from": reached})
     found = json.loads(node(program=static.script("picture") + PROGRAM, given=given))
-    found["edges"] = list(map(tuple, found["edges"]))
-    return Read(**found, state=state, sent=len(json.dumps(graphs, separators=(",", ":")).encode()))
+    return [Read(state, one["graphs"], two) for state, one, two in zip(states, given, found, strict=True)]
+
+
+def read(session: Session, tab: str, opening: Mapping[str, Any] | None = None, *reached: str) -> Read:
+    """Return the picture of one tab; see ``Asked``."""
+    (found,) = read_all(Asked(session, tab, opening, reached))
+    return found

@@ -1,7 +1,11 @@
+"""The widget of a session without its page: graphs as they are asked for, the source beside them, what lights what."""
+
 from __future__ import annotations
 
 import json
+import linecache
 from collections.abc import Sequence
+from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -10,59 +14,58 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.page import static
 from regional_explorer.page.code import code_pane
-from regional_explorer.page.graph import PALETTE, overlay
-from regional_explorer.page.source_pane import row_links
+from regional_explorer.page.graph import overlay
+from regional_explorer.page.source_pane import row_links, source_listing
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.figure import exactly
-from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import region_code
-from regional_explorer.style.css import mix
+from regional_explorer.record.session import Session
 from regional_explorer.style.formats import duration
 from regional_explorer.ui.widget import SessionView
 from tests.shared import sessions
-from tests.shared.pages import contrast
-from tests.ui.test_messages import message
-from tests.ui_graph.reading import needs_node, node
-from tests.ui_graph.test_listing import session_of
+from tests.shared.panel import message
 
 
-def view(count: int = 40, **options: Any) -> SessionView:
-    return SessionView(sessions.trained(count), **options)
+def view(count: int = 3) -> SessionView:
+    return SessionView(sessions.trained(count))
 
 
 def record(shown: SessionView, name: str) -> Any:
     return getattr(shown, name)
 
 
-def test_a_view_begins_with_the_first_graph_that_runs() -> None:
+def graph_of(*nodes: Node) -> Session:
+    return sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),))
+
+
+def test_a_view_begins_with_the_first_graph_that_runs_and_others_come_when_the_page_asks() -> None:
     shown = view()
     assert shown.first == "0/forward"
     assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward", "partitions"]
     assert record(shown, "facts0")["title"].startswith("forward")
     assert record(shown, "facts1") == record(shown, "folds1") == {}
-    assert shown.problem == ""
-
-
-def test_another_graph_comes_when_the_page_asks_for_it() -> None:
-    shown = view(2)
     shown.press("graph", "1")
     assert record(shown, "facts1")["title"].startswith("backward")
     assert record(shown, "folds1")["homes"]
+    assert shown.problem == ""
 
 
 def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -> None:
-    shown = view(3)
+    shown = view()
     shown.press("graph", "1")
-    facts = [record(shown, f"facts{number}") for number in (0, 1)]
+    names = ("facts0", "facts1", "folds0", "folds1")
+    first = [record(shown, name) for name in names]
+    shown.set_session(replace(sessions.measured(sessions.trained(3)), graphs=shown._session.graphs))  # type: ignore[union-attr]
+    assert all(record(shown, name) is one for name, one in zip(names, first, strict=True))
     stale = replace(sessions.trained(3), graphs=shown._session.graphs)  # type: ignore[union-attr]
     shown.set_session(replace(stale, partitions=tuple(replace(one, state=State.STALE) for one in stale.partitions)))
-    assert record(shown, "facts0") is facts[0]
-    assert record(shown, "folds0")["homes"]
-    assert record(shown, "facts1") is facts[1]
+    assert record(shown, "facts0") is first[0]
+    assert record(shown, "folds0") != first[2]
+    assert record(shown, "facts1") is first[1]
     assert record(shown, "folds1") == {}
     shown.shown = {"tab": "partitions"}
     shown.set_session(stale)
@@ -70,8 +73,27 @@ def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -
     assert record(shown, "folds1")["homes"]
 
 
+def test_a_session_without_regions_has_no_tab_of_partitions_and_an_empty_one_none() -> None:
+    shown = view()
+    shown.shown = {"tab": "partitions"}
+    shown.set_session(replace(sessions.trained(2), plan=Plan(), partitions=(), members={}))
+    assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward"]
+    assert record(shown, "folds0")["homes"]  # of the tab that is shown instead
+    assert SessionView().tabs == []
+    empty = SessionView(sessions.session())
+    assert (empty.tabs, empty.first) == ([], "")
+
+
+def test_selection_survives_as_far_as_nodes_do() -> None:
+    shown = view()
+    shown.select(["0/forward:gelu0", "0/backward:tanh2"])
+    assert shown.selection == ["0/forward:gelu0", "0/backward:tanh2"]
+    shown.set_session(sessions.trained(1))
+    assert shown.selection == ["0/forward:gelu0"]
+
+
 @pytest.mark.parametrize(
-    "message",
+    "said",
     [
         {},
         {"do": "fly"},
@@ -88,12 +110,12 @@ def test_a_session_brings_the_graphs_of_the_tab_and_what_stays_of_the_others() -
         {"do": "shown", "of": "", "value": None},
     ],
 )
-def test_other_messages_do_no_harm(message: Any) -> None:
+def test_other_messages_do_no_harm(said: Any) -> None:
     shown = view()
     before = shown.get_state()
-    shown.receive(shown, message, [])
-    if isinstance(message, dict):
-        shown.receive(shown, {"page": "one", "number": 1, **message}, [])
+    shown.receive(shown, said, [])
+    if isinstance(said, dict):
+        shown.receive(shown, {"page": "one", "number": 1, **said}, [])
     assert {**shown.get_state(), "answered": {}} == before
     assert shown.problem == ""
 
@@ -107,7 +129,7 @@ def test_a_graph_that_cannot_be_drawn_is_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = view(3)
+    shown = view()
     sent: list[str] = []
     monkeypatch.setattr(shown, "send_state", lambda key: sent.extend([key] if isinstance(key, str) else key))
     shown.receive(shown, message(1, "select", value=["0/forward:gelu0"]), [])
@@ -118,6 +140,18 @@ def test_what_a_page_says_of_itself_is_answered_and_not_sent_back(monkeypatch: p
     assert set(sent) == {"answered"}
     shown.select([])
     assert set(sent) == {"answered", "selection"}
+
+
+@pytest.mark.parametrize("text", sessions.HOSTILE)
+def test_hostile_sessions_are_shown(text: str) -> None:
+    session = sessions.hostile(text)
+    shown = SessionView(session)
+    assert len(record(shown, "facts0")["ops"]) == 4
+    assert shown.problem == ""
+    assert len(shown.part_source[0][2:]) == 1  # a function
+    (function,) = source_listing(session)
+    json.dumps(asdict(function), ensure_ascii=False).encode()
+    assert all(line.text.isprintable() and len(line.text) <= 242 for line in function.lines)
 
 
 def texts_in(tree: Any) -> list[str]:
@@ -132,20 +166,95 @@ def test_overlays_tell_how_far_up_the_scale_each_partition_is() -> None:
     assert overlay("none", duration, {"x": exactly(inf)}) | {"title": ""} == {"title": "", "scale": None, "values": {}}
 
 
-@needs_node
-def test_figures_can_be_read_on_their_ground() -> None:
-    program = (
-        static.script("colours")
-        + """
-import { readFileSync } from "node:fs";
-const scales = JSON.parse(readFileSync(0, "utf8"));
-console.log(JSON.stringify(scales.map((scale) => [...Array(61).keys()].map((place) => shade(scale, place / 60)))));
+# ---------------------------------------------------------------------------------------------------------- the source
+
+TEXT = """\
+def helper(x):
+    return x + 1
+
+
+class Model:
+    def forward(self, x):
+        y = helper(x)
+        # nothing here
+        return [y * n for n in range(2)]
 """
+
+
+def in_file(path: Path, text: str | None = TEXT) -> Session:
+    """Return a session traced from ``TEXT`` in a file that has another text now, or is gone."""
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    linecache.checkcache(str(path))
+
+    def at(line: int, function: str) -> SourceLine:
+        return SourceLine(str(path), line, function, TEXT.splitlines()[line - 1].strip())
+
+    nodes = (
+        Node("x", Role.INPUT, "x"),
+        Node("add", Role.OP, "aten.add.Tensor", ("x",), stack=(at(7, "forward"), at(2, "helper"))),
+        Node("mul", Role.OP, "aten.mul.Tensor", ("add",), stack=(at(9, "forward"), at(9, "<listcomp>"))),
     )
-    scales: list[Any] = [colours["scale"] for colours in PALETTE.values()]
-    for (cold, warm), shades in zip(scales, json.loads(node(program=program, given=scales)), strict=True):
-        assert all(contrast(one["text"], one["fill"]) >= 4.5 for one in shades)
-        assert [shades[0]["fill"], shades[30]["fill"], shades[-1]["fill"]] == [cold, mix(cold, warm, 0.5), warm]
+    members = {"mlp": {"0/forward": ("mul",)}}
+    return replace(graph_of(*nodes), plan=Plan((sessions.region("mlp"),)), members=members)
+
+
+def test_functions_with_their_lines(tmp_path: Path) -> None:
+    found = source_listing(in_file(tmp_path / "model.py"))
+    assert [(one.name, one.lines[0].number) for one in found] == [("Model.forward", 6), ("helper", 1)]
+    assert [line.text for line in found[0].lines] == [
+        "def forward(self, x):",
+        "    y = helper(x)",
+        "    # nothing here",
+        "    return [y * n for n in range(2)]",
+    ]
+    add, mul = "0/forward:add", "0/forward:mul"
+    assert [(line.own, line.passing) for line in found[0].lines] == [((), ()), ((), (add,)), ((), ()), ((mul,), (mul,))]
+    assert [(line.own, line.passing) for line in found[1].lines] == [((), ()), ((add,), (add,))]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "first"),
+    [
+        (None, "forward", "y = helper(x)"),
+        (TEXT + "def (:\n", "forward", "y = helper(x)"),
+        (TEXT + "%timeit f(x)\n", "Model.forward", "def forward(self, x):"),
+    ],
+    ids=["it is gone", "it is no Python", "it is a cell with a magic"],
+)
+def test_a_file_is_read_as_far_as_it_can_be(tmp_path: Path, text: str | None, name: str, first: str) -> None:
+    function = source_listing(in_file(tmp_path / "model.py", text))[0]
+    assert (function.name, function.lines[0].text) == (name, first)
+
+
+def test_a_file_that_changed_is_told_by_what_the_trace_saw(tmp_path: Path) -> None:
+    found = source_listing(in_file(tmp_path / "changed.py", "# another line\n" + TEXT))
+    assert [(one.name, one.lines[0].number, len(one.lines)) for one in found] == [
+        ("forward", 7, 3),
+        ("helper", 2, 1),
+        ("<listcomp>", 9, 1),
+    ]
+    assert [line.text for line in found[0].lines[:2]] == ["y = helper(x)", "…"]
+
+
+def test_methods_of_a_file_that_is_gone_stay_apart_and_library_code_is_told_apart() -> None:
+    lines = [
+        SourceLine("gone.py", 7, "forward", "x", scope="First.forward"),
+        SourceLine("gone.py", 507, "forward", "x", scope="Second.forward"),
+        SourceLine("/x/lib/python3.11/site-packages/timm/layers.py", 3, "forward", "x"),
+    ]
+    nodes = (Node(f"op{line.line}", Role.OP, "aten.add.Tensor", stack=(line,)) for line in lines)
+    found = source_listing(graph_of(*nodes))
+    assert [(one.name, len(one.lines), one.library) for one in found] == [
+        ("First.forward", 1, False),
+        ("Second.forward", 1, False),
+        ("forward", 1, True),
+    ]
+
+
+def rows_of(shown: SessionView) -> list[Any]:
+    (listed,) = shown.part_source
+    return [row for block in listed[2:] for row in block[3][2:]]
 
 
 def lit(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
@@ -153,12 +262,14 @@ def lit(links: Any, names: Sequence[str]) -> dict[str, tuple[list[str], list[str
     return {name: tuple(links["chains"][chain]) for name, chain in zip(names, links["of"], strict=True) if chain >= 0}
 
 
-def test_nodes_light_their_lines_and_those_that_call_them(tmp_path: Path) -> None:
-    shown = SessionView(session_of(tmp_path / "model.py"))
+def test_nodes_light_their_lines_and_those_that_call_them_and_lines_tell_their_regions(tmp_path: Path) -> None:
+    shown = SessionView(in_file(tmp_path / "model.py"))
     (graph,) = shown.graphs
     assert lit(shown.links["source"], graph["names"]) == {"add": (["l0"], ["l2"]), "mul": ([], ["l1"])}
-    keys = [row[1]["data-of"] for row in rows_of(shown) if "data-do" in row[1]]
-    assert keys == ["l0", "l1", "l2"]
+    assert [row[1]["data-of"] for row in rows_of(shown) if "data-do" in row[1]] == ["l0", "l1", "l2"]
+    chips = {row[5][2]: row[3][2:] for row in rows_of(shown)}
+    assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
+    assert chips["    y = helper(x)"] == chips["    # nothing here"] == []
 
 
 def test_nodes_of_the_same_lines_share_a_chain() -> None:
@@ -167,53 +278,8 @@ def test_nodes_of_the_same_lines_share_a_chain() -> None:
     assert lit(links, ["w", "x", "y", "z"]) == {"x": ([], ["a"]), "y": ([], ["a"]), "z": (["a", "b"], [])}
 
 
-def rows_of(shown: SessionView) -> list[Any]:
-    (listed,) = shown.part_source
-    return [row for block in listed[2:] for row in block[3][2:]]
-
-
-def test_lines_tell_their_regions(tmp_path: Path) -> None:
-    shown = SessionView(session_of(tmp_path / "model.py"))
-    chips = {row[5][2]: row[3][2:] for row in rows_of(shown)}
-    assert [chip[2] for chip in chips["    return [y * n for n in range(2)]"]] == ["A"]
-    assert chips["    y = helper(x)"] == chips["    # nothing here"] == []
-
-
-def test_a_session_without_regions_has_no_tab_of_partitions() -> None:
-    shown = view()
-    shown.shown = {"tab": "partitions"}
-    shown.set_session(replace(sessions.trained(2), plan=Plan(), partitions=(), members={}))
-    assert [tab["id"] for tab in shown.tabs] == ["0/forward", "0/backward"]
-    assert record(shown, "folds0")["homes"]  # of the tab that is shown instead
-
-
-def test_selection_survives_as_far_as_nodes_do() -> None:
-    shown = view(3)
-    shown.select(["0/forward:gelu0", "0/backward:tanh2"])
-    assert shown.selection == ["0/forward:gelu0", "0/backward:tanh2"]
-    shown.set_session(sessions.trained(1))
-    assert shown.selection == ["0/forward:gelu0"]
-
-
-def test_an_empty_view_and_an_empty_session() -> None:
-    empty = SessionView()
-    assert empty.tabs == []
-    shown = SessionView(sessions.session())
-    assert shown.tabs == []
-    assert shown.first == ""
-
-
-@pytest.mark.parametrize("text", sessions.HOSTILE)
-def test_hostile_sessions_are_shown(text: str) -> None:
-    shown = SessionView(sessions.hostile(text))
-    assert len(record(shown, "facts0")["ops"]) == 4
-    assert shown.problem == ""
-    assert len(shown.part_source[0][2:]) == 1  # a function
-
-
 def test_a_session_without_lines_has_a_message() -> None:
-    nodes = (Node("a", Role.OP, "aten.add.Tensor"),)
-    shown = SessionView(sessions.session((Graph("0/forward", GraphKind.FORWARD, 0, nodes),)))
+    shown = SessionView(graph_of(Node("a", Role.OP, "aten.add.Tensor")))
     assert texts_in(["", {}, *shown.part_source]) == ["The nodes of this session have no source lines."]
 
 
@@ -231,7 +297,7 @@ def test_nodes_light_their_kernels_in_all_partitions_of_equal_code() -> None:
 
 
 def test_the_lines_are_sent_again_only_when_they_are_others(tmp_path: Path) -> None:
-    session = session_of(tmp_path / "model.py")
+    session = in_file(tmp_path / "model.py")
     shown = SessionView(session)
     source, links = shown.part_source, shown.links
     shown.set_session(replace(session, plan=session.plan.changed("mlp", config={"max_fusion_size": 2})))
