@@ -1,0 +1,122 @@
+"""``python -m benchmarks.verdicts CHECKOUT …``: how soon the verdict on a slow-down stands, checkouts in turns.
+
+A pair is a function, and one that does some of its work again. The rounds of a run use the whole budget; the verdict
+stands from the first round after which it is "slower" to the end. Checkouts take each pair one after the other, in
+random order, each in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regional_explorer.measure import rounds
+from regional_explorer.measure.clock import TimedCall
+
+PIECES = 100
+NEVER_S = 99.0
+RESAMPLES = 2000
+
+
+class Recorded(rounds._RoundsRun):
+    """A run that notes when each round was complete."""
+
+    def go(self) -> rounds.Stop:
+        """Measure, and keep this run."""
+        self.stamps_s: list[float] = []
+        runs.append(self)
+        return super().go()
+
+    def _run_round(self, order: random.Random) -> None:
+        super()._run_round(order)
+        self.stamps_s.append(self._spent_s())
+
+
+runs: list[Recorded] = []
+
+
+def answer(planted: float, budget_s: float) -> None:
+    """For each number of a pair that is read, print the seconds and the rounds after which its verdict stands."""
+    setattr(rounds, "_RoundsRun", Recorded)  # noqa: B010 - mypy takes no other class
+    setattr(rounds.RoundsResult, "is_precise", lambda _: False)  # noqa: B010 - the whole budget is used
+    torch.set_num_threads(1)
+    small, wide, square = (torch.randn(shape) for shape in ((16,), (8192,), (64, 64)))
+    pieces = [lambda: small + small, lambda: torch.tanh(wide), lambda: square @ square]
+
+    def repeated(piece: Any, times: int) -> Any:
+        return lambda: [piece() for _ in range(times)]
+
+    with torch.no_grad():
+        for pair in map(int, iter(sys.stdin.readline, "")):
+            piece = pieces[pair % len(pieces)]
+            slower = repeated(piece, round(PIECES * (1.0 + planted)))
+            calls = [TimedCall("eager", repeated(piece, PIECES)), TimedCall("slower", slower)]
+            rounds.run_rounds(calls, budget_s, seed=pair)
+            print(json.dumps(stands(runs.pop())), flush=True)
+
+
+def stands(run: Recorded) -> tuple[float, int]:
+    """Return after how many seconds and rounds the verdict is "slower" and stays so."""
+    found, history = (NEVER_S, 0), run.history
+    phase = next(iter(history[0]["slower"]))
+    for count in range(len(history), 1, -1):
+        run.history = history[:count]
+        if run.result(rounds.Stop.BUDGET).verdict("slower", phase) != "slower":
+            break
+        found = run.stamps_s[count - 1], count
+    return found
+
+
+def main() -> None:
+    """Print the median seconds and rounds of each checkout, and the ratio of its seconds to the first one's."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__)
+    parser.add_argument("checkouts", nargs="+", type=Path, help="folders with the package; the first is compared with")
+    parser.add_argument("--planted", type=float, default=0.1, help="the slow-down (default: 0.1)")
+    parser.add_argument("--budget", type=float, default=1.0, help="seconds for each pair (default: 1)")
+    parser.add_argument("--pairs", type=int, default=45)
+    given = parser.parse_args()
+    command = [sys.executable, str(Path(__file__).resolve()), str(given.planted), str(given.budget)]
+    children: dict[Path, Any] = {}
+    for folder in given.checkouts:
+        env = {**os.environ, "PYTHONPATH": str(folder.resolve()), "OMP_WAIT_POLICY": "PASSIVE"}
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        children[folder] = subprocess.Popen(command, cwd=folder, env=env, **pipes)
+    found: dict[Path, list[tuple[float, int]]] = {folder: [] for folder in children}
+    chance = random.Random(0)  # noqa: S311 - an order, not a secret
+    for pair in range(given.pairs):
+        for folder in chance.sample(list(children), len(children)):
+            child = children[folder]
+            print(pair, file=child.stdin, flush=True)
+            found[folder].append(json.loads(child.stdout.readline()))
+    for child in children.values():
+        child.communicate()
+    first = found[given.checkouts[0]]
+    for folder, pairs in found.items():
+        ratios = []
+        for _ in range(RESAMPLES):
+            drawn = chance.choices(range(given.pairs), k=given.pairs)
+            ratios.append(median_s(pairs[pair] for pair in drawn) / median_s(first[pair] for pair in drawn))
+        low, high = statistics.quantiles(ratios, n=40)[::38]
+        ratio = f"{median_s(pairs) / median_s(first):.2f} ({low:.2f}–{high:.2f})"
+        print(f"{folder}: {median_s(pairs):.3f} s, {statistics.median(count for _, count in pairs)} rounds; {ratio}")
+
+
+def median_s(pairs: Any) -> float:
+    """Return the median of the seconds."""
+    return statistics.median(seconds for seconds, _ in pairs)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and not Path(sys.argv[1]).exists():  # a child is given two numbers
+        answer(*map(float, sys.argv[1:]))
+    else:
+        main()
