@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
 
@@ -38,9 +37,6 @@ def assert_as_eager(ex, function, *args):
     if leaves:
         gradients = [torch.autograd.grad(value.sum(), leaves, allow_unused=True) for value in (result, expected)]
         torch.testing.assert_close(*gradients)
-
-
-# ----------------------------------------------------------------------------------------------------- ops with effects
 
 
 def lu(x):
@@ -89,33 +85,33 @@ def checks_in_two_regions(x):
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="AOTAutograd drops the checks of linalg, with plain torch.compile too")
-@pytest.mark.parametrize("eager", [(), ("a",), ("b",)])
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_what_orders_effects_passes_between_compiled_and_eager_regions(eager, dynamic):
+def test_what_orders_effects_passes_between_compiled_and_eager_regions(dynamic):
     x = invertible(grad=True)
     ex = rx.explore(checks_in_two_regions, (x,), dynamic=dynamic)
     ex.compile()
-    for region in eager:
-        ex.disable(region)
-    assert_as_eager(ex, checks_in_two_regions, x)
-    for _ in range(2):
-        with pytest.raises(torch.linalg.LinAlgError, match=r"linalg\.inv"):
-            ex.compiled(torch.zeros(4, 4, requires_grad=True))
-    assert_as_eager(ex, checks_in_two_regions, x)
-    assert not failed(ex)
-    assert set(ex.partitions.state) - {"eager"} == {"compiled"}
+    both = ex.plan
+    for eager in ([], ["a"], ["b"]):
+        ex.plan = both
+        for region in eager:
+            ex.disable(region)
+        assert_as_eager(ex, checks_in_two_regions, x)
+        for _ in range(2):
+            with pytest.raises(torch.linalg.LinAlgError, match=r"linalg\.inv"):
+                ex.compiled(torch.zeros(4, 4, requires_grad=True))
+        assert_as_eager(ex, checks_in_two_regions, x)
+        assert not failed(ex)
+        assert set(ex.partitions.state) - {"eager"} == {"compiled"}
 
 
 def test_regions_with_effects_are_checked_and_measured_alone():
     ex = rx.explore(checks_in_two_regions, (invertible(),))
-    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.numerics.verdict) == {"ok"}
     assert set(ex.region_numerics.verdict) == {"ok"}
     assert len(ex.region_numerics) == 2, "what orders effects is no result"
     assert "variant-failed" not in codes(ex)
 
-
-# ------------------------------------------------------------------------------------------------ a variant that raises
 
 RUNS: list[torch.Size] = []
 
@@ -141,16 +137,13 @@ def raises_when_traced(x):
 def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_results():
     RUNS.clear()
     ex = rx.explore(raises_when_traced, (torch.randn(8),))
-    timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
+    timings = ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert timings.variant.tolist() == ["eager"]
     said = [item.message for item in told(ex, "variant-failed")]
     compared = "raised RuntimeError when its results were to be compared with eager's: not again"
     assert {f"Variant 'aot_eager' {compared}", f"Variant 'regional' {compared}"} < set(said)
     assert "Partition r.0/0/inference alone: RuntimeError: not again" in said
     assert any(text.startswith("The cut graph with eager regions: No variant could be measured.") for text in said)
-
-
-# ---------------------------------------------------------------------------------------- any failure, one partition
 
 
 @pytest.mark.parametrize(
@@ -180,7 +173,7 @@ def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owne
     assert states(ex) == {"a": "failed", "b": "compiled"}
     assert "ZeroDivisionError: planted" in failed(ex)["a"]
     assert_as_eager(ex, programs.two, x)
-    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
     assert list(failed(ex)) == ["a"]
 
@@ -226,13 +219,10 @@ class CancelledAt(SameThread):
 def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
     executor = CancelledAt(3)
-    ex.benchmark(["eager", "aot_eager"], 0.1, run=rx.Run(executor=executor))
+    ex.benchmark(["eager", "aot_eager"], 0.05, run=rx.Run(executor=executor))
     assert executor.left == 0, "the check of aot_eager was its turn"
     assert ex.timings.empty
-    assert not ex.benchmark(["eager", "aot_eager"], 0.1).empty
-
-
-# ------------------------------------------------------------------------------------------------ compiled code raises
+    assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 
 
 @pytest.fixture
@@ -274,7 +264,7 @@ def test_compiled_code_that_raises_costs_its_region_alone(explored, error):
     torch.testing.assert_close(ex.live.capture.run(x), programs.two(x))
     assert states(ex) == {"a": "failed", "b": "compiled"}
     assert f"the compiled code raised {type(error).__name__}: planted" in failed(ex)["a"]
-    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "regional"}
     assert list(failed(ex)) == ["a"]
 
@@ -294,10 +284,10 @@ def test_compiled_code_that_raises_in_a_later_call_is_found_by_the_next(explored
 
 def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     ex, errors = explored
-    ex.benchmark(("eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "regional"), budget_s=0.05)
     (first,) = ex.runs
     errors.append(MemoryError("planted"))
-    ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert "region-failed" in codes(ex)
     assert states(ex) == {"a": "failed", "b": "measured"}
     assert list(ex.timings.variant) == ["eager", "aot_eager", "regional"]
@@ -317,9 +307,6 @@ def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
             ex.compiled(table, torch.tensor([1, 7]))
         torch.testing.assert_close(ex.compiled(table, index), f(table, index))
     assert states(ex) == {"r": "compiled"}
-
-
-# ------------------------------------------------------------------------------------------------------- disk, memory
 
 
 @pytest.mark.parametrize(
@@ -344,7 +331,7 @@ def test_a_machine_that_fails_is_told_and_tried_again(monkeypatch, error):
     assert type(error).__name__ in failed(ex)["a"]
     assert "TORCHINDUCTOR_CACHE_DIR" in failed(ex)["a"]
     torch.testing.assert_close(ex.compiled(x), programs.two(x))
-    ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
+    ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.05)
     assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}
     planted.clear()
     ex.compile()
@@ -374,7 +361,7 @@ ex.compile()
 (found,) = [item for item in ex.diagnostics if item.code == "region-failed"]
 print(found.message)
 assert torch.equal(ex.compiled(x), f(x))
-ex.benchmark(budget_s=0.1)
+ex.benchmark(budget_s=0.05)
 assert {{"eager", "aot_eager", "regional"}} <= set(ex.timings.variant), ex.timings
 assert "full-failed" in [item.code for item in ex.diagnostics]
 {mend_it}
@@ -398,21 +385,3 @@ def test_a_cache_directory_that_cannot_be_made_is_named_before_torch_fails_on_it
     assert last.startswith("regional_explorer.errors.CacheDirectoryError: Inductor's cache directory cannot be used")
     assert str(tmp_path) in last
     assert "TORCHINDUCTOR_CACHE_DIR" in last
-
-
-# ---------------------------------------------------------------------------------------------------------- a clock
-
-
-def test_a_clock_beside_a_region_is_a_graph_break_and_the_rest_goes_on():
-    def f(x):
-        with rx.region("r"):
-            y = x.sin() * 2
-        now = time.time()
-        return y + now * 0
-
-    x = torch.randn(8)
-    ex = rx.explore(f, (x,))
-    ex.benchmark(("eager", "aot_eager", "regional"), budget_s=0.1)
-    assert states(ex) == {"r": "measured"}
-    assert [item.code for item in ex.diagnostics if "time.time" in item.message] == ["graph-break"]
-    assert set(ex.timings.variant) == {"eager", "aot_eager", "regional"}

@@ -20,6 +20,11 @@ def names(ex, region, graph="0/forward"):
     return list(ex.session.members.get(region, {}).get(graph, ()))
 
 
+def named(**modules):
+    """Return a module that calls these one after the other."""
+    return nn.Sequential(collections.OrderedDict(modules))
+
+
 def test_no_region_is_a_state(ex):
     assert ex.regions.empty
     assert ex.partitions.empty
@@ -34,7 +39,7 @@ PICKED = [
     ({"nodes": ["primals_1", "gelu"]}, ["gelu"], 1),  # what no region can have may be among others
     *(({"ops": pattern}, GELUS, 3) for pattern in ("gelu", "aten.gelu", "aten.gelu*", "gelu.default", "gel*")),
     *(({"lines": lines}, ["pow_1", "mean"], 1) for lines in ("Stack.forward:4", f"programs.py:{LOSS}", f"{LOSS}")),
-    ({"lines": "forward:4", "innermost": True}, ["pow_1", "mean"], 1),
+    *(({"lines": lines, "innermost": True}, ["pow_1", "mean"], 1) for lines in ("forward:4", f"{LOSS - 1}-{LOSS}")),
 ]
 
 
@@ -43,15 +48,6 @@ def test_what_selectors_pick(ex, selectors, nodes, partitions):
     ex.mark("r", **selectors)
     assert names(ex, "r") == nodes
     assert ex.partitions.query("graph == '0/forward'").shape[0] == partitions
-
-
-def test_neighbouring_modules_stay_apart_and_have_their_backward(ex):
-    ex.mark("layers", modules="layers.*")
-    forward = ex.partitions.query("graph == '0/forward'")
-    assert (forward.shape[0], forward.ops.nunique()) == (3, 1)
-    assert ex.session.members["layers"]["0/backward"]
-    ex.mark("body", lines="forward:2").mark("all", lines=f"1-{LOSS}")
-    assert len(names(ex, "all")) > 10
 
 
 def test_each_makes_one_region_per_module_and_keeps_what_is_set_when_marked_again(ex):
@@ -141,17 +137,8 @@ def test_what_picks_nothing_is_refused_with_names_that_are_near(ex, selectors, s
 
 
 def test_a_path_with_characters_of_globs_means_that_module():
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.acts = nn.ModuleDict({"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()})
-
-        def forward(self, x):
-            for act in self.acts.values():
-                x = act(x)
-            return x
-
-    ex = rx.explore(Named(), (torch.ones(3),))
+    acts = {"a[0]": nn.ReLU(), "a0": nn.Tanh(), "x*": nn.Sigmoid(), "xy": nn.GELU()}
+    ex = rx.explore(named(acts=named(**acts)), (torch.ones(3),))
     found = {"acts.a[0]": "relu", "acts.a0": "tanh", "acts.x*": "sigmoid", "acts.xy": "gelu"}
     for path, op in found.items():
         assert names(ex.mark("r", modules=path), "r", "0/inference") == [op]
@@ -357,18 +344,9 @@ def test_modules_of_several_models_stay_apart_where_their_paths_are_equal():
     assert patterns == [("student.layers.1",), ("teacher.layers.1",)]
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(4, 4)
-        self.second = self.first
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
-
-
 def test_all_names_of_a_shared_module_match_and_one_found_first_keeps_its_paths():
-    found = rx.explore(Tied(), (torch.randn(2, 4),))
+    tied = nn.Linear(4, 4)
+    found = rx.explore(named(first=tied, act=nn.ReLU(), second=tied), (torch.randn(2, 4),))
     for path in ("first", "second"):
         assert found.mark("x", modules=path).partitions.query("graph == '0/forward'").shape[0] == 2
         found.unmark("x")
@@ -389,36 +367,11 @@ class Shared(nn.Module):
         return self.act(self.up(x)) + x
 
 
-class Towers(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.left = nn.ModuleList(Shared() for _ in range(2))
-        self.right = nn.ModuleList(Shared() for _ in range(2))
-
-    def forward(self, x):
-        for block in (*self.left, *self.right):
-            x = block(x)
-        return x
-
-
-class Deep(nn.Module):
-    """Calls the same body from two depths."""
-
-    def __init__(self, turned):
-        super().__init__()
-        self.first = Shared()
-        self.wrap = nn.Sequential(Shared())
-        self.turned = turned
-
-    def forward(self, x):
-        for part in (self.wrap, self.first) if self.turned else (self.first, self.wrap):
-            x = part(x)
-        return x
-
-
 def test_callers_of_a_shared_body_lead_into_it_and_a_mark_on_one_is_of_that_call_alone():
-    towers = rx.explore(Towers(), (torch.randn(4, 8),), grad=False)
-    deep = [rx.explore(Deep(turned), (torch.randn(4, 8),), grad=False) for turned in (False, True)]
+    two = nn.Sequential(Shared(), Shared()), nn.Sequential(Shared(), Shared())
+    first, wrap = Shared(), nn.Sequential(Shared())  # calls of the same body from two depths
+    models = named(left=two[0], right=two[1]), named(first=first, wrap=wrap), named(wrap=wrap, first=first)
+    towers, *deep = (rx.explore(model, (torch.randn(4, 8),), grad=False) for model in models)
 
     def marked(ex, path):
         ex.plan = rx.Plan()
@@ -447,26 +400,18 @@ def test_callers_of_a_shared_body_lead_into_it_and_a_mark_on_one_is_of_that_call
 
 def test_marks_without_an_id_are_one_region_while_their_configs_agree():
     def blocks(x, one, two):
-        with annotate({"compile_with_inductor": one}):
+        with annotate({"compile_with_inductor": {"inductor_configs": one}}):
             x = x.sin() + 1
         x = x.exp()
-        with annotate({"compile_with_inductor": two}):
+        with annotate({"compile_with_inductor": {"inductor_configs": two}}):
             x = x.cos() + 2
         return x
 
-    x = torch.randn(3)
-    same = {"inductor_configs": {"max_fusion_size": 1}}
-    agreed = rx.explore(blocks, (x, same, dict(same)))
+    small, large = {"max_fusion_size": 1}, {"max_fusion_size": 2}
+    agreed, apart = (rx.explore(blocks, (torch.randn(3), small, other)) for other in (dict(small), large))
     assert agreed.regions.region.tolist() == ["default"]
     assert not agreed.diagnostics
-    apart = rx.explore(blocks, (x, same, {"inductor_configs": {"max_fusion_size": 2}}))
-    assert apart.regions[["region", "config"]].to_numpy().tolist() == [
-        ["default", {"max_fusion_size": 1}],
-        ["default-2", {"max_fusion_size": 2}],
-    ]
-    (found,) = apart.diagnostics
-    assert found.code == "config-conflict"
-    assert len(found.where) == 2
+    assert {region.name: region.config for region in apart.plan.regions} == {"default": small, "default-2": large}
 
 
 @pytest.mark.parametrize("kind", ["modules", "lines", "ops", "nodes", "subgraphs"])

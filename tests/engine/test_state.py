@@ -3,8 +3,10 @@
 import argparse
 import functools
 import importlib
+import itertools
 import random
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -31,23 +33,6 @@ def repeated(fn, *args):
                 call.restore()
             call.forward(ex.live.capture.run)
     return ex
-
-
-def test_data_of_a_parameter_is_put_back():
-    model = nn.Linear(4, 4)
-
-    def decay(x):
-        model.weight.data = model.weight.data * 0.5
-        return model(x)
-
-    data, version, before = model.weight.data_ptr(), version_of(model.weight), model.weight.detach().clone()
-    pending = model(X).square().sum()
-    ex = repeated(decay, X)
-    assert torch.equal(model.weight, before)
-    assert (model.weight.data_ptr(), version_of(model.weight)) == (data, version)
-    with ex.live.call.restoring():
-        torch.testing.assert_close(ex.live.call.forward(), torch.nn.functional.linear(X, before * 0.5, model.bias))
-    pending.backward()  # raises if a version is another
 
 
 def test_generators_of_the_users_own_repeat_their_numbers():
@@ -160,7 +145,7 @@ def test_a_tensor_that_the_call_lets_require_grad_does_not_afterwards(where):
 
     ex = rx.explore(step if where == "before" else outer, (x, w))
     assert not x.requires_grad
-    ex.benchmark(budget_s=0.2)
+    ex.benchmark(budget_s=0.05)
     assert not x.requires_grad
     assert "grad args[0]" in set(ex.numerics.tensor)
     assert set(ex.numerics.verdict) == {"ok"}
@@ -233,7 +218,7 @@ def test_what_a_write_attaches_to_the_autograd_graph_is_detached(name):
 def test_what_a_write_attaches_is_detached_from_compiled_variants(name):
     fn, args, written = writing_programs()[name]
     ex = rx.explore(fn, args).mark("all", ops="*")
-    ex.benchmark(budget_s=0.2)
+    ex.benchmark(budget_s=0.05)
     assert set(ex.numerics.verdict) == {"ok"}
     assert "call-nondeterministic" not in codes(ex)
     assert (written.requires_grad, written.grad_fn, version_of(written)) == (False, None, 0)
@@ -269,7 +254,7 @@ def test_a_tensor_that_the_program_itself_has_attached_meanwhile_is_refused():
     with pytest.raises(CaptureError, match="has become part of an autograd graph"):
         ex.benchmark(budget_s=0.1)
     written.detach_()
-    ex.benchmark(variants=("eager",), budget_s=0.1)
+    ex.benchmark(variants=("eager",), budget_s=0.05)
 
 
 def test_output_made_under_no_grad_of_a_leaf_is_no_error():
@@ -290,7 +275,7 @@ def test_output_made_under_no_grad_of_a_leaf_is_no_error():
 def test_a_whole_benchmark_leaves_a_counter_alone_and_traces_once():
     model = Counts()
     ex = rx.explore(model, (X,))
-    ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.2)
+    ex.benchmark(variants=("eager", "aot_eager"), budget_s=0.05)
     assert (model.calls, model.log, model.stats, Counts.total, model.training) == (0, [], {"n": 0}, 0, True)
     assert len(ex.live.capture.frames) == 1, "Dynamo guards on the number: not put back, it would trace each call anew"
     assert set(ex.numerics.verdict) == {"ok"}
@@ -425,26 +410,23 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_flags_of_torch_that_the_call_sets_are_put_back(fails):
-    before = {name: read() for name, (read, _) in FLAGS.items()}
+@pytest.mark.parametrize("ends_in_run", [None, 1, 2])
+def test_flags_of_torch_that_the_call_sets_are_put_back(ends_in_run):
+    before, runs = {name: read() for name, (read, _) in FLAGS.items()}, itertools.count(1)
 
     @torch._dynamo.disable
     def set_them():
         for name, (read, change) in FLAGS.items():
             change()
             assert read() != before[name]
+        if next(runs) == ends_in_run:
+            raise KeyboardInterrupt
 
     def step(x):
         y = x * 2
         set_them()
-        if fails:
-            raise KeyboardInterrupt
         return y + 1
 
-    if fails:
-        with pytest.raises(KeyboardInterrupt):
-            rx.explore(step, (X,))
-    else:
+    with nullcontext() if ends_in_run is None else pytest.raises(KeyboardInterrupt):
         repeated(step, X)
     assert {name: read() for name, (read, _) in FLAGS.items()} == before
