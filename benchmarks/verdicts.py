@@ -2,7 +2,7 @@
 
 A pair is a function, and one that does some of its work again. The rounds of a run use the whole budget; the verdict
 stands from the first round after which it is "slower" to the end. Checkouts take each pair one after the other, in
-random order, each in a process of its own.
+random order, each in a process of its own, which is this command without a checkout: it reads numbers of pairs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from regional_explorer.measure import rounds
+from regional_explorer.measure.__main__ import PIECES, repeated, works
 from regional_explorer.measure.clock import TimedCall
 
-PIECES = 100
 NEVER_S = 99.0
+"""What stands for a verdict that is not "slower" at the end."""
 RESAMPLES = 2000
 
 
@@ -48,13 +49,9 @@ def answer(planted: float, budget_s: float) -> None:
     """For each number of a pair that is read, print the seconds and the rounds after which its verdict stands."""
     setattr(rounds, "_RoundsRun", Recorded)  # noqa: B010 - mypy takes no other class
     setattr(rounds.RoundsResult, "is_precise", lambda _: False)  # noqa: B010 - the whole budget is used
+    made: Any = works()
+    pieces = list(made.values()) if isinstance(made, dict) else made  # older checkouts name them
     torch.set_num_threads(1)
-    small, wide, square = (torch.randn(shape) for shape in ((16,), (8192,), (64, 64)))
-    pieces = [lambda: small + small, lambda: torch.tanh(wide), lambda: square @ square]
-
-    def repeated(piece: Any, times: int) -> Any:
-        return lambda: [piece() for _ in range(times)]
-
     with torch.no_grad():
         for pair in map(int, iter(sys.stdin.readline, "")):
             piece = pieces[pair % len(pieces)]
@@ -79,12 +76,16 @@ def stands(run: Recorded) -> tuple[float, int]:
 def main() -> None:
     """Print the median seconds and rounds of each checkout, and the ratio of its seconds to the first one's."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__)
-    parser.add_argument("checkouts", nargs="+", type=Path, help="folders with the package; the first is compared with")
+    parser.add_argument("checkouts", nargs="*", type=Path, help="folders with the package; the first is compared with")
     parser.add_argument("--planted", type=float, default=0.1, help="the slow-down (default: 0.1)")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds for each pair (default: 1)")
     parser.add_argument("--pairs", type=int, default=45)
     given = parser.parse_args()
-    command = [sys.executable, str(Path(__file__).resolve()), str(given.planted), str(given.budget)]
+    if not given.checkouts:
+        answer(given.planted, given.budget)
+        return
+    options = [f"--planted={given.planted}", f"--budget={given.budget}"]
+    command = [sys.executable, str(Path(__file__).resolve()), *options]
     children: dict[Path, Any] = {}
     for folder in given.checkouts:
         env = {**os.environ, "PYTHONPATH": str(folder.resolve()), "OMP_WAIT_POLICY": "PASSIVE"}
@@ -116,7 +117,4 @@ def median_s(pairs: Any) -> float:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and not Path(sys.argv[1]).exists():  # a child is given two numbers
-        answer(*map(float, sys.argv[1:]))
-    else:
-        main()
+    main()

@@ -151,10 +151,14 @@ def refused(shell: Any, capsys: Output) -> Refused:
     ("call", "title"),
     [
         ("f(x)", "f"),
+        ("f(x, k=3)", "f"),
+        ("f(*xs, **{'k': 3})", "f"),
         ("model(x)", "Net"),
         ("model.half(x, by=4)", "Net.half"),
         ("f(torch.cos(f(x)))", "f"),
         ("(lambda a: a + 1)(x)", "<lambda>"),
+        ("f(x)  # a comment", "f"),
+        ("f({'a': x}['a'])", "f"),
         ("f({'a': x}[f'{key}'])", "f"),  # names in braces, which IPython would expand
     ],
 )
@@ -280,7 +284,14 @@ def test_a_terminal_gets_text_once(run: Run, capsys: Output) -> None:
         ("--grad f(x)", "requires grad"),
         ("-r act f(x)", "-r marks a region as NAME=KIND:PATTERN"),
         ("-r act=module:up model(x)", "Did you mean 'modules'"),
+        ("-r act=ops:aten.rely* f(x)", "aten.rely*"),
+        ("-r act=lines:f f(x)", "not a line range"),
         ("-c act=3 f(x)", "-c sets a config as REGION:KEY=VALUE"),
+        ("-r act=ops:aten.relu* -c atc:max_fusion_size=3 f(x)", "No region is called 'atc'. Did you mean 'act'"),
+        ("-c a:max_fusio_size=3 f(x)", "Did you mean 'max_fusion_size'"),
+        ("-c a:max_fusion_size=big f(x)", "takes an int"),
+        ("-c a:fx_graph_cache=True f(x)", "cannot be set for one region"),
+        ("--variants eager,ful f(x)", "Did you mean 'full'"),
         ("--budget 0 f(x)", "--budget takes seconds above 0"),
         ("--budget abc f(x)", "--budget takes seconds above 0"),
         ("--plan nowhere.json f(x)", "Cannot read nowhere.json"),
@@ -406,6 +417,7 @@ def test_completion(made: Made, run: Run, shell: Any) -> None:
     run(LAYERS)
     made("-r known=ops:aten.relu* f(x);")
     for line, expected in (
+        ("%regional_compile --no-b", {"--no-bench"}),
         ("%%regional_compile --no-w", {"--no-widget"}),
         ("ex = %regional_compile --no-b", {"--no-bench"}),
         ("ex: object = %regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
@@ -413,7 +425,9 @@ def test_completion(made: Made, run: Run, shell: Any) -> None:
         ("%regional_compile -c kno", {"known:", "known.backward:"}),
         ("%regional_compile --variants aot", {"aot_eager"}),
         ("%regional_compile -r a=mod", {"modules:"}),
+        ("%regional_compile -c known:cpp.simd", {"cpp.simdlen="}),
         ("%regional_compile -r a=modules:layers.", {"layers.0.up"}),
+        ("%regional_compile -c known:epilogue_fusion=", {"False", "True"}),
     ):
         assert expected <= set(shell.complete(None, line, len(line))[1]), line
 

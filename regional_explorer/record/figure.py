@@ -123,7 +123,9 @@ class Noise(Record, frozen=True):
             of = "more were" if facts else f"of {count(self.rounds, 'round')}"
             facts.append(f"{kept:,} {of} disturbed and kept, as too few would be left without them")
         if self.is_busy and self.others is not None:
-            facts.append(f"other processes used {self.others:.1f} of {count(self.cores, 'core')}")
+            used = f"other processes used {self.others:.1f} of {count(self.cores, 'core')}"
+            # A virtual machine's neighbours, or the clock of the processor, disturb without being counted.
+            facts.append(used if round(self.others, 1) else "no other process of this system took part")
         busy = f"The machine was busy: {'; '.join(facts)}." if facts else ""
         return " ".join(filter(None, (busy, self.throttled)))
 

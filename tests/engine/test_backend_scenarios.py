@@ -149,9 +149,9 @@ def scaled(x):
 
 
 @pytest.mark.parametrize("function", [clamped, shifted, scaled])
-def test_numbers_that_follow_from_sizes_are_those_of_each_call(function):
-    """Traced for one size, then for all."""
-    compiled = rx.compile(function)
+@pytest.mark.parametrize("dynamic", [None, True], ids=["for one size, then for all", "for all"])
+def test_numbers_that_follow_from_sizes_are_those_of_each_call(function, dynamic):
+    compiled = rx.compile(function, dynamic=dynamic)
     for size in SIZES:
         x = torch.linspace(-9, 9, size)
         torch.testing.assert_close(compiled(x), function(x))

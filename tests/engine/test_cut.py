@@ -294,17 +294,25 @@ def tangents_alone(x):
 
 
 @pytest.mark.parametrize(
-    ("fn", "args"),
-    [(programs.Stack(), (torch.randn(4, 16),)), (tangents_alone, (vector(),))],
+    ("fn", "args", "pieces"),
+    [(programs.Stack(), (torch.randn(4, 16),), 3), (tangents_alone, (vector(),), 1)],
     ids=["residuals", "tangents"],
 )
-def test_every_op_marked_gives_one_partition_per_graph(fn, args):
+def test_every_op_marked_gives_one_partition_per_graph(fn, args, pieces):
     ex = rx.explore(fn, args).mark("all", ops="*")
     ops = {graph.id: {node.name for node in graph.ops} for graph in ex.session.graphs if graph.kind != "dynamo"}
     assert {part.graph: set(part.nodes) for part in ex.session.partitions} == ops
     assert len(ex.session.partitions) == len(ops)
     assert_eager_pieces_are_bitwise(ex)
-    assert sum(map(len, backward(with_cut(ex, Cut.MARKED))["all"])) < len(ops["0/backward"])
+    marked = backward(with_cut(ex, Cut.MARKED))["all"]
+    assert len(marked) == pieces
+    assert sum(map(len, marked)) < len(ops["0/backward"])
+
+
+def test_the_marked_cut_leaves_the_sums_of_both_residuals():
+    ex = rx.explore(two_residuals, (vector(),))
+    assert len(backward(ex)["r"]) == 2
+    assert len(backward(with_cut(ex, Cut.MARKED))["r"]) == 4
 
 
 @pytest.mark.compiles

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from regional_explorer.measure.rounding import Values
 
 MANY = 100_000
+MILLION = 10 * MANY
 LAYERS = 25
 """Of the deep call; each has a weight and a bias."""
 
@@ -198,7 +199,7 @@ PROGRAMS = {
         attention, lambda: (_normal(4, 32, 64), _weight(64, 64), _weight(64, 64), _normal(64, grad=True)), 128
     ),
     "normed": Program(normed, lambda: _normals((64, 256), (256,)), 256),
-    "total": Program(total, lambda: _normals((MANY,)), MANY),
+    "total": Program(total, lambda: _normals((MILLION,)), MILLION),
     "pick": Program(pick, lambda: _normals((64, 32))),
     "wave16": Program(wave, lambda: _normals((4096,), (4096,), dtype=torch.float16)),
     "waveb": Program(wave, lambda: _normals((4096,), (4096,), dtype=torch.bfloat16)),

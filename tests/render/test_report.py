@@ -158,6 +158,8 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
         said = " ".join(shown.split())
         assert said.count("machine was busy") == said[: said.index("Run time")].count(sentence) == 1
     assert "busy" not in session_text(sessions.profiled(sessions.measured()))
+    by_no_process = "The machine was busy: 30 of 100 rounds left out; no other process of this system took part."
+    assert Noise(100, 30, 30, 0.04, 2).sentence == by_no_process
     assert busy.conditions
     hopeless = replace(busy, conditions=replace(busy.conditions, noise=Noise(100, 90)))
     assert (

@@ -231,8 +231,8 @@ def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_
 
 # --------------------------------------------------------------------------------------------------------- after edits
 
-EDITS = 120
-MEASURED_AT = (15, 35, 60, 90)
+EDITS = 200
+MEASURED_AT = (20, 45, 80, 120, 160)
 CONFIGS: tuple[dict[str, Any], ...] = ({"max_fusion_size": 3}, {"max_fusion_size": rx.DEFAULT})
 FIGURES = ["eager_us", "compiled_us", "speedup", "speedup_low", "speedup_high", "verdict", "runs", "samples"]
 

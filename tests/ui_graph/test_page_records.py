@@ -267,4 +267,4 @@ def test_the_work_of_a_payload_grows_with_its_nodes_not_faster() -> None:
         return calls(lambda: (graph.facts, graph.folds))
 
     work(10)  # what is done once per process
-    assert work(2000) < 5 * work(500)
+    assert work(4000) < 5 * work(1000)

@@ -65,7 +65,7 @@ def test_comments_and_indents_stay_at_home() -> None:
 # ------------------------------------------------------------------------------------------------------ run by Node.js
 
 LARGE = """
-const count = 150_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
+const count = 300_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
 const texts = "targets values modules sources looks titles signs outside flags".split(" ");
 const columns = Object.fromEntries(texts.map((name) => [name, zeros]));
 const facts = { ...columns, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
@@ -96,7 +96,7 @@ console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(placed)));
 
 @needs_node
 def test_pictures_of_any_size_are_drawn() -> None:
-    assert json.loads(node(program=static.script("picture") + LARGE)) == [150_000, 150_000]
+    assert json.loads(node(program=static.script("picture") + LARGE)) == [300_000, 300_000]
 
 
 @needs_node
@@ -176,7 +176,7 @@ def holds(outer: Rect, inner: Rect) -> bool:
 @needs_node
 def test_boxes_do_not_overlap_and_hulls_hold_what_is_theirs() -> None:
     chance = random.Random(0)  # noqa: S311 - nothing is secret
-    drawn = [drawn_at_random(chance) for _ in range(50)]
+    drawn = [drawn_at_random(chance) for _ in range(100)]
     for given, found in zip(drawn, places(*drawn), strict=True):
         boxes, hulls, whole = rects(found["rects"]), rects(found["groups"]), (0, 0, *found["size"])
         assert [(w, h) for _, _, w, h in boxes] == [pytest.approx((size["w"], size["h"])) for size in given["sizes"]]
