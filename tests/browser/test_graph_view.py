@@ -462,6 +462,15 @@ def test_keys_act_on_what_is_pointed_at_and_light_nothing_afterwards(deep: Graph
     expect(lit).to_have_count(0)
 
 
+def test_a_tab_that_was_left_before_its_graph_came_is_not_marked(alone: Alone) -> None:
+    page = alone(SessionView(sessions.trained(3)))
+    marked = page.get_by_role("tab", selected=True)
+    Graph(page.locator(".rxg")).press("g")
+    expect(marked).to_have_text("backward")
+    Graph(page.locator(".rxg")).press("t")
+    expect(marked).to_have_text("forward")
+
+
 def test_the_window_stays_where_the_minimap_moved_it(alone: Alone) -> None:
     page = alone(SessionView(sessions.trained(40), shown={"folds": {"0/forward": {"all": True}}}))
     where = "root => [root.rxView.camera.x, root.rxView.camera.y]"

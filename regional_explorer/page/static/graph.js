@@ -323,7 +323,7 @@ export class Graph {
     const nodes = this.picture.nodesIn(box);
     if (nodes.length) this.module = this.picture.module(nodes[0]);
     this.view.point(nodes.map((node) => this.picture.ids[node]));
-    this.view.refresh();
+    fill(this.element("[data-bar=trail]"), this.part("trail")); // nothing else: this follows the pointer
     this.draw();
   }
 

@@ -7,8 +7,8 @@ const NOTES = ["recomputed in the backward", "random", "taken out of its region:
 const MOST_READS = 4, // a box with this many nodes does not list what it reads
   MOST_HALF = 110; // characters of a node's name, and of its target, where both are shown
 
-// The curve from box to box, of an edge that has no curve of its own.
-function straight(tail, head) {
+// The curve of an edge that the layout gave none.
+function directCurve(tail, head) {
   const [x0, y0, x1, y1] = [tail.x + tail.w / 2, tail.y + tail.h, head.x + head.w / 2, head.y],
     bend = y1 < y0 - 8 ? 36 : Math.max((y1 - y0) / 2, 4);
   return [x0, y0, x0, y0 + bend, x1, y1 - bend, x1, y1];
@@ -179,8 +179,8 @@ export class Picture {
     const { size, curves, ...places } = place(this.graphs, sizes, this.boxGroups, names, this.edges);
     [this.width, this.height] = size;
     Object.assign(this, places);
-    const direct = ([tail, head]) => straight(this.rects[tail], this.rects[head]);
-    this.curves = curves.map((points, edge) => (points.length ? points : direct(this.edges[edge])));
+    const between = ([tail, head]) => directCurve(this.rects[tail], this.rects[head]);
+    this.curves = curves.map((points, edge) => (points.length ? points : between(this.edges[edge])));
   }
 
   // The room that a box takes: its texts, the sign of a fold, and the letter of its region.
