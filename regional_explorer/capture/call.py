@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd.graph import Node
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.reachable import Reach, reach, tensor_names
@@ -25,6 +26,7 @@ from regional_explorer.capture.tensors import (
     next_sequence_number,
     nodes_behind,
     requires_grad,
+    smaller_numbered,
     tensors_in,
 )
 from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
@@ -192,7 +194,9 @@ class Call:
         self._gradient_inputs: list[GradientInput] = []
         self._cotangents: dict[str, torch.Tensor] = {}
         self._written_names: list[str] = []
-        self._first_run(reachable.tensors)
+        if unclear := self._first_run(reachable.tensors):
+            with silent():
+                self._first_run(reachable.tensors, unclear)
         self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
         self.not_restored = self._state.not_restored
         self.grad = bool(self._gradient_inputs)
@@ -218,8 +222,15 @@ class Call:
         with compile_lock_for_user_code():
             return self.fn(*self.args, **self.kwargs)
 
-    def _first_run(self, tensors_before: Sequence[torch.Tensor]) -> None:
-        storages_before, nodes_before = storages_of(tensors_before), nodes_behind(tensors_before)
+    def _first_run(
+        self, tensors_before: Sequence[torch.Tensor], seen_before: AbstractSet[Node] = frozenset()
+    ) -> AbstractSet[Node]:
+        """Run the call with its backward, and note what it changes.
+
+        Nodes of autograd that may be older than the call, or made by a thread that it uses, are returned instead, with
+        all restored. In another run, those of this one, ``seen_before``, can only be older.
+        """
+        storages_before, nodes_before = storages_of(tensors_before), nodes_behind(tensors_before) | seen_before
         first_number = next_sequence_number()
         try:
             with self._watched():
@@ -227,7 +238,10 @@ class Call:
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self.modes.grad:
-                    self._gradient_inputs = gradient_inputs(outputs, first_number, nodes_before)
+                    unclear = smaller_numbered(outputs, first_number) - nodes_before
+                    if unclear and not seen_before:
+                        return unclear
+                    self._gradient_inputs = gradient_inputs(outputs, nodes_before)
                     self._cotangents = draw_cotangents(outputs)
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):
@@ -240,6 +254,7 @@ class Call:
                 self._note_written(storages_before)
         finally:
             self._restore_state()
+        return frozenset()
 
     def _second_run(self) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns."""

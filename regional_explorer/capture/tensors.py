@@ -174,12 +174,20 @@ def _differentiable_outputs(outputs: Any) -> dict[str, torch.Tensor]:
     return dict(by_id.values())
 
 
-def gradient_inputs(outputs: Any, first_number: int, nodes_before: AbstractSet[Node]) -> list[GradientInput]:
+def smaller_numbered(outputs: Any, first_number: int) -> set[Node]:
+    """Return the nodes behind outputs with a smaller number than the call's first, ``first_number``.
+
+    Such a node is older than the call, or the call made it in another thread: each thread has its own count.
+    """
+    nodes = nodes_behind(_differentiable_outputs(outputs).values())
+    return {node for node in nodes if node._sequence_nr() < first_number}
+
+
+def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[GradientInput]:
     """Return what gradients are taken of: where the call's part of the autograd graph ends.
 
-    These are its leaves, and the user's own nodes that are older than the call: gradients stop there, so their
-    buffers stay for the user's own backward. ``first_number`` is the number of the call's first node; each thread has
-    its own count, so the nodes behind the tensors that were reachable before are told by themselves, ``nodes_before``.
+    These are its leaves, and the user's own nodes that are older than the call, ``nodes_before``: gradients stop there,
+    so their buffers stay for the user's own backward.
 
     A leaf is given as the tensor, not as the edge to its node: with a Python object of the node alive, two threads that
     use the tensor can deadlock (docs/upstream.md).
@@ -192,7 +200,7 @@ def gradient_inputs(outputs: Any, first_number: int, nodes_before: AbstractSet[N
             continue
         seen_edges.add((edge.node, edge.output_nr))
         leaf = _leaf_of(edge.node)
-        if leaf is not None or edge.node in nodes_before or edge.node._sequence_nr() < first_number:
+        if leaf is not None or edge.node in nodes_before:
             ends.append(edge if leaf is None else leaf)
         else:
             queue.extend(GradientEdge(node, nr) for node, nr in edge.node.next_functions if node is not None)

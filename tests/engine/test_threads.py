@@ -1,5 +1,6 @@
 """Several threads of one process: nothing of ours traces, cuts or compiles while anything else does."""
 
+import itertools
 import linecache
 import os
 import sys
@@ -578,5 +579,44 @@ def test_gradients_stop_at_what_another_thread_computed_before(call_with):
     calls = []
     assert not raised_elsewhere(lambda: calls.append(Call(fn, (x,))))
     assert [type(end) for end in calls[0]._gradient_inputs] == [GradientEdge]
+    y.sum().backward()  # whose buffers the backward of the call has left alone
+    assert w.grad is not None
+
+
+def many_nodes_made():
+    y = torch.ones(3, requires_grad=True)
+    for _ in range(100):
+        y = y * 1.0
+
+
+@pytest.mark.parametrize("of", [lambda x: x, torch.sin])
+def test_gradients_go_through_what_a_thread_of_the_call_computes(of):
+    """Its nodes have smaller numbers than those that this thread made before the call."""
+    many_nodes_made()
+    runs = []
+
+    def call(x):
+        runs.append(len(runs))
+        return pool.submit(torch.exp, of(x)).result()
+
+    x = torch.ones(3, requires_grad=True)
+    with ThreadPoolExecutor(1) as pool:
+        repeated = Call(call, (x,))
+        with repeated.restoring():
+            _, gradients = repeated.run()
+    assert not runs
+    (cotangent,) = repeated._cotangents.values()
+    (expected,) = torch.autograd.grad(of(x).exp(), x, cotangent)
+    assert torch.equal(torch.stack(gradients), torch.stack([expected]))
+
+
+def test_gradients_stop_at_what_was_computed_before_out_of_reach():
+    w = torch.ones(3, requires_grad=True)
+    y = w.exp()
+    many_nodes_made()
+    endless = itertools.repeat(y)
+    x = torch.ones(3, requires_grad=True)
+    call = Call(lambda x: x * next(endless), (x,))
+    assert [type(end) for end in call._gradient_inputs] == [torch.Tensor, GradientEdge]
     y.sum().backward()  # whose buffers the backward of the call has left alone
     assert w.grad is not None
