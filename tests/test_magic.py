@@ -189,6 +189,11 @@ def test_a_cell_runs_and_its_last_line_is_the_call(run: Run, shell: Any) -> None
     assert {source.line for source in sources} == {3, 4}  # as numbered in the cell, its magic included
 
 
+def test_annotations_in_a_cell_are_evaluated_as_in_any_other(run: Run, shell: Any) -> None:
+    run("%%regional_compile --no-bench\ndef g(x: torch.Tensor):\n    return x.sin()\n\ng(x)")
+    assert shell.user_ns["g"].__annotations__ == {"x": shell.user_ns["torch"].Tensor}
+
+
 def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> None:
     done = shell.run_cell("%%regional_compile --no-bench\nz = 1 / 0\nf(x)", store_history=True)
     assert isinstance(done.error_in_exec, ZeroDivisionError)

@@ -104,7 +104,7 @@ class RegionalMagics(Magics):
         source = f"\n{source}"
         name = self.shell.compile.cache(source, self.shell.execution_count, raw_code=source)
         tree = self.shell.transform_ast(ast.parse(source))
-        exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
+        exec(self.shell.compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
     def _explore_and_show(
         self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str
