@@ -26,6 +26,7 @@ from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
+from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
 from tests.conftest import ReplaceBenchmark
 from tests.shared.processes import ROOT, python
@@ -454,3 +455,24 @@ def test_a_plan_is_checked(net: list[str], run: Run) -> None:
     assert found["holds"] is False
     assert "[region-empty] Region 'norm'" in found["problems"][0]
     run(EXIT_FAILED, "check", "no.json", *net[1:])
+
+
+RAISES = """
+import torch
+
+def step(x):
+    return (x / 0).relu().sum()
+
+x = torch.ones(8)
+"""
+
+
+@pytest.mark.compiles
+def test_a_plan_under_which_the_call_raises_does_not_hold(tmp_path: Path, run: Run) -> None:
+    plan = rx.Plan((rx.Region("r", (rx.Selector(SelectorKind.OPS, ("aten.relu*",)),), {"nan_asserts": True}),))
+    file = written(tmp_path / "raises_of_mine.py", RAISES)
+    check = ["check", written(tmp_path / "plan.json", dump_plan(plan)), file, "step(x)", "--budget", "0.05"]
+    out, err = run(EXIT_NO, *check, "--allow-slower", "--quiet")
+    assert out.startswith("The plan does not hold.\n")
+    assert "[variant-failed] Variant 'regional' raised" in out
+    assert err == ""

@@ -28,7 +28,7 @@ from nbconvert.exporters.html import HTMLExporter
 import regional_explorer as rx
 from regional_explorer.command.completion import completions
 from regional_explorer.command.options import OPTIONS
-from regional_explorer.errors import SessionError
+from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.json_file import plan_line
@@ -187,6 +187,11 @@ def test_a_cell_runs_and_its_last_line_is_the_call(run: Run, shell: Any) -> None
     assert len(shell.user_ns["ex"].session.members["sine"]["0/inference"]) == 1
     sources = [node.source for node in shell.user_ns["ex"].session.graphs[0].ops]
     assert {source.line for source in sources} == {3, 4}  # as numbered in the cell, its magic included
+
+
+def test_annotations_in_a_cell_are_evaluated_as_in_any_other(run: Run, shell: Any) -> None:
+    run("%%regional_compile --no-bench\ndef g(x: torch.Tensor):\n    return x.sin()\n\ng(x)")
+    assert shell.user_ns["g"].__annotations__ == {"x": shell.user_ns["torch"].Tensor}
 
 
 def test_an_error_of_the_cell_is_the_users_own(shell: Any, capsys: Output) -> None:
@@ -644,15 +649,35 @@ def test_a_cell_that_runs_again_leaves_nothing_of_its_last_run(run: Run, outputs
     assert len(_instances) > many
 
 
-@pytest.mark.parametrize("line", ["ex = %regional_compile", "%regional_compile --no-widget -o ex"])
-def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(run: Run, outputs: Outputs, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("gpt = %regional_compile", "gpt"),
+        ("%regional_compile --no-widget -o gpt", "gpt"),
+        ("%regional_compile", "rx.last()"),
+    ],
+)
+def test_a_cell_that_runs_again_says_how_to_get_its_regions_back(
+    run: Run, outputs: Outputs, line: str, name: str
+) -> None:
+    run("import regional_explorer as rx")
     run(f"{line} --no-bench f(x)")
-    run("ex.mark('made', ops='sin');")
+    run(f"{name}.mark('made', ops='sin');")
     gc.collect()  # without a panel the variable alone holds the exploration, and it is bound anew
     run(f"{line} --no-bench f(x)")
-    assert "without the earlier region &#x27;made&#x27;: ex.plan = earlier_plan takes" in str(outputs.shown)
-    run("ex.plan = earlier_plan")
-    assert run("[region.name for region in ex.plan.regions]") == ["made"]
+    assert f"without the earlier region &#x27;made&#x27;: {name}.plan = earlier_plan takes" in str(outputs.shown)
+    run(f"{name}.plan = earlier_plan")
+    assert run(f"[region.name for region in {name}.plan.regions]") == ["made"]
+
+
+def test_regions_of_a_cell_that_could_not_measure_are_told_too(
+    run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+) -> None:
+    replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
+    refused("%regional_compile -o ex f(x)")
+    run("ex.mark('made', ops='sin');")
+    refused("%regional_compile -o ex f(x)")
+    assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
 def test_a_job_goes_on_where_the_cell_of_its_panel_runs_again(run: Run, outputs: Outputs, shell: Any) -> None:

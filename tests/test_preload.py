@@ -116,6 +116,17 @@ def test_what_fails_or_is_detached_ends_it_without_a_word(events: Events, capfd:
     assert capfd.readouterr() == ("", "")
 
 
+def test_what_is_loaded_again_runs_its_stages_again(events: Events) -> None:
+    done: list[str] = []
+    ahead = Preload([partial(done.append, "a")], partial(done.append, "b"), idle_s=0.02)
+    for _ in range(2):
+        ahead.attach(events)
+        events.cell()
+        assert ahead.wait(10)
+        ahead.detach()
+    assert done == ["a", "b"] * 2
+
+
 def test_loading_the_extension_imports_ahead_unless_that_is_not_wanted(tmp_path: Path) -> None:
     # No compiler, so no toolchain to build: what is left are the imports.
     assert python(LOAD, env={"IPYTHONDIR": tmp_path, "CXX": tmp_path / "none"}).err == ""

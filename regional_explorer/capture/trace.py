@@ -92,7 +92,7 @@ class TracedGraphs:
             CallModes(
                 dtypes=tuple(sorted({str(v.dtype) for frame in frames for node in frame.inputs for v in node.values})),
                 autocast=frames[0].autocast,
-                grad=any(live.kind is not GraphKind.INFERENCE for frame in frames for live in frame.live),
+                grad=any(graph.kind is not GraphKind.INFERENCE for frame in frames for graph in frame.records),
             )
             for frames in calls
             if frames

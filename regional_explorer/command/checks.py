@@ -133,6 +133,8 @@ def plan_check(session: Session, against: str) -> PlanCheck:
         for diagnostic in session.diagnostics
         if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]
+    failures = (item for item in session.diagnostics if item.code is DiagnosticCode.VARIANT_FAILED)
+    problems += [str(item) for item in failures if item.message.startswith(f"Variant '{VariantName.REGIONAL}'")]
     verdicts = (timing.numerics for timing in session.timings if timing.variant == VariantName.REGIONAL)
     verdict = next(verdicts, NumericsVerdict.NOT_CHECKED)
     if verdict is NumericsVerdict.FAILED:

@@ -80,9 +80,12 @@ class RegionalMagics(Magics):
             command.check()
         # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run_source(source_before)
+        assigned_to = self._assigned_to(line)
         with _as_usage_error(verbose=verbose):
-            exploration = self._explore_and_show(command, call, local_ns, source=f"{line}\n{cell}")
-        return exploration if self._is_assigned(line) else None
+            exploration = self._explore_and_show(
+                command, call, local_ns, source=f"{line}\n{cell}", name=command.output or assigned_to
+            )
+        return exploration if assigned_to else None
 
     def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
         """Return the parsed command, the source to run before the call, and the call."""
@@ -104,11 +107,12 @@ class RegionalMagics(Magics):
         source = f"\n{source}"
         name = self.shell.compile.cache(source, self.shell.execution_count, raw_code=source)
         tree = self.shell.transform_ast(ast.parse(source))
-        exec(compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
+        exec(self.shell.compile(tree, name, "exec"), self.shell.user_ns)  # noqa: S102 - the user's cell
 
     def _explore_and_show(
-        self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str
+        self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str, name: str
     ) -> Exploration:
+        from regional_explorer.ui.control import control_of
         from regional_explorer.ui.display import display_for
 
         earlier = self._explored.get(source)
@@ -119,6 +123,7 @@ class RegionalMagics(Magics):
             exploration = command.explore(fn, args, kwargs)
         except KeyboardInterrupt:
             raise CommandError("Interrupted while capturing the call. There are no results to show.") from None
+        self._explored[source] = exploration
         if command.output is not None:  # bound first, so that an interrupt keeps the results so far
             self.shell.user_ns[command.output] = exploration
         if call.quiet:
@@ -129,6 +134,8 @@ class RegionalMagics(Magics):
         display = display_for(exploration, widget=command.widget)
         display.set_benchmark(command.variants, command.budget)
         display.begin()
+        if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, name or control_of(exploration).owner()):
+            display.show_note(note)
         if command.bench:
             with display.working("Compile & measure") as run:
                 complete = command.measure(exploration, run)
@@ -137,9 +144,6 @@ class RegionalMagics(Magics):
         display.finish()
         if (saved_path := command.finish(exploration)) is not None:
             display.show_note(f"Saved to {saved_path}.")
-        self._explored[source] = exploration
-        if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, command.output or "ex"):
-            display.show_note(note)
         return exploration
 
     def _note_on_earlier_plan(self, earlier: Plan | None, plan: Plan, name: str) -> str:
@@ -153,20 +157,22 @@ class RegionalMagics(Magics):
             f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} takes the earlier plan over."
         )
 
-    def _is_assigned(self, line: str) -> bool:
-        """Return whether the running cell assigns the magic's result; IPython would display an unassigned one again."""
+    def _assigned_to(self, line: str) -> str:
+        """Return what the running cell assigns the magic's result to; IPython would display an unassigned one again."""
         history = self.shell.history_manager.input_hist_parsed
         try:
             tree = ast.parse(history[-1] if history else "")
         except SyntaxError:
-            return False
-        values = [node.value for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign))]
-        return any(
-            isinstance(argument, ast.Constant) and argument.value == line
-            for value in values
-            if isinstance(value, ast.Call)
-            for argument in value.args[1:]
+            return ""
+        found = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign))]
+        targets = (
+            node.targets[0] if isinstance(node, ast.Assign) else node.target
+            for node in found
+            if isinstance(node.value, ast.Call)
+            for argument in node.value.args[1:]
+            if isinstance(argument, ast.Constant) and argument.value == line
         )
+        return next(map(ast.unparse, targets), "")
 
 
 RegionalMagics.regional_compile.__doc__ = USAGE

@@ -31,12 +31,13 @@ class Preload:
         self._events: Any = None
         self._stage_lock = threading.Lock()
         self._idle = threading.Event()
-        self._stopped = False
+        self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def attach(self, events: Any) -> None:
         """Register for IPython's ``events`` of cells."""
         self._events = events
+        self._stopped, self._thread = threading.Event(), None
         events.register("pre_execute", self.before_cell)
         events.register("post_execute", self.after_cell)
         atexit.register(self.stop)
@@ -47,6 +48,7 @@ class Preload:
             self._events.unregister("pre_execute", self.before_cell)
             self._events.unregister("post_execute", self.after_cell)
             self._events = None
+            atexit.unregister(self.stop)
             self.stop()
 
     def before_cell(self) -> None:
@@ -58,13 +60,15 @@ class Preload:
     def after_cell(self) -> None:
         """Allow stages to run; start the thread if torch has been imported."""
         self._idle.set()
-        if self._thread is None and not self._stopped and "torch" in sys.modules:
-            self._thread = threading.Thread(target=self._run_stages, name="regional-explorer-preload", daemon=True)
+        if self._thread is None and not self._stopped.is_set() and "torch" in sys.modules:
+            self._thread = threading.Thread(
+                target=self._run_stages, args=(self._stopped,), name="regional-explorer-preload", daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
         """Start no further stage, and wait for the running one."""
-        self._stopped = True
+        self._stopped.set()
         self._idle.set()
         with self._stage_lock:
             pass
@@ -75,20 +79,20 @@ class Preload:
             self._thread.join(timeout_s)
         return self._thread is not None and not self._thread.is_alive()
 
-    def _run_stages(self) -> None:
+    def _run_stages(self, stopped: threading.Event) -> None:
         with contextlib.suppress(Exception):
             for stage in self._stages:
-                while not self._stopped and not self._run_when_idle(stage):
+                while not stopped.is_set() and not self._run_when_idle(stage, stopped):
                     pass
-            if not self._stopped:
+            if not stopped.is_set():
                 self._afterwards()
 
-    def _run_when_idle(self, stage: Callable[[], object]) -> bool:
+    def _run_when_idle(self, stage: Callable[[], object], stopped: threading.Event) -> bool:
         """Run ``stage`` after ``idle_s`` without a cell; return False if a cell started meanwhile."""
         self._idle.wait()
         time.sleep(self._idle_s)
         with self._stage_lock:
-            if self._stopped or not self._idle.is_set():
+            if stopped.is_set() or not self._idle.is_set():
                 return False
             stage()
             return True

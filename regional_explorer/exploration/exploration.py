@@ -638,11 +638,14 @@ class Exploration(Edits, Results):
     def close(self) -> None:
         """Free arguments, traces and artifacts. The session stays readable; nothing can be run after that.
 
+        Traces and compiles of other threads finish first; an interrupt meanwhile leaves the exploration open.
+
         Raises:
             BusyError: a measurement is running.
         """
-        with self.exclusive_use.editing():
-            self.live.close()
+        with self.exclusive_use.turn(PLAIN_RUN) as run, self.exclusive_use.editing():
+            if not run.cancelled():
+                self.live.close()
 
 
 def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:

@@ -44,12 +44,13 @@ def initial_program(
         UnknownConfigKeyError, InvalidConfigValueError: a config in the source is invalid; for the plan of a file there
             are diagnostics instead.
     """
-    marked_plan, diagnostics = source_plan(capture.graphs)
-    if not isinstance(plan, PlanFile):
-        return Program(capture, marked_plan if plan is None else plan), tuple(diagnostics)
-    valid_plan, unknown_configs = without_unknown_configs(plan.plan)
+    if plan is None:
+        marked_plan, diagnostics = source_plan(capture.graphs)
+        return Program(capture, marked_plan), tuple(diagnostics)
+    if isinstance(plan, Plan):
+        return Program(capture, plan), ()
+    valid_plan, diagnostics = without_unknown_configs(plan.plan)
     program = Program(capture, valid_plan)
-    diagnostics += unknown_configs
     if plan.explored is not None:
         diagnostics += partition_differences(plan.explored, partitions(program))
         diagnostics += environment_difference(plan.explored, environment)

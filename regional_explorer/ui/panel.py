@@ -131,9 +131,10 @@ class Panel(SessionView):
         self._state: Shown | None = None
         self._keys: dict[str, object] = {}
         self._lock = control.lock
-        control.listeners.append(self.show)
-        control.heartbeat.pings.append(self.ping)
-        self.show(control)
+        with control.lock:
+            control.listeners.append(self.show)
+            control.heartbeat.pings.append(self.ping)
+            self.show(control)
 
     def show(self, control: Control) -> None:
         """Show the state and the session of ``control``."""

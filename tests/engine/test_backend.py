@@ -597,6 +597,12 @@ def test_a_call_in_another_mode_than_explored_is_told_once(explored, called, sai
     assert not OF_AN_EXPLORATION.search(repr(rx.status(compiled)))
 
 
+def test_a_plan_that_is_saved_after_closing_says_the_same(net, x, tmp_path):
+    with rx.explore(net, (x,), plan=PLAN) as ex:
+        before = ex.save_plan(tmp_path / "before.json")
+    assert ex.save_plan(tmp_path / "after.json").read_text() == before.read_text()
+
+
 def test_other_dtypes_than_explored_are_told(net, x, saved_plan):
     with pytest.warns(UserWarning, match="explored on inputs of float32, and a call here has some of float64"):
         rx.compile(net.double(), saved_plan)(x.double())

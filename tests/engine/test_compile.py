@@ -283,6 +283,16 @@ def test_a_key_in_the_source_that_is_not_per_region_is_told_and_left_out():
         rx.explore(unknown, (torch.ones(3),))
 
 
+def test_marks_in_the_source_that_a_plan_replaces_are_not_checked(tmp_path):
+    def marked(x):
+        with rx.region("r", max_fusion_sise=2, fx_graph_cache=False):
+            return x.sin() + 1
+
+    ex = rx.explore(marked, (torch.ones(3),), plan=rx.Plan())
+    assert codes(ex) == []
+    assert codes(rx.explore(marked, (torch.ones(3),), plan=ex.save_plan(tmp_path / "plan.json"))) == []
+
+
 def test_benchmark_fills_the_tables():
     ex = rx.explore(programs.neighbours, programs.pair())
     timings = ex.benchmark(budget_s=0.5)

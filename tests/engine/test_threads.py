@@ -304,6 +304,34 @@ def test_who_waits_for_a_new_trace_goes_on_with_it():
     assert ex.session.profile is not None
 
 
+def test_closing_waits_until_another_thread_has_traced_the_call_again():
+    norm = torch.nn.BatchNorm1d(4)
+    threads, begun, go_on = [], threading.Event(), threading.Event()
+
+    @torch._dynamo.disable
+    def wait():
+        if threads:
+            begun.set()
+            go_on.wait(60)
+
+    def f(x):
+        y = norm(x)
+        wait()
+        return y.sin()
+
+    with torch.no_grad():
+        ex = rx.explore(f, (torch.randn(8, 4),))
+    mean = norm.running_mean.clone()
+    threads.append(threading.Thread(target=ex.retrace))
+    threads[0].start()
+    assert begun.wait(60)
+    threading.Timer(0.3, go_on.set).start()
+    ex.close()
+    threads[0].join()
+    assert torch.equal(norm.running_mean, mean)
+    assert not ex.live.is_open
+
+
 # ----------------------------------------------------------------------------------------------- what the lock is for
 
 

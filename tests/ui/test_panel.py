@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -256,6 +257,19 @@ def test_two_panels_of_one_exploration_show_the_same(panel: Panel, control: Cont
     other.close()
     switch(panel, "mm", on=True)
     assert control.exploration.plan["mm"].enabled
+
+
+def test_a_panel_is_not_filled_while_another_thread_changes_the_state(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = threading.Event()
+    monkeypatch.setattr(Panel, "show", lambda *_: filled.set())
+    with ThreadPoolExecutor(1) as pool:
+        with control.lock:
+            opened = pool.submit(Panel, control)
+            assert not filled.wait(0.5)
+        opened.result(60).close()
+    assert filled.is_set()
 
 
 def test_a_panel_is_as_few_widgets_for_forty_regions_and_leaves_no_widget_and_no_thread(
