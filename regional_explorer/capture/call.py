@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 
 import torch
 from torch import nn
-from torch.autograd.graph import Node
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.reachable import Reach, reach, tensor_names
@@ -46,6 +45,9 @@ from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
 from regional_explorer.torch_api.torch_config import TorchFlags
+
+if TYPE_CHECKING:
+    from torch.autograd.graph import Node
 
 _PATCHING = threading.RLock()
 
