@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -54,7 +55,14 @@ from regional_explorer.record.plan_file import (
     partition_differences,
 )
 from regional_explorer.regions.order import written_inputs
-from regional_explorer.torch_api.dynamo import backend_of, calling_wrapper, named_backend, traced_call
+from regional_explorer.torch_api.dynamo import (
+    backend_of,
+    calling_wrapper,
+    code_of,
+    named_backend,
+    traced_call,
+    uncompiled,
+)
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
 
@@ -439,8 +447,16 @@ def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
     raise PlanError(message)
 
 
-_NAMED_BACKENDS: list[tuple[weakref.ref[Any], PlannedBackend]] = []
-"""The backends of functions compiled with ``backend="regional_explorer"``, each with torch's wrapper object for it."""
+@dataclass(frozen=True)
+class _NamedBackend:
+    """The backend of a compile with ``backend="regional_explorer"``, torch's wrapper for it, and the compiled code."""
+
+    wrapper: weakref.ref[Any]
+    code: Callable[[], CodeType | None]
+    backend: PlannedBackend
+
+
+_NAMED_BACKENDS: list[_NamedBackend] = []
 
 
 def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -450,17 +466,19 @@ def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Map
     if backend is None:
         backend = PlannedBackend(BackendOptions.of(options))
         if wrapper is not None:
-            _NAMED_BACKENDS.append((weakref.ref(wrapper, _forget_named), backend))
+            code = code_of(call.fn) if (call := traced_call()) is not None else None
+            code_ref = weakref.ref(code) if code is not None else lambda: None
+            _NAMED_BACKENDS.append(_NamedBackend(weakref.ref(wrapper, _forget_named), code_ref, backend))
     return backend(gm, inputs)
 
 
 def _forget_named(wrapper_ref: weakref.ref[Any]) -> None:
-    _NAMED_BACKENDS[:] = [(ref, backend) for ref, backend in _NAMED_BACKENDS if ref is not wrapper_ref]
+    _NAMED_BACKENDS[:] = [named for named in _NAMED_BACKENDS if named.wrapper is not wrapper_ref]
 
 
 def _find_named(wrapper: Any) -> PlannedBackend | None:
-    # Equal wrappers share Dynamo's cache entries, and so the backend.
-    return next((backend for ref, backend in _NAMED_BACKENDS if wrapper is not None and ref() == wrapper), None)
+    found = (named.backend for named in _NAMED_BACKENDS if wrapper is not None and named.wrapper() is wrapper)
+    return next(found, None)
 
 
 def planned_backend_of(compiled: Any) -> PlannedBackend | None:
@@ -468,5 +486,8 @@ def planned_backend_of(compiled: Any) -> PlannedBackend | None:
     wrapper = backend_of(compiled)
     backend = named_backend(wrapper)
     if backend is regional_explorer:
-        return _find_named(wrapper)
+        code = code_of(uncompiled(compiled))
+        # A compile with an equal wrapper runs what Dynamo has for the same code.
+        equal = [named for named in _NAMED_BACKENDS if named.wrapper() == wrapper and named.code() is code]
+        return _find_named(wrapper) or (equal[-1].backend if equal else None)
     return backend if isinstance(backend, PlannedBackend) else None

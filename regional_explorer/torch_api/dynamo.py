@@ -174,6 +174,14 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
     return eval_frame.innermost_fn(fn)
 
 
+def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
+    """Return the code of a function, a method, or the ``forward`` of a module; None if there is none in Python."""
+    owner = getattr(fn, "__self__", fn)
+    method = owner.forward if isinstance(owner, nn.Module) else fn
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
+
+
 class _EagerStance:
     """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
 
@@ -233,13 +241,11 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     """
     if ISOLATES:
         return
-    method = fn.forward if isinstance(fn, nn.Module) else fn
     default_strategy = frame_evaluation._FrameExecStrategy(
         frame_evaluation._FrameAction.DEFAULT, frame_evaluation._FrameAction.DEFAULT
     )
-    for function in (getattr(method, "__func__", method), wrap_inline(fn)):
-        code = getattr(function, "__code__", None)
-        if isinstance(code, types.CodeType):
+    for code in (code_of(fn), code_of(wrap_inline(fn))):
+        if code is not None:
             frame_evaluation.set_code_exec_strategy(code, default_strategy)
 
 

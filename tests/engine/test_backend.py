@@ -364,6 +364,40 @@ def test_by_name_with_options(net, x, saved_plan, tmp_path):
         torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
 
 
+def test_by_name_functions_marked_alike_have_a_plan_each(x):
+    def first(x):
+        with rx.region("r", max_fusion_size=1):
+            return x.sin() * 2
+
+    def second(x):
+        with rx.region("r", max_fusion_size=8):
+            return x.cos() + 1
+
+    for function, size in ((first, 1), (second, 8)):
+        compiled = torch.compile(function, backend=regional_explorer)
+        compiled(x)
+        assert [part.config_requested for part in rx.status(compiled).partitions] == [{"max_fusion_size": size}]
+
+
+def test_by_name_a_plan_is_read_and_checked_for_each_compile_that_is_traced(x, saved_plan):
+    def compiled_and_called(layers):
+        compiled = torch.compile(programs.Stack(layers), backend=regional_explorer, options={"plan": str(saved_plan)})
+        compiled(x)
+        return compiled
+
+    first = compiled_and_called(1)
+    not_traced = compiled_and_called(1)  # Dynamo runs what it has for an equal compile of the same code
+    assert rx.status(not_traced).partitions == rx.status(first).partitions
+    saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_size": 6'))
+    with pytest.warns(UserWarning, match="plan-differs"):
+        second = compiled_and_called(2)
+    requested = [
+        {part.config_requested["max_fusion_size"] for part in rx.status(compiled).partitions if part.region == "norm"}
+        for compiled in (first, second)
+    ]
+    assert requested == [{4}, {6}]
+
+
 IMPORTS = """
 import sys
 import regional_explorer as rx
