@@ -402,7 +402,7 @@ class PlannedBackend:
             self._checked = True
             found += self._first_call_findings()
         if self.explored is not None:
-            found += mode_differences(self.explored, self.traced.modes_of_calls())
+            found += mode_differences(self.explored, self.traced.modes_of_calls(frames))
         try:
             for diagnostic in found:
                 if diagnostic.severity is not Severity.INFO:

@@ -644,6 +644,14 @@ def test_a_strict_call_in_another_mode_raises_each_time_and_the_others_run(net, 
             strict(x)
 
 
+def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved_plan):
+    strict = rx.compile(net, saved_plan, strict=True)
+    with pytest.raises(PlanError, match="under autocast"), autocast():
+        strict(torch.randn(4, 16))
+    other = torch.randn(6, 16)
+    torch.testing.assert_close(strict(other), net(other))
+
+
 def test_evaluation_is_noted_and_a_call_in_the_explored_mode_fits(net, x, saved_plan, tmp_path):
     compiled = rx.compile(net, saved_plan, strict=True)
     with torch.no_grad():
