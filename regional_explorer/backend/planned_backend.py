@@ -20,7 +20,7 @@ import torch
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import check_partitioner
-from regional_explorer.capture.live_graph import Frame
+from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.capture.undo import RandomState
@@ -383,15 +383,31 @@ class PlannedBackend:
         call = traced_call()
         if call is not None:
             self.traced.names = module_names(reach(call.fn, call.args, call.kwargs).roots)
-            call.at_end(self._check_plan)
+            call.at_end(self._at_end)
         return self.traced.add_frame(gm, inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the options: as with any ``torch.compile``, a copy is traced again."""
         return PlannedBackend, (self.options,)
 
+    def _at_end(self, succeeded: bool) -> None:  # noqa: FBT001 - as torch_api passes it
+        """Check the plan if the call returned; else at the end of the next one, which Dynamo need not trace."""
+        if succeeded:
+            self._check_plan()
+            return
+        for frame in self.traced.frames[self._checked_frames :]:
+            for live in frame.live:
+                if getattr(live.implementation, "func", None) != self._run_to_check:
+                    live.implementation = functools.partial(self._run_to_check, live, live.implementation)
+
+    def _run_to_check(self, live: LiveGraph, implementation: BoxedCall, args: list[Any]) -> Any:
+        live.implementation = implementation
+        if (call := traced_call()) is not None:
+            call.at_end(self._at_end)
+        return implementation(args)
+
     def _check_plan(self) -> None:
-        """Report, at the end of a call that was traced, how it differs from the plan.
+        """Report how the frames that were not checked yet differ from the plan.
 
         Which parts of the plan were not found is a question of the first call alone. If a difference is an error, it
         is one in every call that runs the same graphs: those are not traced again.

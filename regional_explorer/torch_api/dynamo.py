@@ -364,13 +364,13 @@ def graph_breaks() -> Iterator[list[Break]]:
 class TracedCall:
     """The call of a compiled function that Dynamo is tracing: the original function and the arguments.
 
-    ``at_end`` takes a function to run once the call returns; it is not run if the call raises.
+    ``at_end`` takes a function to run at the end of the call, with whether it returned or raised.
     """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    at_end: Callable[[Callable[[], object]], None]
+    at_end: Callable[[Callable[[bool], object]], None]
 
 
 def traced_call() -> TracedCall | None:
@@ -387,15 +387,11 @@ def traced_call() -> TracedCall | None:
     return None
 
 
-def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
+def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
 
-    def at_end(function: Callable[[], object]) -> None:
-        def cleanup() -> None:
-            if sys._getframe(1).f_locals.get("call_succeeded", True):
-                function()
-
-        cleanups.append(cleanup)
+    def at_end(function: Callable[[bool], object]) -> None:
+        cleanups.append(lambda: function(sys._getframe(1).f_locals.get("call_succeeded", True)))
 
     return at_end
 

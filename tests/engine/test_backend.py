@@ -447,6 +447,18 @@ def test_a_first_run_that_raises_is_made_again():
     assert "r  1 compiled" in str(rx.status(compiled))
 
 
+@pytest.mark.parametrize("regions", [{}, {"r": "0"}], ids=["nothing is cut", "a region is cut"])
+def test_after_a_first_call_that_raises_the_next_one_is_checked(regions):
+    looked_up = nn.Sequential(nn.Embedding(4, 4), nn.Tanh())
+    compiled = rx.compile(looked_up, programs.plan_of(**regions, gone="no.*"), strict=True)
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            compiled(torch.tensor([9]))
+    for _ in range(2):
+        with pytest.raises(PlanError, match=r"region-empty.*'gone'"):
+            compiled(torch.tensor([1]))
+
+
 @pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
 def test_a_first_run_that_raises_draws_random_numbers_once():
     def inverse(x):
