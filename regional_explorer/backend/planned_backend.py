@@ -158,8 +158,8 @@ class PlannedProgram(CutProgram):
                 random_state.restore()
                 return first_run(args_copy)
             cut.has_run = True
-            self._list_saved_artifacts()
             cut.live.implementation = cut.run
+            self._list_saved_artifacts(cut.live)
             return results
 
         return first_run
@@ -186,7 +186,7 @@ class PlannedProgram(CutProgram):
         if key not in self.store.artifacts:
             self._compile_and_report(cut, [switch])
             if cut.has_run:  # in a branch that no earlier run took
-                self._list_saved_artifacts()
+                self._list_saved_artifacts(cut.live)
         return self.store.artifacts.get(key)
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
@@ -204,14 +204,15 @@ class PlannedProgram(CutProgram):
         return results
 
     def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
-        with self._compiling, RandomState(), self._noting_cost(cut.live.id):
-            try:
-                compile_stale(self)
-            except NoCompilerError as error:
-                self.store.failures |= dict.fromkeys(self.stale(), str(error))
-            finally:
-                self._report_artifacts()
-        self._report_failures(switches)
+        with _raising_again(cut.live):
+            with self._compiling, RandomState(), self._noting_cost(cut.live.id):
+                try:
+                    compile_stale(self)
+                except NoCompilerError as error:
+                    self.store.failures |= dict.fromkeys(self.stale(), str(error))
+                finally:
+                    self._report_artifacts()
+            self._report_failures(switches)
 
     @contextlib.contextmanager
     def _noting_cost(self, graph: str) -> Iterator[None]:
@@ -225,12 +226,13 @@ class PlannedProgram(CutProgram):
                 began, seconds, artifacts = before.began, before.seconds + seconds, before.artifacts + artifacts
             self.compiles[graph] = GraphCompile(graph, began, seconds, artifacts)
 
-    def _list_saved_artifacts(self) -> None:
+    def _list_saved_artifacts(self, live: LiveGraph) -> None:
         """Let other processes see the artifacts of a graph, now that all are saved."""
         if self.store.folder is not None:
             with self._compiling:
                 self.store.folder.finish()
-            self._report_artifacts()
+            with _raising_again(live):
+                self._report_artifacts()
 
     def _report_artifacts(self) -> None:
         """Report which saved artifacts did not fit, were damaged, or could not be written."""
@@ -254,6 +256,21 @@ class PlannedProgram(CutProgram):
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
         self.report(DiagnosticCode.REGION_FAILED.found(message, region=region, graph=graph, at=nodes, upstream=""))
+
+
+@contextlib.contextmanager
+def _raising_again(*graphs: LiveGraph) -> Iterator[None]:
+    """A block whose PlanError later calls of these graphs raise again: they are not traced and compiled again."""
+    try:
+        yield
+    except PlanError as error:
+        for live in graphs:
+            live.implementation = functools.partial(_raise_plan_error, str(error))
+        raise
+
+
+def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
+    raise PlanError(message)
 
 
 def _may_run_again(gm: fx.GraphModule) -> bool:
@@ -419,14 +436,10 @@ class PlannedBackend:
             found += self._first_call_findings()
         if self.explored is not None:
             found += mode_differences(self.explored, self.traced.modes_of_calls(frames))
-        try:
+        with _raising_again(*(live for frame in frames for live in frame.live)):
             for diagnostic in found:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
-        except PlanError as error:
-            for live in (live for frame in frames for live in frame.live):
-                live.implementation = functools.partial(_raise_plan_error, str(error))
-            raise
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored
@@ -457,10 +470,6 @@ class PlannedBackend:
             raise PlanError(f"{text} With strict={self.options.strict!r} this is an error.")
         if not is_reported:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
-
-
-def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
-    raise PlanError(message)
 
 
 @dataclass(frozen=True)
