@@ -154,7 +154,7 @@ class Places:
             if node.annotated and annotation_key(node.annotation) not in kept_keys and marked:
                 mark = marked[-1].mark
                 if mark is not None and mark.value is None:
-                    placement.staying[marked[-1]] = "it is computed, not written out"
+                    placement.staying[marked[-1]] = f"it {mark.stays}"
         return placement
 
     def by_node_names(self, names: Iterable[str]) -> list[Region]:
@@ -197,8 +197,9 @@ class Places:
             yield self._why_unwritable(region)
             return
         around_all = [NewMark(region, *span) for span in spans]
-        if any(mark.reused is not None and mark.reused.value is None for mark in around_all):
-            yield "its mark in the source is computed, not written out: change it there"
+        fixed = [mark.reused for mark in around_all if mark.reused is not None and mark.reused.value is None]
+        if fixed:
+            yield f"its mark in the source {fixed[0].stays}: change it there"
             return
         tried: list[list[NewMark]] = []
         reason = "marks in the source would give other partitions: they join what feeds each other directly"

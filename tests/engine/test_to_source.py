@@ -596,6 +596,27 @@ def test_a_computed_mark_is_left_alone_and_named_where_the_plan_has_it_no_longer
     assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in said
 
 
+OTHER_ANNOTATIONS = """
+    from torch.fx.traceback import annotate
+
+    def call(x):
+        with annotate({"compile_with_inductor": {"inductor_region": "r"}, "pp_stage": 1}):
+            y = x.sin() * 2
+        return y + 1
+    """
+
+
+def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
+    one = program(OTHER_ANNOTATIONS, lambda ex: ex.configure("r", FEW))
+    assert "its mark in the source has other annotations, too: change it there" in one.ex.to_source(apply=True)
+    one.ex.unmark("r")
+    assert one.ex.to_source(apply=True) == (
+        "# The mark at program.py:5 is of no region of the plan, and stays: it has other annotations, too. "
+        "Remove it there.\n"
+    )
+    assert one.path.read_bytes() == one.before
+
+
 SHARED = """
     def gate(x):
         y = x.sin()
