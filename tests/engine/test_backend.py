@@ -101,7 +101,7 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_pa
 
 def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
     compiled = rx.compile(net, PLAN)
-    assert rx.status(compiled).partitions == ()
+    assert rx.status(compiled).partitions == rx.status(compiled).diagnostics == ()
     assert "has not been called" in repr(rx.status(compiled))
 
     def loss_of(x):
