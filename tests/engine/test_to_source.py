@@ -617,6 +617,29 @@ def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
     assert one.path.read_bytes() == one.before
 
 
+OTHER_SPELLINGS = """
+    from regional_explorer import region as mark
+    from torch.fx.traceback import annotate
+
+    def call(x):
+        with mark("r"):
+            y = x.sin()
+            y = y * 2
+        manager = annotate({"compile_with_inductor": {"inductor_region": "s"}})
+        with manager:
+            y = y.exp()
+        return y + 1
+    """
+
+
+def test_a_mark_in_another_spelling_is_named_where_the_plan_has_it_no_longer(program):
+    one = program(OTHER_SPELLINGS, lambda ex: None)
+    assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
+    one.ex.unmark("r").unmark("s")
+    stays = "is of no region of the plan, and stays: its text is not known to be a mark. Remove it there.\n"
+    assert one.ex.to_source() == f"# The mark at program.py:6 {stays}\n# The mark at program.py:10 {stays}"
+
+
 SHARED = """
     def gate(x):
         y = x.sin()
