@@ -225,6 +225,7 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_i
     torch.testing.assert_close(seeded(program), first)
     assert told(compiled, "aot-eager-failed")
     assert states(compiled) == {"compiled"}
+    assert [part.id for part in rx.status(compiled).partitions] == ["r.0/0/forward", "r.0/0/backward"]
 
 
 # ------------------------------------------------------------------------------------------ what differs from the plan
