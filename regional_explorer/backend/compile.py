@@ -138,15 +138,16 @@ def status(compiled: Any) -> Status:
             f"{shown_value(compiled)} was not compiled under a plan: give what rx.compile(fn, plan=…) returned, or "
             'torch.compile(fn, backend="regional_explorer") after its first call.'
         )
-    program = backend.program
+    program, explored = backend.program, backend.explored
     records, environment = partitions(program), environment_of(backend.traced.graphs)
-    current = diagnostics(program, records, environment.device_type)
-    if (explored := backend.explored) is not None:
-        current += slower_when_explored(explored)
-        current += partition_differences(explored, records, backend.traced.late_graphs)
-        current += environment_difference(explored, environment)
-        current += mode_differences(explored, backend.traced.modes_of_calls())
-    current += _later_traces(program)
+    current = [*backend.unknown_configs, *(slower_when_explored(explored) if explored is not None else ())]
+    if backend.traced.frames:
+        current += diagnostics(program, records, environment.device_type)
+        if explored is not None:
+            current += partition_differences(explored, records, backend.traced.late_graphs)
+            current += environment_difference(explored, environment)
+            current += mode_differences(explored, backend.traced.modes_of_calls())
+        current += _later_traces(program)
     reported = set(map(subject_of, backend.findings))
     empty = {found.region for found in backend.findings if found.code is DiagnosticCode.REGION_EMPTY} - {None}
     unreported = [

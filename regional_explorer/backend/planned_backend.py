@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,7 @@ import torch
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import check_partitioner
-from regional_explorer.capture.live_graph import Frame
+from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
 from regional_explorer.capture.undo import RandomState
@@ -54,7 +55,14 @@ from regional_explorer.record.plan_file import (
     partition_differences,
 )
 from regional_explorer.regions.order import written_inputs
-from regional_explorer.torch_api.dynamo import backend_of, calling_wrapper, named_backend, traced_call
+from regional_explorer.torch_api.dynamo import (
+    backend_of,
+    calling_wrapper,
+    code_of,
+    named_backend,
+    traced_call,
+    uncompiled,
+)
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
 
@@ -150,8 +158,8 @@ class PlannedProgram(CutProgram):
                 random_state.restore()
                 return first_run(args_copy)
             cut.has_run = True
-            self._list_saved_artifacts()
             cut.live.implementation = cut.run
+            self._list_saved_artifacts(cut.live)
             return results
 
         return first_run
@@ -178,7 +186,7 @@ class PlannedProgram(CutProgram):
         if key not in self.store.artifacts:
             self._compile_and_report(cut, [switch])
             if cut.has_run:  # in a branch that no earlier run took
-                self._list_saved_artifacts()
+                self._list_saved_artifacts(cut.live)
         return self.store.artifacts.get(key)
 
     def _run_repaired(self, frame: Frame, cut: SwitchedGraph, args: list[Any], error: Exception) -> Any:
@@ -196,14 +204,15 @@ class PlannedProgram(CutProgram):
         return results
 
     def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
-        with self._compiling, RandomState(), self._noting_cost(cut.live.id):
-            try:
-                compile_stale(self)
-            except NoCompilerError as error:
-                self.store.failures |= dict.fromkeys(self.stale(), str(error))
-            finally:
-                self._report_artifacts()
-        self._report_failures(switches)
+        with _raising_again(cut.live):
+            with self._compiling, RandomState(), self._noting_cost(cut.live.id):
+                try:
+                    compile_stale(self)
+                except NoCompilerError as error:
+                    self.store.failures |= dict.fromkeys(self.stale(), str(error))
+                finally:
+                    self._report_artifacts()
+            self._report_failures(switches)
 
     @contextlib.contextmanager
     def _noting_cost(self, graph: str) -> Iterator[None]:
@@ -217,12 +226,13 @@ class PlannedProgram(CutProgram):
                 began, seconds, artifacts = before.began, before.seconds + seconds, before.artifacts + artifacts
             self.compiles[graph] = GraphCompile(graph, began, seconds, artifacts)
 
-    def _list_saved_artifacts(self) -> None:
+    def _list_saved_artifacts(self, live: LiveGraph) -> None:
         """Let other processes see the artifacts of a graph, now that all are saved."""
         if self.store.folder is not None:
             with self._compiling:
                 self.store.folder.finish()
-            self._report_artifacts()
+            with _raising_again(live):
+                self._report_artifacts()
 
     def _report_artifacts(self) -> None:
         """Report which saved artifacts did not fit, were damaged, or could not be written."""
@@ -246,6 +256,21 @@ class PlannedProgram(CutProgram):
         region, graph, nodes = switch.piece.claim.region, switch.piece.graph_id, switch.piece.nodes
         message = f"A partition of region {region!r} runs eagerly in graph {graph}: {why}."
         self.report(DiagnosticCode.REGION_FAILED.found(message, region=region, graph=graph, at=nodes, upstream=""))
+
+
+@contextlib.contextmanager
+def _raising_again(*graphs: LiveGraph) -> Iterator[None]:
+    """A block whose PlanError later calls of these graphs raise again: they are not traced and compiled again."""
+    try:
+        yield
+    except PlanError as error:
+        for live in graphs:
+            live.implementation = functools.partial(_raise_plan_error, str(error))
+        raise
+
+
+def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
+    raise PlanError(message)
 
 
 def _may_run_again(gm: fx.GraphModule) -> bool:
@@ -375,15 +400,31 @@ class PlannedBackend:
         call = traced_call()
         if call is not None:
             self.traced.names = module_names(reach(call.fn, call.args, call.kwargs).roots)
-            call.at_end(self._check_plan)
+            call.at_end(self._at_end)
         return self.traced.add_frame(gm, inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the options: as with any ``torch.compile``, a copy is traced again."""
         return PlannedBackend, (self.options,)
 
+    def _at_end(self, succeeded: bool) -> None:  # noqa: FBT001 - as torch_api passes it
+        """Check the plan if the call returned; else at the end of the next one, which Dynamo need not trace."""
+        if succeeded:
+            self._check_plan()
+            return
+        for frame in self.traced.frames[self._checked_frames :]:
+            for live in frame.live:
+                if getattr(live.implementation, "func", None) != self._run_to_check:
+                    live.implementation = functools.partial(self._run_to_check, live, live.implementation)
+
+    def _run_to_check(self, live: LiveGraph, implementation: BoxedCall, args: list[Any]) -> Any:
+        live.implementation = implementation
+        if (call := traced_call()) is not None:
+            call.at_end(self._at_end)
+        return implementation(args)
+
     def _check_plan(self) -> None:
-        """Report, at the end of a call that was traced, how it differs from the plan.
+        """Report how the frames that were not checked yet differ from the plan.
 
         Which parts of the plan were not found is a question of the first call alone. If a difference is an error, it
         is one in every call that runs the same graphs: those are not traced again.
@@ -394,15 +435,11 @@ class PlannedBackend:
             self._checked = True
             found += self._first_call_findings()
         if self.explored is not None:
-            found += mode_differences(self.explored, self.traced.modes_of_calls())
-        try:
+            found += mode_differences(self.explored, self.traced.modes_of_calls(frames))
+        with _raising_again(*(live for frame in frames for live in frame.live)):
             for diagnostic in found:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
-        except PlanError as error:
-            for live in (live for frame in frames for live in frame.live):
-                live.implementation = functools.partial(_raise_plan_error, str(error))
-            raise
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored
@@ -435,12 +472,16 @@ class PlannedBackend:
             warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
 
 
-def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
-    raise PlanError(message)
+@dataclass(frozen=True)
+class _NamedBackend:
+    """The backend of a compile with ``backend="regional_explorer"``, torch's wrapper for it, and the compiled code."""
+
+    wrapper: weakref.ref[Any]
+    code: Callable[[], CodeType | None]
+    backend: PlannedBackend
 
 
-_NAMED_BACKENDS: list[tuple[weakref.ref[Any], PlannedBackend]] = []
-"""The backends of functions compiled with ``backend="regional_explorer"``, each with torch's wrapper object for it."""
+_NAMED_BACKENDS: list[_NamedBackend] = []
 
 
 def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None) -> Any:
@@ -450,17 +491,19 @@ def regional_explorer(gm: fx.GraphModule, inputs: Sequence[Any], *, options: Map
     if backend is None:
         backend = PlannedBackend(BackendOptions.of(options))
         if wrapper is not None:
-            _NAMED_BACKENDS.append((weakref.ref(wrapper, _forget_named), backend))
+            code = code_of(call.fn) if (call := traced_call()) is not None else None
+            code_ref = weakref.ref(code) if code is not None else lambda: None
+            _NAMED_BACKENDS.append(_NamedBackend(weakref.ref(wrapper, _forget_named), code_ref, backend))
     return backend(gm, inputs)
 
 
 def _forget_named(wrapper_ref: weakref.ref[Any]) -> None:
-    _NAMED_BACKENDS[:] = [(ref, backend) for ref, backend in _NAMED_BACKENDS if ref is not wrapper_ref]
+    _NAMED_BACKENDS[:] = [named for named in _NAMED_BACKENDS if named.wrapper is not wrapper_ref]
 
 
 def _find_named(wrapper: Any) -> PlannedBackend | None:
-    # Equal wrappers share Dynamo's cache entries, and so the backend.
-    return next((backend for ref, backend in _NAMED_BACKENDS if wrapper is not None and ref() == wrapper), None)
+    found = (named.backend for named in _NAMED_BACKENDS if wrapper is not None and named.wrapper() is wrapper)
+    return next(found, None)
 
 
 def planned_backend_of(compiled: Any) -> PlannedBackend | None:
@@ -468,5 +511,8 @@ def planned_backend_of(compiled: Any) -> PlannedBackend | None:
     wrapper = backend_of(compiled)
     backend = named_backend(wrapper)
     if backend is regional_explorer:
-        return _find_named(wrapper)
+        code = code_of(uncompiled(compiled))
+        # A compile with an equal wrapper runs what Dynamo has for the same code.
+        equal = [named for named in _NAMED_BACKENDS if named.wrapper() == wrapper and named.code() is code]
+        return _find_named(wrapper) or (equal[-1].backend if equal else None)
     return backend if isinstance(backend, PlannedBackend) else None

@@ -85,9 +85,13 @@ class TracedGraphs:
         """All graphs that AOTAutograd runs."""
         return [live for frame in self.frames for live in frame.live]
 
-    def modes_of_calls(self) -> list[CallModes]:
-        """Return what the first call computes with, and then that of each later one that was traced again."""
-        calls = [[frame for frame in self.frames if not frame.late], *([frame] for frame in self.frames if frame.late)]
+    def modes_of_calls(self, frames: Sequence[Frame] | None = None) -> list[CallModes]:
+        """Return what the first call computes with, and then each later one that was traced again.
+
+        With ``frames``, only of these.
+        """
+        frames = self.frames if frames is None else frames
+        calls = [[frame for frame in frames if not frame.late], *([frame] for frame in frames if frame.late)]
         return [
             CallModes(
                 dtypes=tuple(sorted({str(v.dtype) for frame in frames for node in frame.inputs for v in node.values})),

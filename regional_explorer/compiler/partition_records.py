@@ -150,7 +150,7 @@ def _inert_configs(program: CutProgram, records: Sequence[Partition], device_typ
 
 
 def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None, str]]:
-    """Return the config keys that made no difference to the code of any partition they were tried on.
+    """Return the config keys that, set or not, made no difference to the code of any partition they were tried on.
 
     A config was tried if code was compiled, or only generated, under it. Each key comes with its region and direction,
     which is None if one config is for both directions.
@@ -168,6 +168,9 @@ def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None
             differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
             code = program.store.code_hash(other_key)
             if len(differing) == 1 and code is not None:
-                is_equal = code == program.store.code_hash(own_key)
-                (same_code if is_equal else other_code).update((region.name, direction, key) for key in differing)
+                (key,) = differing
+                if code != program.store.code_hash(own_key):
+                    other_code.add((region.name, direction, key))
+                elif key not in current or key not in config:
+                    same_code.add((region.name, direction, key))
     return same_code - other_code

@@ -175,7 +175,9 @@ class CutProgram:
     def cut_again(self, cut: SwitchedGraph) -> None:
         """Cut a graph again that was repaired after it was cut."""
         with compile_lock():
+            self._numbering.restart_graphs()
             new_cut = self._cut_live_graph(cut.live, self.capture.graphs)
+            self._cyclic = list(dict.fromkeys(self._cyclic))
         cut.build, cut.switches = new_cut.build, new_cut.switches
 
     def select_regional(self, *, on: bool) -> None:

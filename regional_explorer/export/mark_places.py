@@ -150,11 +150,15 @@ class Places:
                 else:
                     placement.obsolete.append(site)
         for origin, node in self._nodes.items():
-            marked = [site for site in self._around[origin] if site.mark is not None]
-            if node.annotated and annotation_key(node.annotation) not in kept_keys and marked:
-                mark = marked[-1].mark
-                if mark is not None and mark.value is None:
-                    placement.staying[marked[-1]] = "it is computed, not written out"
+            if not node.annotated or annotation_key(node.annotation) in kept_keys or not self._around[origin]:
+                continue
+            around = self._around[origin]
+            marked = [site for site in around if site.mark is not None]
+            if not marked:
+                blocks = [site for site in around if site.scope or isinstance(site.node, ast.With)]
+                placement.staying[blocks[-1]] = "its text is not known to be a mark"
+            elif (mark := marked[-1].mark) is not None and mark.value is None:
+                placement.staying[marked[-1]] = f"it {mark.stays}"
         return placement
 
     def by_node_names(self, names: Iterable[str]) -> list[Region]:
@@ -197,8 +201,9 @@ class Places:
             yield self._why_unwritable(region)
             return
         around_all = [NewMark(region, *span) for span in spans]
-        if any(mark.reused is not None and mark.reused.value is None for mark in around_all):
-            yield "its mark in the source is computed, not written out: change it there"
+        fixed = [mark.reused for mark in around_all if mark.reused is not None and mark.reused.value is None]
+        if fixed:
+            yield f"its mark in the source {fixed[0].stays}: change it there"
             return
         tried: list[list[NewMark]] = []
         reason = "marks in the source would give other partitions: they join what feeds each other directly"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind
 
 
 def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
@@ -16,7 +16,10 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     """
     if not plan.regions:
         return "# No region yet.\n"
-    return "\n".join(_region_source(region) for region in plan.regions if names is None or region.name in names)
+    parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
+    if names is None and plan.cut is not Cut.INSTANCES:
+        parts.append(f"ex.plan = rx.Plan(ex.plan.regions, cut={str(plan.cut)!r})\n")
+    return "\n".join(parts)
 
 
 def _region_source(region: Region) -> str:

@@ -25,7 +25,7 @@ from regional_explorer.record.files import write_bytes
 from regional_explorer.record.graph import Graph, GraphBreak, is_library
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
+from regional_explorer.record.plan import Cut, Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.torch_api.graphs import ANNOTATION, FALLBACK
 
 ANNOTATE = "torch.fx.traceback.annotate"
@@ -220,6 +220,9 @@ class SourcePatch:
             yield f"# Region {name!r} is not in the source below: {reason}.{note}\n{plan_source(self.plan, [name])}"
         if self.kept:
             yield f"# In the source already: {', '.join(map(repr, self.kept))}.\n"
+        if self.plan.regions and self.plan.cut is not Cut.INSTANCES:
+            cut, default = repr(str(self.plan.cut)), repr(str(Cut.INSTANCES))
+            yield f"# The plan's cut, {cut}, is not in the source: marks are cut as {default}.\n"
         for where, why in self.staying.items():
             yield f"# The mark at {where} is of no region of the plan, and stays: {why}. Remove it there.\n"
         if any(not change.file.cell and is_library(change.file.path) for change in self.changed):

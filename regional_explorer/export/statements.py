@@ -27,12 +27,14 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 class Mark:
     """A call in the source that marks a region: of ``annotate``, ``annotate_fn`` or ``rx.region``.
 
-    ``value`` is the value it gives to ``compile_with_inductor``, None if that is not a literal.
+    ``value`` is the value it gives to ``compile_with_inductor``, None if the mark must stay as it is, and ``stays``
+    says why.
     """
 
     call: ast.Call
     value: Any = None
     by_region: bool = False
+    stays: str = "is computed, not written out"
 
 
 @dataclass(eq=False, repr=False)
@@ -208,7 +210,9 @@ def _region_mark(node: ast.expr) -> Mark | None:
         return Mark(
             node, None if has_presets else {"inductor_region": argument, "inductor_configs": configs}, by_region
         )
-    return Mark(node, argument[ANNOTATION]) if isinstance(argument, Mapping) and ANNOTATION in argument else None
+    if not isinstance(argument, Mapping) or ANNOTATION not in argument:
+        return None
+    return Mark(node, argument[ANNOTATION]) if len(argument) == 1 else Mark(node, stays="has other annotations, too")
 
 
 def first_argument(call: ast.Call) -> ast.expr:

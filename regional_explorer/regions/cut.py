@@ -365,6 +365,11 @@ class PartitionNumbering:
     _unnamed: dict[tuple[Claim, str], int] = field(default_factory=dict)
     _pieces: dict[str, int] = field(default_factory=dict)
 
+    def restart_graphs(self) -> None:
+        """Number the partitions of a graph that is cut again from the first; instances over all graphs stay."""
+        self._unnamed.clear()
+        self._pieces.clear()
+
     def number(self, claim: Claim, graph_id: str) -> PartitionId:
         """Return the id of the next partition that is cut out of ``graph_id`` for ``claim``."""
         if claim.instance is not None:

@@ -174,6 +174,14 @@ def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
     return eval_frame.innermost_fn(fn)
 
 
+def code_of(fn: Callable[..., Any]) -> types.CodeType | None:
+    """Return the code of a function, a method, or the ``forward`` of a module; None if there is none in Python."""
+    owner = getattr(fn, "__self__", fn)
+    method = owner.forward if isinstance(owner, nn.Module) else fn
+    code = getattr(getattr(method, "__func__", method), "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
+
+
 class _EagerStance:
     """The stance ``usual``, except that the thread that made this runs what was compiled as if it were not.
 
@@ -233,13 +241,11 @@ def _forget_skip(fn: Callable[..., Any]) -> None:
     """
     if ISOLATES:
         return
-    method = fn.forward if isinstance(fn, nn.Module) else fn
     default_strategy = frame_evaluation._FrameExecStrategy(
         frame_evaluation._FrameAction.DEFAULT, frame_evaluation._FrameAction.DEFAULT
     )
-    for function in (getattr(method, "__func__", method), wrap_inline(fn)):
-        code = getattr(function, "__code__", None)
-        if isinstance(code, types.CodeType):
+    for code in (code_of(fn), code_of(wrap_inline(fn))):
+        if code is not None:
             frame_evaluation.set_code_exec_strategy(code, default_strategy)
 
 
@@ -358,13 +364,13 @@ def graph_breaks() -> Iterator[list[Break]]:
 class TracedCall:
     """The call of a compiled function that Dynamo is tracing: the original function and the arguments.
 
-    ``at_end`` takes a function to run once the call returns; it is not run if the call raises.
+    ``at_end`` takes a function to run at the end of the call, with whether it returned or raised.
     """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    at_end: Callable[[Callable[[], object]], None]
+    at_end: Callable[[Callable[[bool], object]], None]
 
 
 def traced_call() -> TracedCall | None:
@@ -381,15 +387,11 @@ def traced_call() -> TracedCall | None:
     return None
 
 
-def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[], object]], None]:
+def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
 
-    def at_end(function: Callable[[], object]) -> None:
-        def cleanup() -> None:
-            if sys._getframe(1).f_locals.get("call_succeeded", True):
-                function()
-
-        cleanups.append(cleanup)
+    def at_end(function: Callable[[bool], object]) -> None:
+        cleanups.append(lambda: function(sys._getframe(1).f_locals.get("call_succeeded", True)))
 
     return at_end
 

@@ -549,6 +549,17 @@ def test_another_plan_graph_or_setting_is_told_and_compiled_anew(net, x, filled)
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize("code", ["artifact-differs", "artifact-damaged"])
+def test_with_strict_it_is_an_error_in_every_call(code, net, x, filled):
+    plan = PLAN.configured("act", {"max_fusion_size": 4}) if code == "artifact-differs" else PLAN
+    if code == "artifact-damaged":
+        DAMAGES["no libraries"](filled)
+    strict = rx.compile(net, plan, artifacts=filled, strict=True)
+    for _ in range(3):
+        with pytest.raises(PlanError, match=code):
+            strict(x)
+
+
 def test_a_directory_that_cannot_be_written_is_told(net, x, explored, folder, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")

@@ -101,7 +101,7 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_pa
 
 def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
     compiled = rx.compile(net, PLAN)
-    assert rx.status(compiled).partitions == ()
+    assert rx.status(compiled).partitions == rx.status(compiled).diagnostics == ()
     assert "has not been called" in repr(rx.status(compiled))
 
     def loss_of(x):
@@ -225,6 +225,7 @@ def test_a_graph_that_does_not_run_as_traced_is_repaired_and_gives_the_same_in_i
     torch.testing.assert_close(seeded(program), first)
     assert told(compiled, "aot-eager-failed")
     assert states(compiled) == {"compiled"}
+    assert [part.id for part in rx.status(compiled).partitions] == ["r.0/0/forward", "r.0/0/backward"]
 
 
 # ------------------------------------------------------------------------------------------ what differs from the plan
@@ -364,6 +365,40 @@ def test_by_name_with_options(net, x, saved_plan, tmp_path):
         torch.compile(programs.textbook, backend="regional_explorer_by_name", options={"plans": 1})(x, x)
 
 
+def test_by_name_functions_marked_alike_have_a_plan_each(x):
+    def first(x):
+        with rx.region("r", max_fusion_size=1):
+            return x.sin() * 2
+
+    def second(x):
+        with rx.region("r", max_fusion_size=8):
+            return x.cos() + 1
+
+    for function, size in ((first, 1), (second, 8)):
+        compiled = torch.compile(function, backend=regional_explorer)
+        compiled(x)
+        assert [part.config_requested for part in rx.status(compiled).partitions] == [{"max_fusion_size": size}]
+
+
+def test_by_name_a_plan_is_read_and_checked_for_each_compile_that_is_traced(x, saved_plan):
+    def compiled_and_called(layers):
+        compiled = torch.compile(programs.Stack(layers), backend=regional_explorer, options={"plan": str(saved_plan)})
+        compiled(x)
+        return compiled
+
+    first = compiled_and_called(1)
+    not_traced = compiled_and_called(1)  # Dynamo runs what it has for an equal compile of the same code
+    assert rx.status(not_traced).partitions == rx.status(first).partitions
+    saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_size": 6'))
+    with pytest.warns(UserWarning, match="plan-differs"):
+        second = compiled_and_called(2)
+    requested = [
+        {part.config_requested["max_fusion_size"] for part in rx.status(compiled).partitions if part.region == "norm"}
+        for compiled in (first, second)
+    ]
+    assert requested == [{4}, {6}]
+
+
 IMPORTS = """
 import sys
 import regional_explorer as rx
@@ -411,6 +446,18 @@ def test_a_first_run_that_raises_is_made_again():
         compiled(torch.tensor([9]))
     torch.testing.assert_close(compiled(torch.tensor([1])), looked_up(torch.tensor([1])))
     assert "r  1 compiled" in str(rx.status(compiled))
+
+
+@pytest.mark.parametrize("regions", [{}, {"r": "0"}], ids=["nothing is cut", "a region is cut"])
+def test_after_a_first_call_that_raises_the_next_one_is_checked(regions):
+    looked_up = nn.Sequential(nn.Embedding(4, 4), nn.Tanh())
+    compiled = rx.compile(looked_up, programs.plan_of(**regions, gone="no.*"), strict=True)
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            compiled(torch.tensor([9]))
+    for _ in range(2):
+        with pytest.raises(PlanError, match=r"region-empty.*'gone'"):
+            compiled(torch.tensor([1]))
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
@@ -614,6 +661,14 @@ def test_a_strict_call_in_another_mode_raises_each_time_and_the_others_run(net, 
         torch.testing.assert_close(strict(x), net(x))
         with pytest.raises(PlanError, match="under autocast"), autocast():
             strict(x)
+
+
+def test_after_a_strict_call_in_another_mode_calls_of_other_sizes_run(net, saved_plan):
+    strict = rx.compile(net, saved_plan, strict=True)
+    with pytest.raises(PlanError, match="under autocast"), autocast():
+        strict(torch.randn(4, 16))
+    other = torch.randn(6, 16)
+    torch.testing.assert_close(strict(other), net(other))
 
 
 def test_evaluation_is_noted_and_a_call_in_the_explored_mode_fits(net, x, saved_plan, tmp_path):

@@ -13,7 +13,7 @@ import regional_explorer as rx
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
-from regional_explorer.record.plan import Direction, Region, config_of, with_config
+from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
 from regional_explorer.tables.benchmark import regions_table
 from tests.engine import diagnostics_programs
 from tests.shared.checks import codes, only
@@ -111,6 +111,14 @@ def test_the_source_of_a_plan_sets_each_direction(ex):
         exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
         assert [region.configs for region in ex.plan.regions] == [region.configs for region in plan.regions]
         assert merged or ex.plan == plan
+
+
+def test_the_source_of_a_plan_sets_its_cut(ex):
+    ex.plan = plan = replace(ex.plan, cut=Cut.MARKED)
+    source = plan_source(plan)
+    ex.plan = rx.Plan()
+    exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - that is what it is for
+    assert ex.plan == plan
 
 
 def test_a_block_cannot_say_it(tmp_path):

@@ -578,6 +578,15 @@ def test_a_config_tried_without_effect() -> None:
     assert codes(ex) == []
 
 
+@pytest.mark.compiles
+def test_a_config_is_not_said_to_be_without_effect_where_only_other_values_were_tried() -> None:
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    for size in (7, 6):
+        ex.configure("middle", {"max_fusion_size": size})
+        ex.compile()
+    assert codes(ex) == []
+
+
 def test_recompiled_is_one_per_region_and_guard() -> None:
     ex = rx.explore(programs.two, (torch.ones(8),), dynamic=False)
     for size in (5, 6, 7):

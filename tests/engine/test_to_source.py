@@ -596,6 +596,50 @@ def test_a_computed_mark_is_left_alone_and_named_where_the_plan_has_it_no_longer
     assert '+    with torch.fx.traceback.annotate({"compile_with_inductor": {"inductor_region": "first"}}):' in said
 
 
+OTHER_ANNOTATIONS = """
+    from torch.fx.traceback import annotate
+
+    def call(x):
+        with annotate({"compile_with_inductor": {"inductor_region": "r"}, "pp_stage": 1}):
+            y = x.sin() * 2
+        return y + 1
+    """
+
+
+def test_a_mark_with_other_annotations_is_left_alone_and_named(program):
+    one = program(OTHER_ANNOTATIONS, lambda ex: ex.configure("r", FEW))
+    assert "its mark in the source has other annotations, too: change it there" in one.ex.to_source(apply=True)
+    one.ex.unmark("r")
+    assert one.ex.to_source(apply=True) == (
+        "# The mark at program.py:5 is of no region of the plan, and stays: it has other annotations, too. "
+        "Remove it there.\n"
+    )
+    assert one.path.read_bytes() == one.before
+
+
+OTHER_SPELLINGS = """
+    from regional_explorer import region as mark
+    from torch.fx.traceback import annotate
+
+    def call(x):
+        with mark("r"):
+            y = x.sin()
+            y = y * 2
+        manager = annotate({"compile_with_inductor": {"inductor_region": "s"}})
+        with manager:
+            y = y.exp()
+        return y + 1
+    """
+
+
+def test_a_mark_in_another_spelling_is_named_where_the_plan_has_it_no_longer(program):
+    one = program(OTHER_SPELLINGS, lambda ex: None)
+    assert one.ex.to_source() == "# In the source already: 'r', 's'.\n"
+    one.ex.unmark("r").unmark("s")
+    stays = "is of no region of the plan, and stays: its text is not known to be a mark. Remove it there.\n"
+    assert one.ex.to_source() == f"# The mark at program.py:6 {stays}\n# The mark at program.py:10 {stays}"
+
+
 SHARED = """
     def gate(x):
         y = x.sin()
@@ -701,6 +745,11 @@ def test_a_region_that_no_mark_can_say_is_named(explored, case):
     assert said.startswith(f"# Region 'r' is not in the source below: {reason}")
     assert "ex.mark('r'" in said
     assert one.path.read_bytes() == one.before
+
+
+def test_a_cut_that_marks_do_not_give_is_said(shared):
+    shared.ex.plan = rx.Plan(shared.ex.plan.regions, cut="marked")
+    assert "# The plan's cut, 'marked', is not in the source: marks are cut as 'instances'.\n" in shared.ex.to_source()
 
 
 def test_line_numbers_are_said_to_be_those_before_the_change(shared):
