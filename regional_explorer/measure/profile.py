@@ -256,7 +256,9 @@ def profile_of(
     rows = []
     for (kind, name), keys in keys_by_row.items():
         seconds = parts.figure(keys)
-        backward_s = parts.mean(key for key in keys if Direction.of_graph(key[0]) is Direction.BACKWARD)
+        backward_s = parts.mean(
+            key for key in keys if Direction.of_graph(key[0]) is Direction.BACKWARD or key[1] in _BACKWARD_SPANS
+        )
         rows.append(
             ProfileRow(
                 kind=kind,

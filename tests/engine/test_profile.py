@@ -41,6 +41,11 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
     outside = frame[frame.by == "around"]
     assert len(outside) == 4, "before and after the graph of the forward, and that of the backward"
     assert (outside.eager_us > 0).all()
+    backward = outside[outside.name.str.contains("backward graph")]
+    assert len(backward) == 2
+    assert (backward.backward_us > 0).all()
+    assert not backward.forward_us.any()
+    assert not outside.backward_us.drop(backward.index).any()
     assert rows.share.sum() + outside.share.sum() == pytest.approx(1.0)
     assert found.whole_s == pytest.approx((rows.eager_us.sum() + outside.eager_us.sum()) * 1e-6)
     modules = frame[frame.by == "module"].set_index("name")
