@@ -117,6 +117,21 @@ def test_who_cancels_or_interrupts_keeps_the_rounds_that_were_measured_and_a_sma
     assert ex.compiled(*programs.pair()) is not None
 
 
+def test_progress_that_prints_is_seen_in_the_rounds_though_what_the_call_prints_is_not(capsys):
+    def call(x):
+        torch._dynamo.graph_break()
+        print("of the call")
+        return x.sin()
+
+    ex = rx.explore(call, (torch.randn(4),))
+    capsys.readouterr()
+    ex.profile(0.2, run=rx.Run(progress=print))
+    printed = capsys.readouterr().out
+    assert "profiling: warming up" in printed
+    assert "profiling: round" in printed
+    assert "of the call" not in printed
+
+
 def graph_of(*ops):
     """Return a graph whose ops read the values numbered in their arguments, the input first; it returns the last."""
     graph = fx.Graph()
