@@ -204,7 +204,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 first_calls=1,
                 clock=clock,
                 context=run.part(0.0, 1.0, "profiling: "),
-                between=lambda: rates.measure([_copying(max(moved.values(), default=STEPS[0]))]),
+                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))]),
             )
     finally:
         variants.program.select_regional(on=True)

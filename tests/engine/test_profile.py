@@ -214,6 +214,13 @@ def test_a_graph_is_weighed_by_what_its_trace_knows():
         assert ex.op_times.set_index("name").moved_bytes["aten.add.Tensor"] == moved["add"]
 
 
+def test_a_call_of_views_alone_has_a_profile(monkeypatch):
+    monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Rates)
+    ex = rx.explore(lambda x: x.t(), (torch.randn(3, 4),))
+    assert not ex.profile(0.05).empty
+    assert ex.session.profile.bandwidth.bytes_per_s.value > 0
+
+
 def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known():
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ex = rx.explore(lambda x: x[x > 0] * 2, (torch.randn(16),))
