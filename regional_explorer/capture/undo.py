@@ -301,6 +301,16 @@ def silent() -> Iterator[None]:
         _IS_MUTED.reset(token)
 
 
+@contextlib.contextmanager
+def audible() -> Iterator[None]:
+    """Context manager: inside a muted block, print all the same."""
+    token = _IS_MUTED.set(False)
+    try:
+        yield
+    finally:
+        _IS_MUTED.reset(token)
+
+
 class _MutedStream:
     """A stream without what muted blocks write to it; the rest is left to the original one."""
 

@@ -34,6 +34,7 @@ class Artifact:
     ``config`` is the value of every requested key as read inside the compile. ``guard`` takes the call's arguments and
     returns whether the code may be used for them; None if it always may. ``made`` is the one compile that made it, or
     its loading from a folder of artifacts. ``pack`` serializes it to be saved in one, if it was compiled here.
+    ``build`` is the command that compiled the code; of one from a folder that is not known, and it is the key instead.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Artifact:
     guard: Callable[[Sequence[Any]], bool] | None = None
     dynamic: bool = False
     pack: Callable[[], Packed] | None = None
+    build: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ class ArtifactStore:
         def assemble(packed: Packed) -> Artifact:
             sizes = Sizes.unpacked(packed.sizes, wanted.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            return _assembled_artifact(wanted, load_compiled(packed.code, libraries, wanted.config), sizes)
+            loaded = load_compiled(packed.code, libraries, wanted.config)
+            return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
 
         with compile_lock(), self.generated.collected():
             artifact = self.folder.load(wanted.label(), assemble)
@@ -153,7 +156,7 @@ class ArtifactStore:
         """Return the hash of the code that an artifact has, or would have; None if it is not known."""
         artifact = self.artifacts.get(key)
         if key not in self.hashes and artifact is not None and artifact.code:
-            self.hashes[key] = code_hash(artifact.code)
+            self.hashes[key] = code_hash(artifact.code, artifact.build)
         return self.hashes.get(key)
 
     def compile(self, wanted: Wanted) -> Artifact:
@@ -247,6 +250,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
         made=compiled.made,
         guard=None if sizes.guard is None else sizes.fit,
         dynamic=bool(sizes.places),
+        build=compiled.build,
     )
 
 

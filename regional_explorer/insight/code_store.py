@@ -24,7 +24,12 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
-from regional_explorer.torch_api.inductor import INSTALL_COMPILER, cxx_compiler, inductor_cache_directory
+from regional_explorer.torch_api.inductor import (
+    INSTALL_COMPILER,
+    build_command,
+    cxx_compiler,
+    inductor_cache_directory,
+)
 from regional_explorer.torch_api.shipping import UNSENDABLE, dump_piece
 from regional_explorer.torch_api.torch_config import Settings
 
@@ -107,7 +112,8 @@ class Insights:
                 known[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
                     program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
-                    program.store.hashes[wanted.key] = code_hash(code.text)
+                    build = build_command(code.text, wanted.config)
+                    program.store.hashes[wanted.key] = code_hash(code.text, build)
         elif missing:
             run.progress(f"generating the code of {region} for {target.title}", 0.0)
             known |= _codes_on_gpu(missing, target, run)

@@ -23,7 +23,7 @@ from regional_explorer.measure.profile import overhead_s
 from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
-from regional_explorer.measure.rounds import Parts, RoundsResult, figure_of, run_rounds
+from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelTime
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.figure import Figure
@@ -60,7 +60,7 @@ def _is_whole_statement(line: str) -> bool:
 def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: Run) -> None:
     """Time the kernels of each distinct partition of a region whose code was read.
 
-    Times measured before a cancel are kept.
+    Times measured before a cancel or an interrupt are kept.
     """
     program, codes = insights.program, insights.codes
     switches = grouped(
@@ -73,10 +73,11 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
             return
         title = f"timing the kernels of {region} ({done + 1} of {len(switches)}): "
         part = run.part(done / len(switches), (done + 1) / len(switches), title)
-        times = _measured_times(program, equal_switches, codes[key], budget_s / len(switches), part)
+        times, stopped = _measured_times(program, equal_switches, codes[key], budget_s / len(switches), part)
         if times is not None:
             insights.kernel_times[key] = times
             insights.revision += 1
+        stopped.raise_interrupt()
 
 
 def _measured_times(
@@ -85,17 +86,17 @@ def _measured_times(
     code: ArtifactCode,
     budget_s: float,
     run: Run,
-) -> ArtifactKernelTimes | None:
-    """Return the times of the kernels of equal partitions; None if cancelled before the first round."""
+) -> tuple[ArtifactKernelTimes | None, Stop]:
+    """Return the times of the kernels of equal partitions, and why that ended; None if before the first round."""
     if code.problem is not None:
-        return ArtifactKernelTimes(problem=code.problem)
+        return ArtifactKernelTimes(problem=code.problem), Stop.FAILED
     if others := _devices(switches[0]) - {"cpu"}:
         # The clocks are the host's, and the bounds are those of the CPU.
         problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
-        return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels")
+        return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels"), Stop.FAILED
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded is None or recorded.switch.artifact is None:
-        return ArtifactKernelTimes(problem="the call does not reach it: a branch not taken")
+        return ArtifactKernelTimes(problem="the call does not reach it: a branch not taken"), Stop.FAILED
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     notes = ClockNotes()
     with as_in_the_call():
@@ -104,11 +105,11 @@ def _measured_times(
             timed, untimed = run.executor.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
-            return ArtifactKernelTimes(problem=problem.splitlines()[0])
+            return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
         build_s = time.perf_counter() - started
         whole = timed_calls(switch, args)[-1]
         if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
-            return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s)
+            return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
         rounds = run_rounds(
@@ -118,8 +119,7 @@ def _measured_times(
             context=run,
             between=lambda: rates.measure(works),
         )
-    rounds.stopped.raise_interrupt()
-    return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None
+    return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None, rounds.stopped
 
 
 def _devices(switch: Switch) -> set[str]:

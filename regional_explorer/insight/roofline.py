@@ -22,7 +22,7 @@ from regional_explorer.measure.numerics import Reference, bitwise_equal, compare
 from regional_explorer.measure.rounding import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
-from regional_explorer.record.benchmark import Phase, VariantName, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
@@ -250,11 +250,12 @@ def _run_trial(variants: Variants, config: Mapping[str, object], reference: Refe
             marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
             as_first_call(call.fn),
         ):
-            rows = compare("full", run_once(call, function), reference)
+            found = compare("full", run_once(call, function), reference)
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the other trials go on
         return BitwiseTrial(config, problem=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:
         release_compiled(function)
+    rows = [row for row in found if row.verdict not in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)]
     return BitwiseTrial(
         config, len(rows), sum(row.bitwise for row in rows), max((row.max_error for row in rows), default=0.0)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -188,18 +189,19 @@ def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) 
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
     drawing = [switch for switch in program.switches if switch.draws]
+    draws_its_own = call.draws and _draws_its_own(program, name, drawing)
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
         with program.using_twins(drawing if config else [], config):
             return failing_twice(lambda: compare(name, run_once(call, function), reference, note))
 
     try:
-        rows = rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
+        if draws_its_own:  # neither a second call nor rounding explains that
+            rows = compare(name, run_once(call, function), dataclasses.replace(reference, moves=None))
+            return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
+        return rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
     finally:
         program.select_regional(on=True)
-    if call.draws and _draws_its_own(program, name, drawing):
-        return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
-    return rows
 
 
 def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:

@@ -68,7 +68,8 @@ class CudaClock(Clock[torch.cuda.Event]):
         self.device = torch.device(device)
         # Twice the size of the cache, so that no cache line of the last call remains.
         scratch_bytes = 2 * torch.cuda.get_device_properties(self.device).L2_cache_size
-        self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self.device)
+        with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+            self._scratch = torch.empty(scratch_bytes, dtype=torch.int8, device=self.device)
 
     def flush(self) -> None:
         """Overwrite the L2 cache, in the order of the stream."""

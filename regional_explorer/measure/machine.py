@@ -75,8 +75,9 @@ def fixed_work(clock: Clock[Any]) -> Sentinel:
 
 @cache
 def _fixed_work(device: str, _threads: int) -> Sentinel:
-    numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
-    out = torch.empty_like(numbers)
+    with torch.inference_mode(mode=False):  # calls outside of that mode could not write to its tensors
+        numbers = torch.ones(FIXED_ELEMENTS, dtype=torch.float32, device=device)
+        out = torch.empty_like(numbers)
     return Sentinel(TimedCall("fixed work", lambda: torch.sin(numbers, out=out)))
 
 

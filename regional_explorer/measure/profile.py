@@ -204,7 +204,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 first_calls=1,
                 clock=clock,
                 context=run.part(0.0, 1.0, "profiling: "),
-                between=lambda: rates.measure([_copying(max(moved.values(), default=STEPS[0]))]),
+                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))]),
             )
     finally:
         variants.program.select_regional(on=True)
@@ -256,7 +256,9 @@ def profile_of(
     rows = []
     for (kind, name), keys in keys_by_row.items():
         seconds = parts.figure(keys)
-        backward_s = parts.mean(key for key in keys if Direction.of_graph(key[0]) is Direction.BACKWARD)
+        backward_s = parts.mean(
+            key for key in keys if Direction.of_graph(key[0]) is Direction.BACKWARD or key[1] in _BACKWARD_SPANS
+        )
         rows.append(
             ProfileRow(
                 kind=kind,

@@ -180,7 +180,9 @@ def _op_nodes(gm: fx.GraphModule) -> Iterable[fx.Node]:
         yield from _op_nodes(body)
 
 
-_MATMUL_OPS = frozenset(("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_int_mm"))
+_LEFT_OPERANDS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_scaled_mm": 0, "_int_mm": 0}
+"""Matrix products, and the position of their left operand."""
+
 _PICKING_PREFIXES = (
     *("index", "select", "gather", "embedding", "slice", "split", "take", "sort", "topk"),
     *("arg", "amax", "amin", "max", "min", "any", "all"),
@@ -199,15 +201,16 @@ def _summed_terms(node: fx.Node) -> int:
     outputs = [shape for shape in _known_shapes(node) if math.prod(shape)]
     if not inputs or not outputs:
         return 1
-    if name in _MATMUL_OPS:
-        return max(1, inputs[-2 if len(inputs) > 1 else -1][-1])
+    if name in _LEFT_OPERANDS:
+        left: Any = node.args[_LEFT_OPERANDS[name]]
+        return max((1, *(shape[-1] for shape in _known_shapes(left))))
     if name == "convolution":
         return max(1, math.prod(inputs[1][1:]))
     if name == "convolution_backward":  # each gradient sums over what the other two share
         gradient, _, weight = inputs[:3]
         return max(1, math.prod(gradient) // max(gradient[1], 1), math.prod(weight) // max(weight[1], 1))
     if name in _ALONG_DIMS:
-        return max(1, *inputs[0])
+        return max((1, *inputs[0]))
     if name.startswith(_PICKING_PREFIXES):
         return 1
     return max(1, max(map(math.prod, inputs)) // min(map(math.prod, outputs)))

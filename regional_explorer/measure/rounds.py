@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from regional_explorer.capture.undo import audible
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
@@ -461,7 +462,8 @@ class _RoundsRun:
 
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
-        self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
+        with audible():  # the call is muted, the callback is not part of it
+            self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
 
 
 def _by_part(rounds: Sequence[Mapping[Any, float]]) -> dict[Any, Floats]:

@@ -136,8 +136,9 @@ class ArtifactCode(Record, frozen=True):
 
 
 def normalized(code: str) -> list[str]:
-    """Return the lines of generated code without comments, which have the number of the graph and the file name."""
-    return [line for line in code.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    """Return the lines of generated code without comments and includes, which have numbers of graphs and paths."""
+    lines = ((line, line.lstrip()) for line in code.splitlines())
+    return [line for line, text in lines if text and (not text.startswith("#") or text.startswith("#pragma"))]
 
 
 class BoundBy(StrEnum):
@@ -287,12 +288,15 @@ class ArtifactRecord(Record, frozen=True):
 _KERNEL_NAME = re.compile(r"\b(?:cpp|triton_(?:poi|red|per|tem|mm|for))_\w+|\bkernel\b")
 
 
-def code_hash(code: str) -> str:
-    """Return a hash of generated code that ignores comments, blank lines and the names of kernels."""
+def code_hash(code: str, build: str = "") -> str:
+    """Return a hash of generated code that ignores comments, blank lines and the names of kernels.
+
+    ``build`` is what else the compiled code depends on: the command that compiles it.
+    """
     names: dict[str, str] = {}
     text = "\n".join(normalized(code))
     plain = _KERNEL_NAME.sub(lambda match: names.setdefault(match[0], f"kernel_{len(names)}"), text)
-    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+    return hashlib.sha256((plain + build).encode()).hexdigest()[:16]
 
 
 class KernelPair(Record, frozen=True):

@@ -85,7 +85,10 @@ class OpDifference(Record, frozen=True):
 
 
 class BitwiseTrial(Record, frozen=True):
-    """Full Inductor under a config, against eager: how many of ``tensors`` were bitwise equal; ``problem`` if none."""
+    """Full Inductor under a config, against eager: how many of ``tensors`` were bitwise equal; ``problem`` if none.
+
+    Results that cannot be compared do not count.
+    """
 
     config: Mapping[str, object]
     tensors: int = 0
@@ -95,8 +98,8 @@ class BitwiseTrial(Record, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Whether every output and gradient is bitwise equal to eager's."""
-        return not self.problem and self.bitwise == self.tensors
+        """Whether every output and gradient that was compared is bitwise equal to eager's."""
+        return not self.problem and 0 < self.tensors == self.bitwise
 
 
 class Roundings(Record, frozen=True):

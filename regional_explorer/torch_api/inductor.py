@@ -277,7 +277,7 @@ class Compiled:
 
     ``config`` maps every requested key to the value read inside the compile, at the moment code was produced or loaded;
     it is None if that moment never came. ``made`` has the time and the caches' answer. ``pack`` serializes it to be
-    saved. ``call`` can be used after ``finished``, which waits for the ``builds``.
+    saved. ``call`` can be used after ``finished``, which waits for the ``builds``; ``build`` is their command.
     """
 
     call: BoxedCall
@@ -286,6 +286,7 @@ class Compiled:
     made: ArtifactCompile
     pack: Callable[[], Packed]
     builds: Builds = field(default_factory=lambda: Builds({}))
+    build: str = ""
 
     def finished(self) -> Compiled:
         """Wait for the builds; the result knows how long they took.
@@ -320,7 +321,8 @@ def start_compile(
             return run_inductor(gm, inputs, mode, config, at_code)
 
     with compile_lock():
-        return dataclasses.replace(_noted_compile(lower, config), builds=builds)
+        compiled = _noted_compile(lower, config)
+        return dataclasses.replace(compiled, builds=builds, build=build_command(compiled.code, config))
 
 
 def compile_piece(
@@ -503,6 +505,15 @@ def cxx_compiler() -> str | None:
     candidates = inductor_config.cpp.cxx
     names = candidates if isinstance(candidates, (tuple, list)) else (candidates,)
     return next((path for name in names if name and (path := shutil.which(str(name)))), None)
+
+
+def build_command(code: str, config: Mapping[str, Any]) -> str:
+    """Return the command by which Inductor compiles the C++ in generated code under ``config``; empty without any."""
+    if "#include" not in code:
+        return ""
+    with inductor_config.patch(dict(config)):
+        options = cpp_builder.CppTorchOptions(vec_isa=pick_vec_isa())
+        return str(cpp_builder.CppBuilder("o", "i", options).get_command_line())
 
 
 def inductor_cache_directory() -> str:

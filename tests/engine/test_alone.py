@@ -14,6 +14,7 @@ from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
 from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
+from regional_explorer.measure.rounding import Rounded
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
@@ -354,3 +355,12 @@ def test_a_call_that_draws_is_wrong_where_inductor_draws_as_eager_does(as_eager,
         ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
         ex.benchmark(("full", "upstream"), budget_s=0.1, regions=False)
     assert dict(zip(ex.numerics.variant, ex.numerics.verdict, strict=True)) == {"full": verdict, "upstream": verdict}
+
+
+def test_how_rounding_moves_results_is_not_asked_where_inductor_draws_other_numbers(monkeypatch):
+    monkeypatch.setattr(Rounded, "run_node", lambda *_: pytest.fail("asked"))
+    ex = rx.explore(programs.with_dropout, programs.pair(grad=False))
+    ex.benchmark(("full",), budget_s=0.1, regions=False)
+    (row,) = ex.numerics.itertuples()
+    assert (row.variant, row.verdict) == ("full", "not comparable")
+    assert "its own random numbers" in row.note

@@ -162,6 +162,20 @@ def test_a_key_without_effect_is_told_for_its_direction(ex):
     assert 'direction="backward"' in found.remedy
 
 
+@compiles
+@pytest.mark.parametrize("config", [{"cpp.threads": 3}, {"cpp.enable_unsafe_math_opt_flag": True}])
+def test_a_key_that_changes_the_build_alone_has_an_effect_and_no_figures_of_another_build(config):
+    ex = rx.explore(rx.region("r")(lambda x: (x.sin() * 2).cos()), (torch.randn(1 << 16),))
+    ex.benchmark(("regional",), 0.1)
+    assert ex.regions.state.tolist() == ["measured"]
+    ex.code("r", config=config)
+    ex.configure("r", config).compile()
+    assert ex.regions.state.tolist() == ["compiled"]
+    assert "config-inert" not in codes(ex)
+    ex.configure("r", {"shape_padding": False}).compile()
+    assert "shape_padding" in only(ex, "config-inert").message
+
+
 def test_neighbours_are_compared_in_their_own_direction():
     def f(x):
         with rx.region("first", max_fusion_size=1):

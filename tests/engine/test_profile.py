@@ -41,6 +41,11 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
     outside = frame[frame.by == "around"]
     assert len(outside) == 4, "before and after the graph of the forward, and that of the backward"
     assert (outside.eager_us > 0).all()
+    backward = outside[outside.name.str.contains("backward graph")]
+    assert len(backward) == 2
+    assert (backward.backward_us > 0).all()
+    assert not backward.forward_us.any()
+    assert not outside.backward_us.drop(backward.index).any()
     assert rows.share.sum() + outside.share.sum() == pytest.approx(1.0)
     assert found.whole_s == pytest.approx((rows.eager_us.sum() + outside.eager_us.sum()) * 1e-6)
     modules = frame[frame.by == "module"].set_index("name")
@@ -110,6 +115,21 @@ def test_who_cancels_or_interrupts_keeps_the_rounds_that_were_measured_and_a_sma
     with pytest.raises(rx.MeasureError, match="budget_s"):
         ex.profile(0.0)
     assert ex.compiled(*programs.pair()) is not None
+
+
+def test_progress_that_prints_is_seen_in_the_rounds_though_what_the_call_prints_is_not(capsys):
+    def call(x):
+        torch._dynamo.graph_break()
+        print("of the call")
+        return x.sin()
+
+    ex = rx.explore(call, (torch.randn(4),))
+    capsys.readouterr()
+    ex.profile(0.2, run=rx.Run(progress=print))
+    printed = capsys.readouterr().out
+    assert "profiling: warming up" in printed
+    assert "profiling: round" in printed
+    assert "of the call" not in printed
 
 
 def graph_of(*ops):
@@ -192,6 +212,13 @@ def test_a_graph_is_weighed_by_what_its_trace_knows():
         assert (moved["sin"], moved["t"], moved["mul"]) == (2 * 256, 0, 2 * 256)
         assert moved["add"] == 2 * 256 + 4, "what is repeated counts once"
         assert ex.op_times.set_index("name").moved_bytes["aten.add.Tensor"] == moved["add"]
+
+
+def test_a_call_of_views_alone_has_a_profile(monkeypatch):
+    monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Rates)
+    ex = rx.explore(lambda x: x.t(), (torch.randn(3, 4),))
+    assert not ex.profile(0.05).empty
+    assert ex.session.profile.bandwidth.bytes_per_s.value > 0
 
 
 def test_a_size_that_only_a_run_tells_moves_nothing_that_is_known():

@@ -348,6 +348,13 @@ def test_names_and_comments_do_not_count():
     assert code_hash(one) != code_hash(one.replace("(x)", "(y)"))
 
 
+def test_code_that_is_built_otherwise_is_not_the_same():
+    loop = '# graph 0\n#include "/tmp/of/this/process.h"\n    #pragma omp parallel num_threads({})\n    { f(x); }\n'
+    assert code_hash(loop.replace("{}", "2")) != code_hash(loop.replace("{}", "4"))
+    assert code_hash(loop) == code_hash(loop.replace("/this/", "/that/"))
+    assert code_hash(loop, "g++ -O3") != code_hash(loop, "g++ -O0")
+
+
 # -------------------------------------------------------------- much code, kernels of nothing, a cache that cannot be
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.insight.kernel_times import (
     ClockNotes,
     kernel_calls,
@@ -113,6 +113,24 @@ def test_nothing_else_comes_from_the_build_with_clocks_and_nothing_is_kept_once_
     assert not any("_regional_explorer_clock" in part.text for part in partition_codes(ex.session))
     torch.testing.assert_close(x.detach(), x_before)
     torch.testing.assert_close(ex.compiled(x, w), block(x, w))
+
+
+def test_an_interrupt_keeps_the_rounds_that_were_measured():
+    ex, seen = compiled(), []
+
+    class Interrupted(SameThread):
+        """It is interrupted in timed work after a round."""
+
+        def run_timed(self, work):
+            if any("round" in doing for doing in seen):
+                raise KeyboardInterrupt
+            return work()
+
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        ex.kernel_times("r", 20.0, run=run)
+    assert len(times_in(ex.session)) == 1
+    assert not ex.results.kernel_times("r").empty
 
 
 def with_other_results(ex, monkeypatch):

@@ -29,6 +29,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.roofline import (
     EAGER_OPS,
+    BitwiseTrial,
     FullGraph,
     Reach,
     RegionReach,
@@ -237,6 +238,15 @@ def test_the_users_own_compile_of_the_call_is_not_what_is_compared():
     (trial,) = bitwise_trials(ex.live.variants, ({},), Run())
     assert trial.config == {"fallback_random": True}
     assert trial.equal
+
+
+@pytest.mark.compiles
+def test_what_cannot_be_compared_keeps_no_trial_from_being_equal():
+    x = torch.ones(4)
+    with_opaque = rx.explore(lambda x: (x + 1, iter([1])), (x,))
+    (trial,) = bitwise_trials(with_opaque.live.variants, ({},), Run())
+    assert (trial.tensors, trial.equal) == (1, True)
+    assert not BitwiseTrial({}).equal, "nothing was compared"
 
 
 def test_many_results_take_memory_by_their_number_not_by_its_square():

@@ -20,7 +20,7 @@ import torch
 import regional_explorer as rx
 from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
 from regional_explorer.measure.reference import find_reference
-from regional_explorer.measure.rounding import Arithmetic, Values, dense
+from regional_explorer.measure.rounding import Arithmetic, Values, arithmetic_of, dense
 from regional_explorer.record.benchmark import LEAST_SAMPLES, NumericsVerdict
 from tests.measure.planted import (
     MANY,
@@ -182,6 +182,28 @@ def test_what_is_right_is_not_called_wrong(name: str) -> None:
 def test_the_largest_reduction_is_found(name: str) -> None:
     _, reference = explored(name)
     assert PROGRAMS[name].terms / 4 <= reference.arithmetic.reduction <= 4 * PROGRAMS[name].terms
+
+
+EIGHT_BITS = torch.zeros(32, 16).to(torch.float8_e4m3fn)
+
+SUMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], int]] = {
+    "product of eight bits": (
+        lambda a, b, scale: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale + 1, out_dtype=torch.bfloat16),
+        (EIGHT_BITS, EIGHT_BITS.t(), torch.tensor(1.0)),
+        16,
+    ),
+    "product with itself": (lambda bias, x: torch.addmm(bias, x, x), (torch.zeros(1), torch.zeros(8, 8)), 8),
+    "softmax of a number": (lambda x: x.softmax(0), (torch.tensor(1.0),), 1),
+    "cumulative sum of a number": (lambda x: x.cumsum(0), (torch.tensor(1.0),), 1),
+}
+
+
+@pytest.mark.parametrize(("function", "arguments", "terms"), SUMS.values(), ids=SUMS)
+def test_the_terms_of_a_sum_are_counted(
+    function: Callable[..., Any], arguments: tuple[torch.Tensor, ...], terms: int
+) -> None:
+    ex = rx.explore(function, arguments)
+    assert arithmetic_of(live.gm for live in ex.live.program.capture.live).reduction == terms
 
 
 @pytest.mark.parametrize("name", ROUNDED_OTHERWISE)

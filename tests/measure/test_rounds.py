@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, count, cycle, pairwise, repeat
@@ -181,7 +182,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         synchronize=lambda where: log.append(f"wait for {where}"),
         get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1000),
     )
-    fake = SimpleNamespace(cuda=cuda, device=str, empty=empty, int8="bytes")
+    fake = SimpleNamespace(
+        cuda=cuda, device=str, empty=empty, int8="bytes", inference_mode=lambda *, mode: nullcontext(mode)
+    )
     monkeypatch.setattr("regional_explorer.measure.clock.torch", fake)
     return log
 
@@ -557,6 +560,13 @@ def test_fixed_work_is_remembered_by_device_and_threads() -> None:
         assert fixed_work(CpuClock()) is one
     with torch_threads(2):
         assert fixed_work(CpuClock()) is not one
+
+
+def test_fixed_work_of_a_call_in_inference_mode_serves_every_later_one() -> None:
+    with torch_threads(torch.get_num_threads() + 1):
+        with torch.inference_mode():
+            fixed_work(CpuClock())
+        assert fixed_work(CpuClock()).look(CpuClock()) > 0.0
 
 
 def test_noise_of_two_runs_counts_by_their_rounds() -> None:
