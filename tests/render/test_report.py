@@ -171,6 +171,20 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
     assert replace(busy, artifacts=kernels).noise.rounds == 410
 
 
+def test_measurements_that_were_busy_in_different_ways_do_not_hide_each_other() -> None:
+    session = busy_everywhere()
+    assert session.conditions
+    assert session.profile
+    disturbed, shared = Noise(100, 12, 12, 0.05, 2), Noise(300, 0, 0, 0.21, 2)
+    assert (disturbed + shared).sentence == ""
+    both = replace(
+        session,
+        conditions=replace(session.conditions, noise=disturbed),
+        profile=replace(session.profile, noise=shared),
+    )
+    assert both.noise.sentence == disturbed.sentence != ""
+
+
 @pytest.mark.parametrize("width", [100, 120])
 def test_text_keeps_to_the_width(width: int) -> None:
     # Without compiles: numbers are not wrapped, and those of all phases are wider.
