@@ -22,7 +22,7 @@ from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind
-from regional_explorer.record.region_code import nodes_of_diagnostic
+from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import words
@@ -31,7 +31,7 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import diagnostics_list
 from regional_explorer.ui.state import Shown
-from regional_explorer.ui.tables import time_share
+from regional_explorer.ui.tables import rows_of, time_share
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
 from tests.shared.fakes import plant_op_times
@@ -306,6 +306,28 @@ def test_a_row_is_marked_and_shown(profiled: Panel) -> None:
     for _ in range(3):
         profiled.press("undo")
     assert control.exploration.plan == plan
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1.0
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return 2.0 * shifted(x)
+
+
+def test_marking_the_row_of_a_line_marks_the_ops_of_the_row_and_none_of_what_it_calls() -> None:
+    with explore(doubled, (torch.ones(3),)) as ex:
+        ex.profile(0.05)
+        panel, shares = Panel(control_of(ex)), shares_of(ex.session)
+        rows = [shares.nodes_of(share) for share in rows_of(shares, ProfileKind.LINE)]
+        assert len(rows) == 2
+        for number, shown in enumerate(rows):
+            panel.press("mark time", f"line {number}")
+            marked = nodes_of_region(ex.session, panel.control.state.plan.regions[-1].name)
+            assert set(shown) == set(marked)
+            panel.press("undo")
+        panel.close()
 
 
 def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploration) -> None:
