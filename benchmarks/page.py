@@ -75,7 +75,8 @@ window.drawn = async (begin) => {
   return performance.now() - begin;
 };
 const begin = performance.now();
-window.close_view = render({ model, el: document.getElementById("host") });
+window.show = () => render({ model, el: document.getElementById("host") });
+window.close_view = show();
 window.took = await drawn(begin);
 const canvas = find_canvas();
 if (canvas) canvas.setPointerCapture = () => {};

@@ -68,9 +68,9 @@ class Results:
     reconciliation: tuple[Reconciled, ...] = ()
 
     def add_noise(self, noise: Noise) -> None:
-        """Count the rounds of a further measurement of the same benchmark."""
+        """Note the noise of a further measurement of the same benchmark."""
         if self.conditions is not None:
-            self.conditions = replace(self.conditions, noise=self.conditions.noise + noise)
+            self.conditions = replace(self.conditions, noise_beside=(*self.conditions.noise_beside, noise))
 
 
 def benchmark(

@@ -160,7 +160,8 @@ class Conditions(Record, frozen=True):
 
     ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
     relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
-    temperature of a GPU. ``rounds`` are those of the call, ``noise`` counts those of the partitions, too.
+    temperature of a GPU. ``rounds`` and ``noise`` are of the call; ``noise_beside`` has one for each measurement of a
+    partition or of the cut graph.
     """
 
     device: str
@@ -174,6 +175,7 @@ class Conditions(Record, frozen=True):
     outdated: bool = False
     gpu: str = ""
     noise: Noise = QUIET
+    noise_beside: tuple[Noise, ...] = ()
 
 
 class Numerics(Record, frozen=True):

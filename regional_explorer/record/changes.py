@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import asdict
 
-from regional_explorer.errors import SessionError, count
+from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.benchmark import Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
@@ -21,14 +22,21 @@ from regional_explorer.record.statistics import MIN_FLOOR
 def differences(plans: Sequence[Plan]) -> list[list[str]]:
     """Return a list of texts for each plan: its properties that the other plans do not all share."""
     plan_texts = [list(_plan_texts(plan)) for plan in plans]
+    orders = [f"order {', '.join(region.name for region in plan.regions)}" for plan in plans]
+    of_same_texts = grouped((frozenset(texts), order) for texts, order in zip(plan_texts, orders, strict=True))
+    for texts, order in zip(plan_texts, orders, strict=True):
+        if len(set(of_same_texts[frozenset(texts)])) > 1:
+            texts.append(order)
     return [[text for text in texts if not all(text in other for other in plan_texts)] for texts in plan_texts]
 
 
 def _plan_texts(plan: Plan) -> Iterator[str]:
+    yield f"cut {plan.cut}"
     if not plan.regions:
         yield "no region"
     for region in plan.regions:
         yield f"{region.name} = {region.selection}"
+        yield from (f"{region.name}: only {listing(one.only)}" for one in region.selectors if one.only)
         if not region.enabled:
             yield f"{region.name} off"
         for direction, config in region.configs:

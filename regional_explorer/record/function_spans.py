@@ -20,11 +20,17 @@ class FunctionSpan(NamedTuple):
 @functools.lru_cache(maxsize=256)
 def function_spans(text: str) -> tuple[FunctionSpan, ...]:
     """Return all functions in the text of a module or a notebook's cell, whose magics are left out."""
-    lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
-    try:
-        return tuple(_spans_below(ast.parse("\n".join(lines)), ""))
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
+    # In Python a line may begin like a magic: with an operator.
+    for source in (text, _without_magics(text)):
+        try:
+            return tuple(_spans_below(ast.parse(source), ""))
+        except (SyntaxError, ValueError, RecursionError):
+            continue
+    return ()
+
+
+def _without_magics(text: str) -> str:
+    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in text.split("\n"))
 
 
 def _spans_below(tree: ast.AST, scope: str) -> Iterator[FunctionSpan]:

@@ -82,7 +82,7 @@ class Selector(Record, frozen=True):
         """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""
         in_source = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
         text = in_source.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
-        return f"{text} (a part)" if self.only else text
+        return f"{text}{' (innermost)' if self.innermost else ''}{' (a part)' if self.only else ''}"
 
 
 def _checked_texts(name: str, texts: object) -> tuple[str, ...]:

@@ -102,10 +102,16 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def noise(self) -> Noise:
-        """That of all measurements which something disturbed; quiet ones would hide it in their number of rounds."""
+        """That of all measurements which something disturbed; quiet ones would hide it in their number of rounds.
+
+        Where these hide each other, because each was disturbed in another way, it is that of the most disturbed.
+        """
         kernel_times = (artifact.kernel_times for artifact in self.artifacts.values())
-        measured = (one.noise for one in (self.conditions, self.profile, *kernel_times) if one is not None)
-        return sum((noise for noise in measured if noise.sentence), QUIET)
+        measured = [one.noise for one in (self.conditions, self.profile, *kernel_times) if one is not None]
+        measured += self.conditions.noise_beside if self.conditions else ()
+        disturbed = [noise for noise in measured if noise.sentence]
+        together = sum(disturbed, QUIET)
+        return together if together.sentence else max(disturbed, key=lambda noise: noise.disturbed, default=QUIET)
 
     @property
     def compile_s(self) -> float:

@@ -52,7 +52,7 @@ class TimeShares:
         for row in rows:
             selector = None
             if kind is ProfileKind.LINE and row.name != UNKNOWN_LINE:
-                selector = Selector(SelectorKind.LINES, (row.name.partition(" in ")[0],))
+                selector = Selector(SelectorKind.LINES, (row.name.partition(" in ")[0],), innermost=True)
             elif kind is ProfileKind.OP and row.name in targets:
                 selector = Selector(SelectorKind.OPS, (row.name,))
             shares.append(TimeShare(row, selector))

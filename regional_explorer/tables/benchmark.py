@@ -414,13 +414,13 @@ CHECKS: tuple[Column[Numerics], ...] = (
 def numerics_table(session: Session) -> Table[Numerics]:
     """One row per variant and tensor; errors are root mean squares in the tensor's own unit."""
     by_variant = grouped((check.variant, check) for check in session.numerics)
+    failed = {name: [c for c in checks if c.verdict is NumericsVerdict.FAILED] for name, checks in by_variant.items()}
+    more = any(len(checks) > MOST_FAILED for checks in failed.values())
+    which_failed = f"the first {MOST_FAILED} that failed in each variant" if more else "all that failed"
     shown = [
         check
-        for checks in by_variant.values()
-        for check in (
-            [c for c in checks if c.verdict is NumericsVerdict.FAILED][:MOST_FAILED]
-            or [max(checks, key=lambda c: c.share)]
-        )
+        for name, checks in by_variant.items()
+        for check in (failed[name][:MOST_FAILED] or [max(checks, key=lambda c: (c.verdict.withholds_speedup, c.share))])
     ]
 
     def notes() -> Sequence[str]:
@@ -431,7 +431,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
             if c.verdict in (NumericsVerdict.NOT_COMPARED, NumericsVerdict.NOT_CHECKED)
         )
         sentences = (
-            f"Checked: {checked}. The closest to failing, and all that failed, are shown; ex.numerics has every one."
+            f"Checked: {checked}. The closest to failing, and {which_failed}, are shown; ex.numerics has every one."
             if len(shown) < len(session.numerics)
             else "",
             f"Not compared: {listing(opaque, MOST_NAMES)}." if opaque else "",

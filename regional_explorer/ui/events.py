@@ -227,7 +227,8 @@ def _mark_time_row(control: Control, event: Event) -> None:
         patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
         name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
         control.edit(
-            lambda ex: ex.mark(name, **patterns), lambda state, plan: state.edited(plan).with_rows_selected([name])
+            lambda ex: ex.mark(name, **patterns, innermost=selector.innermost),
+            lambda state, plan: state.edited(plan).with_rows_selected([name]),
         )
 
 

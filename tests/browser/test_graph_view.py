@@ -412,6 +412,28 @@ def test_a_late_selection_replaces_no_newer_one_whatever_other_pages_chose(alone
     assert here.evaluate("state.selection") == ["0/forward:gelu2"]
 
 
+def test_while_the_kernel_is_busy_the_last_selection_holds_in_whichever_view_it_was_made(alone: Alone) -> None:
+    page = alone(SessionView(sessions.trained(3)))
+    page.evaluate("void show()")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    views = [Graph(one) for one in page.locator(".rxg").all()]
+    for graph, node in zip([*views, views[0]], ("gelu0", "mm1", "gelu2"), strict=True):
+        graph.stage.scroll_into_view_if_needed()
+        graph.click(node)
+        assert page.evaluate("state.selection") == [f"0/forward:{node}"]
+    messages = page.evaluate(CHOSEN)
+    answered = {message["page"]: message["number"] for message in messages[:2]}
+    page.evaluate("news => answer(news)", {"selection": ["0/forward:mm1"], "answered": answered})
+    assert page.evaluate("state.selection") == ["0/forward:gelu2"], "the kernel has not heard of it yet"
+    answered[messages[2]["page"]] = messages[2]["number"]
+    page.evaluate("news => answer(news)", {"selection": ["0/forward:mm0"], "answered": answered})
+    assert page.evaluate("state.selection") == ["0/forward:mm0"]
+    for graph in views:
+        graph.says("1 of 19 nodes selected")
+    assert errors == []
+
+
 def has_boxes(graph: Graph, count: int) -> None:
     expect(graph.stage).to_have_attribute("aria-label", f"forward · 240 ops: {count} boxes")
 

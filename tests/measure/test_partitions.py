@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
+from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
@@ -19,7 +20,7 @@ from regional_explorer.record.regions import RegionTiming, region_timings, whole
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.benchmark import region_timings_table
-from tests.shared.sessions import alone, measured_alone, timing
+from tests.shared.sessions import alone, measured, measured_alone, timing
 
 
 def ends(figure: Figure | None) -> tuple[float | None, ...]:
@@ -236,6 +237,19 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
         "The plan is slower than torch.compile: 0.50× (0.50–0.50). "
         "upstream runs its marks at 0.97× (0.94–1.00) of eager."
     )
+
+
+@pytest.mark.parametrize("quiet", ["the partitions", "the call"])
+def test_neither_the_call_nor_its_partitions_hide_that_the_others_were_disturbed(quiet: str) -> None:
+    busy, calm = Noise(100, 30, 30, 1.0, 2), Noise(2000, 0, 0, 0.0, 2)
+    of_call, of_partition = (busy, calm) if quiet == "the partitions" else (calm, busy)
+    base = measured()
+    assert base.conditions
+    results = Results(conditions=replace(base.conditions, noise=of_call))
+    results.add_noise(of_partition)
+    assert results.conditions
+    assert results.conditions.noise == of_call, "what the verdicts on the call depend on"
+    assert replace(base, conditions=results.conditions).noise == busy
 
 
 def test_a_region_that_loses_is_told_with_the_way_out() -> None:

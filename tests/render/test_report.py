@@ -24,6 +24,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.benchmark import (
+    MOST_FAILED,
     memory_table,
     numerics_table,
     region_timings_table,
@@ -116,6 +117,23 @@ def test_numerics_show_the_nearest_to_failing_and_all_that_failed() -> None:
     ]
 
 
+def test_of_many_failed_tensors_the_first_are_shown_and_the_note_says_so() -> None:
+    session = sessions.measured(numerics=NumericsVerdict.FAILED)
+    right, wrong = replace(session.numerics[0], verdict=NumericsVerdict.OK), session.numerics[0]
+    for count, which in ((8, "all that failed"), (9, "the first 8 that failed in each variant")):
+        table = numerics_table(replace(session, numerics=(right, *[wrong] * count)))
+        assert len(cells(table)) == MOST_FAILED
+        assert f"The closest to failing, and {which}, are shown" in " ".join(table.notes())
+
+
+def test_a_chaotic_tensor_is_shown_before_one_that_cannot_be_compared() -> None:
+    session = sessions.measured(numerics=NumericsVerdict.CHAOTIC)
+    chaotic = session.numerics[0]
+    farther = replace(chaotic, tensor="noise", verdict=NumericsVerdict.NOT_COMPARABLE, error=1.0, variant_error=1.0)
+    assert farther.share > chaotic.share
+    assert [row[1] for row in cells(numerics_table(replace(session, numerics=(farther, chaotic))))] == [chaotic.tensor]
+
+
 def test_what_is_merely_to_be_known_is_folded() -> None:
     info = Diagnostic(DiagnosticCode.REGION_WORTH, "Something happened.", Severity.INFO)
     severe = tuple(
@@ -169,6 +187,20 @@ def test_a_busy_machine_is_told_once_at_the_top_of_all_measurements_together() -
     (times,) = (made.kernel_times for made in busy.artifacts.values() if made.kernel_times)
     kernels = {"a": replace(next(iter(busy.artifacts.values())), kernel_times=replace(times, noise=Noise(10, 5, 5)))}
     assert replace(busy, artifacts=kernels).noise.rounds == 410
+
+
+def test_measurements_that_were_busy_in_different_ways_do_not_hide_each_other() -> None:
+    session = busy_everywhere()
+    assert session.conditions
+    assert session.profile
+    disturbed, shared = Noise(100, 12, 12, 0.05, 2), Noise(300, 0, 0, 0.21, 2)
+    assert (disturbed + shared).sentence == ""
+    both = replace(
+        session,
+        conditions=replace(session.conditions, noise=disturbed),
+        profile=replace(session.profile, noise=shared),
+    )
+    assert both.noise.sentence == disturbed.sentence != ""
 
 
 @pytest.mark.parametrize("width", [100, 120])

@@ -20,9 +20,9 @@ from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind
-from regional_explorer.record.region_code import nodes_of_diagnostic
+from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import words
@@ -31,7 +31,7 @@ from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
 from regional_explorer.ui.parts import diagnostics_list
 from regional_explorer.ui.state import Shown
-from regional_explorer.ui.tables import time_share
+from regional_explorer.ui.tables import rows_of, time_share
 from tests.shared import sessions
 from tests.shared.checks import BEFORE_2_15
 from tests.shared.fakes import plant_op_times
@@ -97,6 +97,24 @@ def run(plan: Plan, median_s: float = 1e-3, speedup: float = 2.0) -> Session:
     return replace(sessions.trained(2), plan=plan, timings=timings)
 
 
+def test_selectors_that_pick_other_nodes_of_the_same_pattern_differ() -> None:
+    plans = [
+        Plan((Region("line", (selector,)),))
+        for selector in (
+            Selector(SelectorKind.LINES, ("f:3",)),
+            Selector(SelectorKind.LINES, ("f:3",), innermost=True),
+            Selector(SelectorKind.LINES, ("f:3",), only=("0/forward:a",)),
+            Selector(SelectorKind.LINES, ("f:3",), only=("0/forward:b",)),
+        )
+    ]
+    assert differences(plans) == [
+        ["line = lines:f:3"],
+        ["line = lines:f:3 (innermost)"],
+        ["line = lines:f:3 (a part)", "line: only 0/forward:a"],
+        ["line = lines:f:3 (a part)", "line: only 0/forward:b"],
+    ]
+
+
 def test_plans_are_compared_as_a_table_and_only_what_differs_is_told() -> None:
     plain, off = Plan((MM,)), Plan((MM,)).changed("mm", enabled=False)
     sized = Plan((MM,)).changed("mm", config={"max_fusion_size": 8})
@@ -107,6 +125,10 @@ def test_plans_are_compared_as_a_table_and_only_what_differs_is_told() -> None:
     assert differences([Plan(), plain]) == [["no region"], ["mm = ops:aten.mm*"]]
     assert differences([sized, sized]) == [[], []]
     assert differences([]) == []
+    assert differences([plain, Plan((MM,), cut=Cut.MARKED)]) == [["cut instances"], ["cut marked"]]
+    relu = Region("relu", (Selector(SelectorKind.OPS, ("aten.relu*",)),))
+    assert differences([Plan((MM, relu)), Plan((relu, MM))]) == [["order mm, relu"], ["order relu, mm"]]
+    assert differences([Plan((MM, relu)), plain]) == [["relu = ops:aten.relu*"], []]
     found = compare(run(plain), run(sized, 0.5e-3, 4.0))
     assert found[["differs", "regional_us", "eager_us", "speedup", "speedup_low"]].to_numpy().tolist() == [
         ["", 1000.0, 2000.0, 2.0, 1.97],
@@ -306,6 +328,28 @@ def test_a_row_is_marked_and_shown(profiled: Panel) -> None:
     for _ in range(3):
         profiled.press("undo")
     assert control.exploration.plan == plan
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1.0
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return 2.0 * shifted(x)
+
+
+def test_marking_the_row_of_a_line_marks_the_ops_of_the_row_and_none_of_what_it_calls() -> None:
+    with explore(doubled, (torch.ones(3),)) as ex:
+        ex.profile(0.05)
+        panel, shares = Panel(control_of(ex)), shares_of(ex.session)
+        rows = [shares.nodes_of(share) for share in rows_of(shares, ProfileKind.LINE)]
+        assert len(rows) == 2
+        for number, shown in enumerate(rows):
+            panel.press("mark time", f"line {number}")
+            marked = nodes_of_region(ex.session, panel.control.state.plan.regions[-1].name)
+            assert set(shown) == set(marked)
+            panel.press("undo")
+        panel.close()
 
 
 def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploration) -> None:

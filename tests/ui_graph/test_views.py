@@ -219,8 +219,9 @@ def test_functions_with_their_lines(tmp_path: Path) -> None:
         (None, "forward", "y = helper(x)"),
         (TEXT + "def (:\n", "forward", "y = helper(x)"),
         (TEXT + "%timeit f(x)\n", "Model.forward", "def forward(self, x):"),
+        (TEXT + "text = ('%s'\n    % 1)\n", "Model.forward", "def forward(self, x):"),
     ],
-    ids=["it is gone", "it is no Python", "it is a cell with a magic"],
+    ids=["it is gone", "it is no Python", "it is a cell with a magic", "a line looks like a magic"],
 )
 def test_a_file_is_read_as_far_as_it_can_be(tmp_path: Path, text: str | None, name: str, first: str) -> None:
     function = source_listing(in_file(tmp_path / "model.py", text))[0]

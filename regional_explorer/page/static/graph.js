@@ -23,8 +23,6 @@ export class Graph {
   /** @type {Map<number, any>} the folds of each graph when it was asked for */ asked = new Map();
   /** @type {string[]} nodes to show when their graph has arrived */ awaited = [];
   /** @type {Set<number>} */ selection = new Set();
-  /** @type {string[]} the last selection made here */ chosen = [];
-  chosenAt = 0; // the number of the message that told the kernel of it
   /** @type {Uint32Array} how many nodes of each box are selected */ counts = new Uint32Array();
   /** @type {any} what the search found: nodes, the boxes that they stand in, and how many stand in each box */
   found = { nodes: [], boxes: [], counts: [], any: false, error: "" };
@@ -219,9 +217,9 @@ export class Graph {
   readSelection() {
     const { picture } = this;
     if (!picture) return;
-    // What the kernel sends before it has heard of the last selection is older.
-    if (this.chosenAt > this.view.answered && this.get("selection") !== this.chosen)
-      this.model.set("selection", this.chosen);
+    // What the kernel sends before it has heard of the last selection, in whichever view that was made, is older.
+    const { ids, page, number } = this.get("chosen") ?? {};
+    if (number > (this.get("answered")?.[page] ?? 0) && this.get("selection") !== ids) this.model.set("selection", ids);
     this.selection = new Set(picture.numbers(this.get("selection")));
     this.counts = picture.counts(this.selection);
     this.draw();
@@ -310,9 +308,10 @@ export class Graph {
       others = how === "only" ? [] : selected.filter((id) => !own.has(id));
     const drop = how === "toggle" && others.length + own.size === selected.length,
       all = new Set(drop ? others : [...others, ...ids]);
-    this.chosen = this.view.ids.filter((id) => all.has(id)); // in the order they run
-    this.chosenAt = this.view.send({ do: "select", of: "", value: this.chosen });
-    this.model.set("selection", this.chosen);
+    const chosen = this.view.ids.filter((id) => all.has(id)), // in the order they run
+      number = this.view.send({ do: "select", of: "", value: chosen });
+    this.model.set("chosen", { ids: chosen, page: this.view.page, number });
+    this.model.set("selection", chosen);
     this.live.textContent = this.status;
   }
 
