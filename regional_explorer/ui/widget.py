@@ -174,7 +174,7 @@ class SessionView(anywidget.AnyWidget):
         self.selection = list(nodes)
 
     def reveal(self, nodes: Sequence[str]) -> None:
-        """Scroll the first of ``nodes`` that is in the page's tab into view; if none is, show the tab of one."""
+        """Scroll the first of ``nodes`` that is in the page's tab into view; if none is, show that of the first."""
         self.send({"show": list(nodes)})
 
     def show_overlay(self, title: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 import pytest
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
 from regional_explorer.ui.widget import SessionView
@@ -432,6 +433,19 @@ def test_while_the_kernel_is_busy_the_last_selection_holds_in_whichever_view_it_
     for graph in views:
         graph.says("1 of 19 nodes selected")
     assert errors == []
+
+
+def test_nodes_are_shown_in_the_tab_that_has_them_or_else_in_that_of_the_first(alone: Alone) -> None:
+    page = alone(SessionView(sessions.trained(3), shown={"tab": "partitions"}))
+    shown, tip = page.get_by_role("tab", selected=True), Graph(page.locator(".rxg")).tip
+    page.evaluate("tell({ show: ['0/backward:tanh1'] })")
+    expect(tip).to_contain_text("mlp[1]")
+    expect(shown).to_have_text("partitions")
+    apart = sessions.trained(3)
+    other = replace(apart.graphs[0], id="1/forward", frame=1)
+    page = alone(SessionView(replace(apart, graphs=(*apart.graphs, other)), shown={"tab": "1/forward"}))
+    page.evaluate("tell({ show: ['0/forward:gelu1', '0/backward:tanh1'] })")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("forward of frame 0")
 
 
 def has_boxes(graph: Graph, count: int) -> None:

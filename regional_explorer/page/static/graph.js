@@ -354,12 +354,13 @@ export class Graph {
     this.live.textContent = `${title}. ${facts.join(", ")}`;
   }
 
-  // Show the first of these nodes that is in the tab, or else the tab of one.
+  // Show the first of these nodes that is in the tab, or else the tab of the first.
   reveal(nodes) {
-    const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))).sort(),
+    const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))),
+      here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id),
       tabs = this.get("tabs").map(({ id }) => id);
     this.awaited = nodes;
-    if (!graphs.includes(this.tab.id) && tabs.includes(graphs[0])) this.setShown({ tab: graphs[0] });
+    if (!graphs.some((graph) => here.includes(graph)) && tabs.includes(graphs[0])) this.setShown({ tab: graphs[0] });
     if (this.picture?.tab !== this.tab.id) return;
     this.awaited = [];
     const [node] = this.picture.numbers(nodes);
