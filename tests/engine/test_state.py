@@ -410,6 +410,19 @@ FLAGS = {
 }
 
 
+def test_a_call_is_repeated_on_its_own_default_device_and_that_of_now_is_put_back():
+    call = Call(lambda x: x * torch.rand(4), (X,))
+    torch.set_default_device("meta")
+    try:
+        with call.restoring():
+            for _ in range(CALLS):
+                call.restore()
+                assert call.forward().device == X.device
+        assert torch.get_default_device() == torch.device("meta")
+    finally:
+        torch.set_default_device(None)
+
+
 @pytest.mark.parametrize("ends_in_run", [None, 1, 2])
 def test_flags_of_torch_that_the_call_sets_are_put_back(ends_in_run):
     before, runs = {name: read() for name, (read, _) in FLAGS.items()}, itertools.count(1)
