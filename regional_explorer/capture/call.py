@@ -374,11 +374,13 @@ class Call:
         outer_random, outer_state = RandomState(reachable.generators), (self._undo, self._state)
         self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
-        self._flags = TorchFlags()
+        outer_flags = TorchFlags()
         try:
             with silent(), self.modes.active():
+                self._flags = TorchFlags()  # the default device of the block may be another one
                 yield
         finally:
+            self._flags = outer_flags
             self._restore_state()
             outer_random.restore()
             self._unmark_dynamic(reachable)

@@ -61,7 +61,9 @@ class Variables:
     ``read`` returns a copy of the current values; ``write`` assigns one of them, or removes it if it is ``MISSING``.
     Without ``write``, what a call changes can only be named. ``label_format`` makes the name of a value in the user's
     program. With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it
-    adds. With ``ordered``, the order of the keys is restored too.
+    adds. With ``ordered``, the order of the keys is restored too. An owner that has become of another class since it
+    was of ``owner_class``, as a lazy module does when it gets its parameters, is left alone: what its old class had
+    does not fit.
     """
 
     name: str
@@ -71,10 +73,15 @@ class Variables:
     label_format: str = "{name}.{key}"
     whole: bool = False
     ordered: bool = False
+    owner_class: type = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note the class that the owner has."""
+        self.owner_class = type(self.owner)
 
     def assign(self, values: Mapping[Any, Any]) -> None:
         """Replace all values by these, if they can be written; what is the same is not written."""
-        if self.write is None:
+        if self.write is None or type(self.owner) is not self.owner_class:
             return
         now = self.read()
         for key in {**now, **values}:

@@ -10,6 +10,7 @@ import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -344,7 +345,10 @@ class AssignedState:
 
     def __init__(self, reach: Reach) -> None:
         self.not_restored: tuple[str, ...] = ()
-        self._before: list[tuple[Variables, ValuesByKey]] = [(scope, scope.read()) for scope in reach.variables]
+        self._before: list[tuple[Variables, ValuesByKey]] = [
+            (replace(scope), scope.read())  # the class of the owner is that of now, too
+            for scope in reach.variables
+        ]
         self._after: list[ValuesByKey] = []
         self._before_first: list[tuple[Variables, ValuesByKey]] = []
         self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
@@ -390,7 +394,7 @@ class AssignedState:
             if added:
                 self._before_first.append((scope, before))
             values = {key: value for key, value in before.items() if key not in added}
-            watched.append((scope, values | {key: after[key] for key in added if key in after}))
+            watched.append((replace(scope), values | {key: after[key] for key in added if key in after}))
         self._before, self._after, self.not_restored = watched, [], tuple(dict.fromkeys(labels))
 
     def as_now(self) -> AssignedState:

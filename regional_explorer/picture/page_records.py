@@ -95,6 +95,8 @@ class GraphRecords:
         """Drop what is another one in ``session``, which has the same graph."""
         if session is self.session and self._folded is not None:
             return
+        if session.graphs != self.session.graphs:  # a title names the frame if there are several; signs, what is saved
+            self._facts = self._folds = None
         self.session, self.pieces = session, pieces(session, self.graph)
         folded = self.pieces, list(session.plan.numbers), session.profile
         if folded != self._folded:
@@ -107,7 +109,7 @@ class GraphRecords:
 
     @property
     def facts(self) -> Payload:
-        """What the trace says of the graph; the same object under every plan."""
+        """What the trace says of the graph; the same object under every plan that changes no graph."""
         if self._facts is None:
             self._facts = graph_facts(SectionBuilder(self.session, self.graph, ()), self.shown)
         return self._facts

@@ -17,6 +17,8 @@ _COMPILE_LOCK_POLL_S = 0.1
 _WAITS_AFTER_S = 0.5
 _STUCK_AFTER_S = 10.0
 """Seconds without a step after which a thread counts as waiting: inside Python's own waiting code, and elsewhere."""
+_LOOK_AGAIN_S = 0.4
+"""Seconds after which a look at a thread says nothing of its steps since: it may have come back to the same one."""
 _WAITING_FILES = (threading.__file__, selectors.__file__)
 
 
@@ -63,6 +65,7 @@ class _LentLock:
         self._lock, self._turn = lock, threading.RLock()
         self._owner, self._borrower, self._depth = threading.get_ident(), 0, 0
         self._open = True
+        self._looked: tuple[tuple[str, int, int] | None, float, float] = (None, 0.0, 0.0)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as of any lock
         """Acquire the lock, or borrow it."""
@@ -72,18 +75,24 @@ class _LentLock:
         if me == self._borrower:
             return self._borrow()
         end = time.monotonic() + (timeout if timeout >= 0 else threading.TIMEOUT_MAX)
-        since, seen = time.monotonic(), None
         while not self._lock.acquire(blocking=False):
-            if self._open and (step := _step_of(self._owner)) is not None:
-                if step != seen:
-                    since, seen = time.monotonic(), step
-                patience = _WAITS_AFTER_S if step[0] in _WAITING_FILES else _STUCK_AFTER_S
-                if time.monotonic() - since > patience and self._borrow():
-                    return True
+            if self._open and self._owner_waits() and self._borrow():
+                return True
             if not blocking or time.monotonic() >= end:
                 return False
             time.sleep(_COMPILE_LOCK_POLL_S / 10)
         return True
+
+    def _owner_waits(self) -> bool:
+        """Return whether the owner has made no step for long, as whoever wants the lock has seen by looking often."""
+        step, now = _step_of(self._owner), time.monotonic()
+        seen, since, last_look = self._looked
+        if step != seen or now - last_look > _LOOK_AGAIN_S:
+            since = now
+        self._looked = step, since, now
+        if step is None:
+            return False
+        return now - since > (_WAITS_AFTER_S if step[0] in _WAITING_FILES else _STUCK_AFTER_S)
 
     def _borrow(self) -> bool:
         if not self._turn.acquire(blocking=False):

@@ -177,7 +177,7 @@ class GeneratedCode:
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
         """A block whose generated code belongs to this object."""
-        sources_before, modules_before = set(graph_module._loader.eval_cache), len(_inductor_modules())
+        sources_before, modules_before = set(graph_module._loader.eval_cache), list(_inductor_modules())
         context = TracingContext.try_get()
         if context is not None and context.fake_mode is not None:
             self._fake_modes.add(context.fake_mode)
@@ -185,7 +185,8 @@ class GeneratedCode:
             yield
         finally:
             self._sources |= graph_module._loader.eval_cache.keys() - sources_before
-            self._modules += _inductor_modules()[modules_before:]
+            known_ids = set(map(id, modules_before))  # some may have been released since
+            self._modules += [module for module in _inductor_modules() if id(module) not in known_ids]
 
     def release(self) -> None:
         """Let torch forget the code now. Functions that still exist keep working; tracebacks lose source lines."""

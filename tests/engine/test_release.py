@@ -3,14 +3,17 @@
 import gc
 import weakref
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch._inductor.codecache import PyCodeCache
 
 import regional_explorer as rx
 from regional_explorer.exploration import live
 from regional_explorer.exploration.live import MAX_DROPPED
+from regional_explorer.torch_api.release import GeneratedCode
 from tests.engine import exploring_often
 from tests.engine.exploring_often import Net, broken, explored, pair, straight
 from tests.shared.processes import python
@@ -88,6 +91,19 @@ def test_a_function_explored_often_can_still_be_compiled() -> None:
             rx.explore(step, pair()).close()
         torch.compile(step, backend=backend)(*pair())
     assert backend.frame_count, "Dynamo gave up on it"
+
+
+def test_code_that_is_released_while_other_code_is_collected_hides_none_of_it() -> None:
+    before, mine, others = GeneratedCode(), ModuleType("mine"), ModuleType("others")
+    with before.collected():
+        PyCodeCache.modules.append(others)
+    with (code := GeneratedCode()).collected():
+        PyCodeCache.modules.append(mine)
+        before.release()  # as the garbage collector may do anywhere
+    assert others not in PyCodeCache.modules
+    assert mine in PyCodeCache.modules
+    code.release()
+    assert mine not in PyCodeCache.modules
 
 
 def test_one_of_two_explorations_of_a_function_stays_when_the_other_goes() -> None:

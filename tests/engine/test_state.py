@@ -5,6 +5,7 @@ import functools
 import importlib
 import itertools
 import random
+import threading
 import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -115,6 +116,29 @@ def test_lazy_modules_are_made_once():
     repeated(model, X)
     assert model[0].weight.shape == (4, 4)
     assert type(model[0]) is nn.Linear
+
+
+def trains(model):
+    return lambda x: model(x).sum().backward()
+
+
+def captures_nothing(model):
+    lock = threading.Lock()
+
+    def step(x):
+        with lock:  # which Dynamo does not enter
+            return model(x)
+
+    return step
+
+
+@pytest.mark.parametrize("call_of", [trains, captures_nothing])
+def test_lazy_modules_of_a_refused_call_are_made_once(call_of):
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+    with pytest.raises(CaptureError, match=r"call-trains|nothing-captured"):
+        rx.explore(call_of(model), (X,))
+    assert model(X).shape == (2, 4)
+    assert model[0].in_features == 4
 
 
 def test_a_call_that_cannot_be_repeated_is_refused_and_undone():
@@ -408,6 +432,19 @@ FLAGS = {
     "grad mode": (torch.is_grad_enabled, lambda: torch.set_grad_enabled(mode=False)),
     "cudnn": (lambda: torch.backends.cudnn.benchmark, lambda: setattr(torch.backends.cudnn, "benchmark", True)),
 }
+
+
+def test_a_call_is_repeated_on_its_own_default_device_and_that_of_now_is_put_back():
+    call = Call(lambda x: x * torch.rand(4), (X,))
+    torch.set_default_device("meta")
+    try:
+        with call.restoring():
+            for _ in range(CALLS):
+                call.restore()
+                assert call.forward().device == X.device
+        assert torch.get_default_device() == torch.device("meta")
+    finally:
+        torch.set_default_device(None)
 
 
 @pytest.mark.parametrize("ends_in_run", [None, 1, 2])

@@ -560,9 +560,13 @@ import regional_explorer as rx
 
 pool = ThreadPoolExecutor(2)
 
+def marked(x):
+    with rx.region("exp"):
+        return x.exp() * 2
+
 def explored(of):
     mine = torch.compile(lambda x: x.cos() * 2, backend="aot_eager")
-    own = rx.compile(lambda x: x.exp() * 2, rx.Plan()) if of == "rx" else mine
+    own = rx.compile(marked) if of == "rx" else mine
 
     def step(x):
         y = x.sin()
@@ -583,8 +587,9 @@ for of in ("torch", "rx", "warm"):
 """
 
 
+@pytest.mark.compiles
 def test_a_pool_inside_the_call_may_compile():
-    """What it compiles is torch's, one of ``rx.compile``, or compiled already."""
+    """What it compiles is torch's, one of ``rx.compile`` with a region, or compiled already."""
     assert python(POOL, flags=("-X", "faulthandler"), timeout=240).out == "torch RLock\nrx RLock\nwarm RLock\n"
 
 

@@ -124,6 +124,22 @@ def test_a_profile_of_a_machine_too_busy_to_tell_is_not_painted() -> None:
     assert Records().of(busy, running).folds["times"] is None
 
 
+# ---------------------------------------------------------------------------------------------- from session to session
+
+
+def test_what_boxes_say_of_other_graphs_follows_these() -> None:
+    """A backward is traced after its forward, another frame when the call has inputs of another shape."""
+    trained, records = sessions.trained(2), Records()
+    forward = trained.graphs[0]
+    other = replace(sessions.layers(1), id="1/forward", frame=1)
+    for graphs in ((forward,), trained.graphs, (*trained.graphs, other)):
+        session = replace(trained, graphs=graphs)
+        kept, new = records.of(session, forward), Records().of(session, forward)
+        assert kept.facts == new.facts
+        assert kept.folds == new.folds
+    assert kept.facts["title"].startswith("forward of frame 0")
+
+
 # --------------------------------------------------------------------------------------------------------------- folds
 
 
