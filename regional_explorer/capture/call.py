@@ -251,22 +251,28 @@ class Call:
                 self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
             self._undo.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
-                self._second_run()
+                self._second_run(nodes_before)
             elif self._undo.wrote or self._state.changes:
                 self._note_written(storages_before)
         finally:
             self._restore_state()
         return frozenset()
 
-    def _second_run(self) -> None:
-        """Run again from the Python state that the first run left, to see what every call assigns."""
+    def _second_run(self, nodes_before: AbstractSet[Node]) -> None:
+        """Run again from the Python state that the first run left, to see what every call assigns.
+
+        Its outputs may be others than the first run's. No gradients are taken if these depend on what that one made.
+        """
         reachable = self._reach()
         self._state.note_first_run(reachable)
         storages_before = storages_of(reachable.tensors)
         with self._watched(), silent(), _raising_capture_error("The call, run a second time,"):
             outputs = self._run_eagerly()
             if self._gradient_inputs:
-                self.backward(outputs)
+                ends = gradient_inputs(outputs, nodes_before | nodes_behind(reachable.tensors))
+                # Gradients would go on through what the first run made, to the same leaves: its buffers are freed.
+                if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
+                    _gradients(outputs, ends, draw_cotangents(outputs))
         self._note_written(storages_before)
         self._state.note_second_run()
 
@@ -315,12 +321,7 @@ class Call:
 
         They are of the tensors whose gradients were taken in the first run, None for those that did not contribute.
         """
-        by_path = dict(tensors_in(outputs))
-        pairs = [(by_path[path], grad) for path, grad in self._cotangents.items() if requires_grad(by_path.get(path))]
-        if not pairs:
-            return (None,) * len(self._gradient_inputs)
-        tensors, cotangents = zip(*pairs, strict=True)
-        return torch.autograd.grad(tensors, self._gradient_inputs, cotangents, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
+        return _gradients(outputs, self._gradient_inputs, self._cotangents)
 
     def run(self, fn: Callable[..., Any] | None = None) -> tuple[Any, tuple[torch.Tensor | None, ...]]:
         """Run the call as ``forward`` does, with its backward if it has one; return its outputs and its gradients.
@@ -400,6 +401,17 @@ class Call:
         reachable = self._reach()
         names = tensor_names(reachable, self.modules, self.args, self.kwargs)
         return {names[id(tensor)]: tensor for tensor in reachable.tensors}
+
+
+def _gradients(
+    outputs: Any, inputs: Sequence[GradientInput], cotangents: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor | None, ...]:
+    by_path = dict(tensors_in(outputs))
+    pairs = [(by_path[path], grad) for path, grad in cotangents.items() if requires_grad(by_path.get(path))]
+    if not pairs:
+        return (None,) * len(inputs)
+    tensors, grads = zip(*pairs, strict=True)
+    return torch.autograd.grad(tensors, inputs, grads, allow_unused=True)  # type: ignore[arg-type]  # mixed lists work
 
 
 def closed(*_args: Any, **_kwargs: Any) -> NoReturn:

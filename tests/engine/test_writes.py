@@ -9,6 +9,7 @@ import regional_explorer as rx
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import numerics_table
+from tests.shared.checks import codes
 
 
 def judged(ex, variant=None):
@@ -161,6 +162,44 @@ def test_assigned_tensors_are_compared():
     assert set(found.values()) == {"ok"}
     wrong = judged(ex, lambda x: step(x, 1.01))
     assert [name for name in wrong if wrong[name] == "failed"] == ["written cache.keys[0]"]
+
+
+class Accumulating(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.state = torch.zeros(8)
+
+    def forward(self, x):
+        self.state = (self.linear(x) + self.state).tanh()
+        return self.state
+
+
+class Growing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.seen = torch.zeros(1, 8)
+
+    def forward(self, x):
+        self.seen = torch.cat([self.seen, x[None]])
+        return self.linear(self.seen)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("kind", [Accumulating, Growing])
+def test_a_call_that_keeps_its_outputs_is_run_again_and_measured(kind):
+    """A second one, from the state that the first left, has other outputs or another autograd graph behind it."""
+    model, x = kind(), torch.randn(8)
+    ex = rx.explore(model, (x,)).mark("all", ops="*")
+    ex.benchmark(budget_s=0.05)
+    assert {"output", "grad linear.weight", "grad linear.bias"} <= set(ex.numerics.tensor)
+    assert set(ex.numerics.verdict) == {"ok"}
+    assert "call-nondeterministic" not in codes(ex)
+    compiled, own = ex.compiled, kind()
+    own.load_state_dict(model.state_dict())
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), own(x))
 
 
 def test_out_buffers_and_random_numbers_are_compared_from_graph_to_graph():
