@@ -56,6 +56,7 @@ class RefusalCode(StrEnum):
     CALL_TRAINS = "call-trains"
     CALL_UNFINISHED = "call-unfinished"
     CALL_ATTACHES = "call-attaches"
+    CALL_CONTINUES = "call-continues"
     NO_GRADIENT = "no-gradient"
     TRACE_FAILED = "trace-failed"
     GRAPH_FAILED = "graph-failed"

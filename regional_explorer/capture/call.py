@@ -22,6 +22,7 @@ from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
     gradient_inputs,
+    lie_behind_another,
     next_sequence_number,
     nodes_behind,
     requires_grad,
@@ -244,6 +245,7 @@ class Call:
                     if unclear and not seen_before:
                         return unclear
                     self._gradient_inputs = gradient_inputs(outputs, nodes_before)
+                    _refuse_continued(self._gradient_inputs)
                     self._cotangents = draw_cotangents(outputs)
                 if self._gradient_inputs:
                     with _raising_capture_error("The backward of the call"):
@@ -437,6 +439,17 @@ def _refuse_unfinished(outputs: Any) -> None:
             RefusalCode.CALL_UNFINISHED,
             f"The call returns a {kind} of {name}, whose body has not run. Give a plain function that does the work "
             "and returns tensors: torch.compile does not trace async functions, and runs generators in plain Python.",
+        )
+
+
+def _refuse_continued(ends: Sequence[GradientInput]) -> None:
+    """Raise CaptureError if the call's backward would run the user's own, and so free what that has saved."""
+    if lie_behind_another(ends):
+        raise CaptureError(
+            RefusalCode.CALL_CONTINUES,
+            "The backward of the call would go on through what you computed before the call, and free what your own "
+            "backward needs: the call uses a result of that computation, and also a tensor that it was computed from. "
+            "Give the call detached results (h.detach().requires_grad_()), or leave the backward out with grad=False.",
         )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -148,11 +148,16 @@ def nodes_behind(tensors: Iterable[torch.Tensor]) -> set[Node]:
         for value in (tensor, tensor.grad if tensor.is_leaf else None)
         if value is not None
     )
-    queue = [node for node in made if node is not None]
+    return {node for node in _all_behind(made) if _leaf_of(node) is None}
+
+
+def _all_behind(nodes: Iterable[Node | None]) -> set[Node]:
+    """Return these nodes and all that they lead to."""
+    queue = [node for node in nodes if node is not None]
     found = set(queue)
     for node in queue:
-        new = {source for source, _ in node.next_functions if source is not None and _leaf_of(source) is None}
-        queue += new - found
+        new = {source for source, _ in node.next_functions if source is not None} - found
+        queue += new
         found |= new
     return found
 
@@ -205,6 +210,14 @@ def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[Gradi
         else:
             queue.extend(GradientEdge(node, nr) for node, nr in edge.node.next_functions if node is not None)
     return ends
+
+
+def lie_behind_another(ends: Sequence[GradientInput]) -> bool:
+    """Return whether gradients of one end go through the user's own nodes at another one, too."""
+    edges = [end for end in ends if isinstance(end, GradientEdge)]
+    behind = _all_behind(source for edge in edges for source, _ in edge.node.next_functions)
+    leaf_ids = {id(leaf) for node in behind if (leaf := _leaf_of(node)) is not None}
+    return any(end.node in behind if isinstance(end, GradientEdge) else id(end) in leaf_ids for end in ends)
 
 
 def draw_cotangents(outputs: Any) -> dict[str, torch.Tensor]:

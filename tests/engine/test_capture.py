@@ -110,6 +110,20 @@ def test_gradients_stop_at_the_users_own_graph():
     assert leaf.grad is not None
 
 
+@pytest.mark.parametrize("used", ["a leaf", "a result"])
+def test_a_call_whose_gradients_would_go_on_through_the_users_own_graph_is_refused(used):
+    weight = torch.ones(4, requires_grad=True)
+    hidden = weight.exp()
+    result = hidden.sin()
+    given = (weight, hidden) if used == "a leaf" else (hidden, result)
+    with pytest.raises(CaptureError, match="call-continues.*detach"):
+        rx.explore(torch.mul, given)
+    rx.explore(torch.mul, given, grad=False)
+    rx.explore(torch.mul, tuple(tensor.detach().requires_grad_() for tensor in given))
+    result.sum().backward()  # what it needs is there
+    assert weight.grad is not None
+
+
 def test_gradients_are_those_of_autograd_for_fixed_cotangents():
     x, y = programs.pair()
     call = Call(programs.textbook, (x, y))
