@@ -116,7 +116,7 @@ def test_a_call_whose_gradients_would_go_on_through_the_users_own_graph_is_refus
     hidden = weight.exp()
     result = hidden.sin()
     given = (weight, hidden) if used == "a leaf" else (hidden, result)
-    with pytest.raises(CaptureError, match="call-continues.*detach"):
+    with pytest.raises(CaptureError, match=r"call-continues.*detach"):
         rx.explore(torch.mul, given)
     rx.explore(torch.mul, given, grad=False)
     rx.explore(torch.mul, tuple(tensor.detach().requires_grad_() for tensor in given))
