@@ -144,7 +144,7 @@ def test_what_one_process_saved_the_next_ones_load(net, x, folder):
         results = trained(second, net, x)
     assert told(second) == []
     assert "shipped" in caches(second), "the forward was loaded"
-    assert len(caches(second)) == 2, "the backward was compiled"
+    assert caches(second) - {"shipped"}, "the backward was compiled"
     assert len(list(folder.glob("*.artifact"))) == 4, "two regions, forward and backward"
     third = assert_loads(net, x, artifacts=str(folder))
     torch.testing.assert_close(trained(third, net, x), results, rtol=0, atol=0)
