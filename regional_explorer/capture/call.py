@@ -22,10 +22,10 @@ from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
     gradient_inputs,
-    lie_behind_another,
     next_sequence_number,
     nodes_behind,
     requires_grad,
+    runs_older_nodes,
     smaller_numbered,
     tensors_in,
 )
@@ -444,7 +444,7 @@ def _refuse_unfinished(outputs: Any) -> None:
 
 def _refuse_continued(ends: Sequence[GradientInput]) -> None:
     """Raise CaptureError if the call's backward would run the user's own, and so free what that has saved."""
-    if lie_behind_another(ends):
+    if runs_older_nodes(ends):
         raise CaptureError(
             RefusalCode.CALL_CONTINUES,
             "The backward of the call would go on through what you computed before the call, and free what your own "

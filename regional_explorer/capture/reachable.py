@@ -61,9 +61,8 @@ class Variables:
     ``read`` returns a copy of the current values; ``write`` assigns one of them, or removes it if it is ``MISSING``.
     Without ``write``, what a call changes can only be named. ``label_format`` makes the name of a value in the user's
     program. With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it
-    adds. With ``ordered``, the order of the keys is restored too. An owner that has become of another class since it
-    was of ``owner_class``, as a lazy module does when it gets its parameters, is left alone: what its old class had
-    does not fit.
+    adds. With ``ordered``, the order of the keys is restored too. An owner whose class is no longer ``owner_class``,
+    such as a lazy module that has got its parameters, is left alone: the values of its old class do not fit.
     """
 
     name: str

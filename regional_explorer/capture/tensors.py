@@ -212,8 +212,8 @@ def gradient_inputs(outputs: Any, nodes_before: AbstractSet[Node]) -> list[Gradi
     return ends
 
 
-def lie_behind_another(ends: Sequence[GradientInput]) -> bool:
-    """Return whether gradients of one end go through the user's own nodes at another one, too."""
+def runs_older_nodes(ends: Sequence[GradientInput]) -> bool:
+    """Return whether a backward to ``ends`` runs nodes older than the call: those at one end lead to another end."""
     edges = [end for end in ends if isinstance(end, GradientEdge)]
     behind = _all_behind(source for edge in edges for source, _ in edge.node.next_functions)
     leaf_ids = {id(leaf) for node in behind if (leaf := _leaf_of(node)) is not None}
