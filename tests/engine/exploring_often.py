@@ -19,6 +19,8 @@ import regional_explorer as rx
 
 KINDS = (FakeTensor, fx.GraphModule, fx.Node, GuardManagerWrapper)
 BEFORE, CYCLES = 1, 3
+CLOSED: list[rx.Exploration] = []
+"""Closed explorations stay until the end: what is freed is freed by closing them, not as they are dropped."""
 
 
 def straight(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -66,6 +68,7 @@ def explored(fn: Callable[..., Any], *, close: bool) -> None:
     ex.compiled(*pair()).backward()
     if close:
         ex.close()
+        CLOSED.append(ex)
 
 
 def measured() -> None:
@@ -73,6 +76,7 @@ def measured() -> None:
         ex = rx.explore(straight, pair())
     ex.benchmark(variants=("eager", "full"), budget_s=0.05)
     ex.close()
+    CLOSED.append(ex)
 
 
 def growth(act: Callable[[], None]) -> dict[str, int]:
