@@ -21,6 +21,3 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "separated"
 napoleon_google_docstring = True
-# The drawing of the packages is Mermaid, which GitHub renders. The site shows its text: a script would have to be
-# fetched.
-suppress_warnings = ["misc.highlighting_failure"]

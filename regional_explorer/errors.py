@@ -129,7 +129,7 @@ class PlanError(RegionalExplorerError, ValueError):
 
 
 class ArtifactError(RegionalExplorerError):
-    """Artifacts cannot be written to a directory."""
+    """Artifacts cannot be written to a directory, or it is not safe to load them from it."""
 
 
 class SourcePatchError(RegionalExplorerError):

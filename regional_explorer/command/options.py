@@ -129,7 +129,7 @@ OPTIONS = (
     Option(
         ("--budget",),
         "SECONDS",
-        "seconds to measure, without compile time; 5 by default",
+        "seconds to measure the variants, without compile time; 5 by default",
         "--budget 2.5",
         {"type": _parse_budget},
     ),
@@ -150,7 +150,7 @@ OPTIONS = (
     Option(
         ("--save",),
         "FILE",
-        "write everything to a .json, .html, .svg or .csv file",
+        "write the session (.json, .html), its graph (.svg) or its timings (.csv) to a file",
         "--save report.html",
         {"type": Path},
     ),

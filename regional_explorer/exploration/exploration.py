@@ -224,7 +224,8 @@ class Exploration(Edits, Results):
         Args:
             variants: some of eager, aot_eager, regional and full, and what the marks alone give: upstream (under
                 torch's ``regional_inductor``) and lite (under ``torch.compile(mode="lite")``). Eager is always
-                included. Without a region ``regional`` equals ``aot_eager`` and is left out if that is measured.
+                included. Where nothing is cut out, all but eager and full equal ``aot_eager`` and are left out if that
+                is measured.
             budget_s: seconds to measure the variants, without compile time.
             regions: whether to measure regions alone too; requires the variant ``regional``.
             run: cancelled between compiles and samples; the results so far are kept, as they are when interrupted.
@@ -490,9 +491,9 @@ class Exploration(Edits, Results):
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
-        The file also says what the plan was explored and measured on; a warning says so if it was slower than eager. It
-        lists the SHA-256 of its artifacts that
-        ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
+        The file also says what the plan was explored and measured on; a warning says so if it was slower than eager or
+        than ``torch.compile``. It lists the SHA-256 of its artifacts that ``ex.save_artifacts`` has written so far:
+        ``rx.compile`` then loads no others.
 
         Raises:
             PlanError: the file cannot be written.
@@ -607,7 +608,10 @@ class Exploration(Edits, Results):
         return runs_table(self.runs).frame()
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a ``.json``, ``.html`` (an interactive page), ``.svg`` or ``.csv`` file."""
+        """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``.
+
+        The HTML file is an interactive page, and also lists the other measured plans.
+        """
         return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
@@ -697,8 +701,9 @@ def explore(
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
 
-    The call runs in eager mode once (twice if it assigns Python state) and once traced, with gradients if it has any.
-    In-place changes and random generators are restored afterwards; arguments are kept by reference.
+    The call runs in eager mode once (twice if it assigns Python state or computes in threads) and once traced, with
+    gradients if it has any. In-place changes and random generators are restored afterwards; arguments are kept by
+    reference.
 
     Args:
         fn: the function or module; one that is compiled already stands for what it was compiled from.
@@ -713,7 +718,7 @@ def explore(
     Raises:
         InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
         CaptureError: the call raises, trains by itself, or cannot be traced.
-        UnknownConfigKeyError, InvalidConfigValueError: a region marked in the source has an invalid config.
+        UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a region has an invalid config.
         SelectorError: a selector of the plan is malformed.
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.

@@ -63,7 +63,7 @@ class Results:
         return self._session
 
     def code(self, name: str) -> RegionCode:
-        """Return the generated code of a region, as far as ``ex.code(name)`` or a benchmark has added it.
+        """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -95,7 +95,7 @@ class Results:
         return digraph(self.session, graph_id)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to a ``.json``, ``.html``, ``.svg`` or ``.csv`` file."""
+        """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
         return save(self.session, path)
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ def load(path: str | Path) -> SavedSession:
     """Open a session saved as JSON.
 
     Raises:
-        SessionError: the file cannot be read, is not a session, or has a newer format.
+        SessionError: the file cannot be read, is not a session, or has another format.
     """
     return SavedSession(load_session(path))
 

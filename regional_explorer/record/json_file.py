@@ -199,7 +199,7 @@ def load_session(path: str | Path) -> Session:
     """Read a saved session, or the text of one; torch is not needed.
 
     Raises:
-        SessionError: the file cannot be read, is not a session, or has a newer format.
+        SessionError: the file cannot be read, is not a session, or has another format.
     """
     return _load_record(path, "session", Session, SessionError, check_references, range(FORMAT, FORMAT + 1))
 

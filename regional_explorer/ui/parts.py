@@ -89,7 +89,7 @@ def tool_bar(shown: Shown) -> list[Node]:
             max=f"{MAX_BUDGET_S:g}",
             step="0.1",
             disabled=busy,
-            title="Seconds to measure, without compile time",
+            title="Seconds to measure the variants, without compile time",
         ),
         _variant_boxes(state.variants, busy=busy),
     ]
@@ -136,7 +136,7 @@ def _export_buttons(shown: Shown) -> Node:
         button(
             "Save HTML", "save", "html", title="Save an interactive page with graph, source and tables", disabled=busy
         ),
-        button("Save JSON", "save", "json", title="Save everything, for rx.load", disabled=busy),
+        button("Save JSON", "save", "json", title="Save the session, for rx.load", disabled=busy),
         copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
         copy_python_button(python, title="Copy the calls that make this plan"),
         button("Code", "pane", CODE, title="Show the generated code of a region"),
