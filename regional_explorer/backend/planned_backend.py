@@ -38,7 +38,6 @@ from regional_explorer.errors import (
     InvalidArgumentError,
     NoCompilerError,
     PlanError,
-    RegionalExplorerError,
     check_argument,
     check_flag,
     did_you_mean,
@@ -145,9 +144,9 @@ class PlannedProgram(CutProgram):
             self._compile_ahead(cut)
             try:
                 results = cut.run(args)
-            except RegionalExplorerError:
-                raise
-            except Exception as error:  # noqa: BLE001 - raised again, unless the graph can be repaired
+            except RuntimeError as error:
+                if not _can_be_repaired(cut.live.gm):
+                    raise
                 random_state.restore()
                 try:
                     results = self._run_repaired(frame, cut, list(args_copy), error)
@@ -273,9 +272,21 @@ def _raise_plan_error(message: str, _args: list[Any]) -> NoReturn:
     raise PlanError(message)
 
 
+def _can_be_repaired(gm: fx.GraphModule) -> bool:
+    """Return whether a graph whose run has raised may run once more: it has only computed, and not written until then.
+
+    What a call writes in place AOTAutograd copies at the end of its graph, behind all that may raise.
+    """
+    return only_computes(gm) and all(node.target is torch.ops.aten.copy_.default for node in _writing(gm))
+
+
 def _may_run_again(gm: fx.GraphModule) -> bool:
     """Return whether a second run of a graph on the same inputs gives the same results, and has no other effect."""
-    return only_computes(gm) and not any(map(written_inputs, gm.graph.nodes))
+    return only_computes(gm) and not any(_writing(gm))
+
+
+def _writing(gm: fx.GraphModule) -> Iterator[fx.Node]:
+    return filter(written_inputs, gm.graph.nodes)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.torch_config import changed_config, read_config
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved
+from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
 from torch._dynamo import utils as dynamo_utils
@@ -423,6 +423,8 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         # user may have such modes open too, or inference mode.
         torch.inference_mode(mode=False),
         _disable_current_modes(),
+        # AOTAutograd would add its casts to the graph, which has those of its call already.
+        outside_autocast(),
         torch.no_grad(),
     ):
         yield

@@ -579,6 +579,22 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert states(compiled) == {"compiled"}
 
 
+@pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
+def test_an_op_of_a_library_runs_once_in_a_first_call_that_raises():
+    def program(x, index):
+        y = counted(x)
+        with rx.region("r"):
+            z = y.sin() * 2
+        return z[index], torch.linalg.inv(z.reshape(2, 2))
+
+    COUNTED.clear()
+    compiled = rx.compile(program)
+    for index, error in ((9, IndexError), (0, torch.linalg.LinAlgError)):
+        with pytest.raises(error):
+            compiled(torch.zeros(4), torch.tensor([index]))
+    assert len(COUNTED) == 2
+
+
 def test_a_saved_artifact_is_found_for_layouts_that_the_trace_does_not_have(tmp_path):
     """The statistics of a layer norm of bfloat16 are traced as bfloat16, and are float32."""
     net, x = programs.Stack(1).bfloat16(), torch.randn(4, 16, dtype=torch.bfloat16)

@@ -41,6 +41,22 @@ def test_neighbours_are_compiled_each_under_its_own_config():
     assert [wanted[region] for region in parts.region] == parts.config_applied.tolist()
 
 
+def test_compiled_under_another_autocast_than_it_was_explored_under_it_computes_the_same():
+    weight, x = torch.randn(64, 64), torch.randn(64, 64)
+
+    def product(x):
+        with torch.autocast("cpu", enabled=False), rx.region("r"):
+            return x @ weight
+
+    outside = rx.explore(product, (x,))
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = rx.explore(product, (x,))
+        for ex in (outside, inside):
+            ex.compile(cold=True)
+    for ex in (outside, inside):
+        torch.testing.assert_close(ex.compiled(x), x @ weight)
+
+
 def test_editing_one_of_twelve_compiles_that_one_alone():
     ex = rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),))
     assert ex.partitions.region.nunique() == 12
