@@ -23,7 +23,7 @@ from regional_explorer.capture.call import check_partitioner
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
-from regional_explorer.capture.undo import RandomState
+from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
@@ -140,7 +140,7 @@ class PlannedProgram(CutProgram):
 
     def _compiling_first_run(self, frame: Frame, cut: SwitchedGraph) -> BoxedCall:
         def first_run(args: list[Any]) -> Any:
-            args_copy, random_state = list(args), RandomState()
+            args_copy, random_state = list(args), TorchRandomState()
             self._compile_ahead(cut)
             try:
                 results = cut.run(args)
@@ -204,7 +204,7 @@ class PlannedProgram(CutProgram):
 
     def _compile_and_report(self, cut: SwitchedGraph, switches: Sequence[Switch]) -> None:
         with _raising_again(cut.live):
-            with self._compiling, RandomState(), self._noting_cost(cut.live.id):
+            with self._compiling, TorchRandomState(), self._noting_cost(cut.live.id):
                 try:
                     compile_stale(self)
                 except NoCompilerError as error:

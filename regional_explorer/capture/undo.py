@@ -218,21 +218,17 @@ def _storage_of(tensor: Any) -> torch.UntypedStorage | None:
         return None
 
 
-class RandomState:
-    """The states of the random generators of torch (CPU and CUDA devices in use), NumPy and Python, and the user's.
+_StateAccessors = tuple[Callable[[], Any], Callable[[Any], Any]]
+
+
+class TorchRandomState:
+    """The states of torch's random generators (CPU, and CUDA devices in use): graphs of operators draw from no others.
 
     As a context manager, it restores them behind the block.
     """
 
-    def __init__(self, generators: Iterable[Generator] = ()) -> None:
-        # The operating system's numbers have no state: a call that draws them is not repeatable.
-        repeatable = (one for one in generators if not isinstance(one, random.SystemRandom))
-        accessors: list[tuple[Callable[[], Any], Callable[[Any], Any]]] = [
-            (torch.get_rng_state, torch.set_rng_state),
-            (np.random.get_state, np.random.set_state),
-            (random.getstate, random.setstate),
-            *map(_state_accessors, repeatable),
-        ]
+    def __init__(self, others: Iterable[_StateAccessors] = ()) -> None:
+        accessors: list[_StateAccessors] = [(torch.get_rng_state, torch.set_rng_state), *others]
         if torch.cuda.is_initialized():
             accessors.append((torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all))
         self._states = [(get, put, get()) for get, put in accessors]
@@ -253,6 +249,16 @@ class RandomState:
     def __exit__(self, *exc: object) -> None:
         """Restore."""
         self.restore()
+
+
+class RandomState(TorchRandomState):
+    """The states of the random generators of torch, NumPy and Python, and the user's."""
+
+    def __init__(self, generators: Iterable[Generator] = ()) -> None:
+        # The operating system's numbers have no state: a call that draws them is not repeatable.
+        repeatable = (one for one in generators if not isinstance(one, random.SystemRandom))
+        numpy, python = (np.random.get_state, np.random.set_state), (random.getstate, random.setstate)
+        super().__init__((numpy, python, *map(_state_accessors, repeatable)))
 
 
 def _state_accessors(generator: Generator) -> tuple[Callable[[], Any], Callable[[Any], Any]]:

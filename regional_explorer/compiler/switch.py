@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import fx
 
-from regional_explorer.capture.undo import RandomState
+from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,
@@ -197,7 +197,7 @@ class Switch:
         A piece that does more than compute, such as one with a collective or an op of a library, runs once: the layouts
         of its outputs are those of the trace.
         """
-        results, random_state = None, RandomState()
+        results, random_state = None, TorchRandomState()
         if only_computes(self.piece.gm):
             results = self._run_recording(list(args))
         else:

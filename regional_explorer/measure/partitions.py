@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.capture.undo import RandomState, UndoLog
+from regional_explorer.capture.undo import TorchRandomState, UndoLog
 from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
@@ -99,7 +99,7 @@ def distinct(program: Program) -> list[list[Switch]]:
 @contextmanager
 def as_in_the_call() -> Iterator[None]:
     """Context manager for running pieces as autograd runs them; restores the random generators."""
-    with RandomState(), torch.no_grad(), outside_autocast():
+    with TorchRandomState(), torch.no_grad(), outside_autocast():
         yield
 
 
@@ -167,7 +167,7 @@ def _not_run_timing(switch: Switch) -> PartitionTiming:
 
 def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
     """Return the eager piece and, if there is one, the compiled piece, both called on ``args`` as in the live call."""
-    random_state = RandomState() if switch.draws else None
+    random_state = TorchRandomState() if switch.draws else None
     undo = _log_writes(switch, args)
 
     def put_back() -> None:

@@ -17,7 +17,7 @@ from regional_explorer.capture.call import Call
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
-from regional_explorer.capture.undo import RandomState
+from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.switch import Switch
@@ -304,7 +304,7 @@ def check_partition(
         concurrent.futures.CancelledError: ``cancelled`` returned True.
     """
     gm = switch.piece.gm
-    with RandomState() as random_state:
+    with TorchRandomState() as random_state:
 
         def run(function: Callable[[list[Any]], Any]) -> Values:
             random_state.restore()

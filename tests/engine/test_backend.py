@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import random
 import re
 import shutil
 import tomllib
@@ -11,6 +12,7 @@ from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,7 +21,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.regional_inductor import regional_inductor
 
 import regional_explorer as rx
+from regional_explorer.backend import planned_backend
 from regional_explorer.backend.planned_backend import planned_backend_of, regional_explorer
+from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.errors import InvalidArgumentError, PlanError
 from regional_explorer.record.plan import Direction
 from regional_explorer.torch_api.dynamo import ISOLATES
@@ -577,6 +581,19 @@ def test_an_op_of_a_library_runs_once_in_the_first_call():
     assert len(COUNTED) == 1
     assert torch.equal(first, compiled(x))
     assert states(compiled) == {"compiled"}
+
+
+def test_what_a_thread_draws_with_numpy_and_python_while_something_compiles_is_not_drawn_again(net, x, monkeypatch):
+    drawn = []
+
+    def compile_while_a_thread_draws(program):
+        drawn.append((np.random.rand(), random.random()))  # noqa: NPY002, S311 - the global ones
+        compile_stale(program)
+
+    monkeypatch.setattr(planned_backend, "compile_stale", compile_while_a_thread_draws)
+    rx.compile(net, PLAN)(x)
+    for one, other in zip(drawn[0], (np.random.rand(), random.random()), strict=True):  # noqa: NPY002, S311
+        assert one != other
 
 
 @pytest.mark.skipif(BEFORE_2_13, reason="torch drops the checks of linalg, in plain torch.compile too")
