@@ -83,7 +83,9 @@ def last() -> Exploration:
     display = sys.modules.get(f"{__name__}.ui.display")  # not loaded, it has shown none
     exploration: Exploration | None = getattr(display, "last_shown", lambda: None)()
     if exploration is None:
-        raise errors.SessionError("No exploration is shown. Run %regional_compile f(x), or rx.explore(f, (x,)).show().")
+        raise errors.SessionError(
+            "No exploration is shown. Run %regional_compile f(x), or ex = rx.explore(f, (x,)); ex.show()."
+        )
     return exploration
 
 

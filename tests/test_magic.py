@@ -266,6 +266,11 @@ def test_a_terminal_gets_text_once(run: Run, capsys: Output) -> None:
     assert (out.count("graph breaks"), out.count("ops:aten.relu*"), out.count("<")) == (1, 1, 0)
 
 
+def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
+    assert run("ex = %regional_compile --no-bench f(x)") is None
+    assert rx.last() is run("ex")
+
+
 # -------------------------------------------------------------------------------------------------------------- errors
 
 

@@ -25,14 +25,14 @@ from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, SelectorKind
 from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
-from regional_explorer.regions.select import members
+from regional_explorer.regions.select import Assignment, assign, members
 
 
 def initial_program(
@@ -92,9 +92,10 @@ class Live:
     """The call, its trace and its program, and the objects that compile it, measure it and read its code.
 
     For tools that build on an exploration; none of it is saved, and the classes may change. Whatever traces, compiles
-    or runs the call does so in a turn of the exploration's ``exclusive_use``. ``other_ops`` are the regions that this
-    trace gives other ops than the trace before, with their diagnostics. ``saved_artifacts`` has the SHA-256 of each
-    artifact that ``ex.save_artifacts`` has written, by key.
+    or runs the call does so in a turn of the exploration's ``exclusive_use``. ``plan_diagnostics`` are about
+    ``first_plan``, which the exploration began with; ``other_ops`` about ``traced_plan``, the one under which the call
+    was traced again, and its regions that got other ops than in the graphs in which they were marked, ``marked_in`` by
+    name. ``saved_artifacts`` has the SHA-256 of each artifact that ``ex.save_artifacts`` has written, by key.
     """
 
     def __init__(
@@ -105,11 +106,13 @@ class Live:
         self.capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
         self.environment = environment_of(self.capture.graphs)
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
+        self.first_plan = self.traced_plan = self.program.plan
         self.variants = Variants(call, self.program, dynamic=dynamic)
         self.measurements = Measurements(self.variants, self.environment)
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
-        self.other_ops: tuple[tuple[Region, Diagnostic], ...] = ()
+        self.marked_in: dict[str, Sequence[Graph]] = {}
+        self.other_ops: tuple[Diagnostic, ...] = ()
         self.saved_artifacts: dict[str, str] = {}
         self.is_open = True
         self._snapshot: tuple[Any, Session] | None = None
@@ -177,12 +180,8 @@ class Live:
             session = replace(session, reconciliation=reconcile(results.timings, region_timings(session), results.cut))
             results.reconciliation = results.reconciliation or session.reconciliation
         all_diagnostics = [
-            *self.plan_diagnostics,
-            *(
-                diagnostic
-                for region, diagnostic in self.other_ops  # whose regions are still marked as they were
-                if region.name in program.plan and region.same_nodes(program.plan[region.name])
-            ),
+            *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, program.plan)),
+            *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
             *results.diagnostics,
@@ -210,12 +209,23 @@ class Live:
 
     def follow(self, earlier: Live) -> None:
         """Apply the plan of an earlier trace of the call, which may have been edited since this one began."""
-        self.program.apply(earlier.program.plan)
-        self.other_ops = tuple(_changed_regions(earlier, self))
+        plan = self.traced_plan = earlier.program.plan
+        self.program.apply(plan)
+        self.marked_in = {region.name: earlier.graphs_of_mark(region) for region in plan.regions}
+        self.other_ops = tuple(_changed_regions(self))
+
+    def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
+        """Return the graphs in which a region of the plan was marked: those of this trace or of an earlier one.
+
+        Those of later calls are left out: they repeat the ops, and a new trace has none.
+        """
+        if region.name in self.marked_in and region.same_nodes(self.traced_plan[region.name]):
+            return self.marked_in[region.name]
+        return [graph for frame in self.capture.frames if not frame.late for graph in (*frame.dynamo, *frame.records)]
 
     def take_over(self, earlier: Live) -> None:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
-        self.plan_diagnostics = earlier.plan_diagnostics
+        self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
         self.measurements.runs = earlier.measurements.runs
         self.saved_artifacts = earlier.saved_artifacts
         earlier.capture.instead = traced_again
@@ -241,28 +251,42 @@ class Live:
         self.program.close()
 
 
+def _still_asks(diagnostic: Diagnostic, about: Plan, plan: Plan) -> bool:
+    """Return whether what a diagnostic of the plan ``about`` asks for was not done yet in ``plan``."""
+    name = diagnostic.region
+    if name is None or name not in about:
+        return True
+    if name not in plan:
+        return False
+    if diagnostic.code is DiagnosticCode.CONFIG_UNKNOWN:
+        return plan[name].configs == about[name].configs
+    return plan[name].same_nodes(about[name])
+
+
 MOST_NAMED_OPS = 6
 """How many ops a message names."""
 
 
-def _changed_regions(earlier: Live, retraced: Live) -> Iterator[tuple[Region, Diagnostic]]:
-    """Yield a ``plan-differs`` for each region marked by names of nodes that are other ops in the new trace."""
-    for region in retraced.program.plan.regions:
-        by_name = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
-        old_ops, new_ops = (_op_counts(live, region.name) for live in (earlier, retraced))
-        if by_name and new_ops and old_ops != new_ops:
+def _changed_regions(live: Live) -> Iterator[Diagnostic]:
+    """Yield a ``plan-differs`` for each region marked by names of nodes that are now other ops than when marked."""
+    for region in live.program.plan.regions:
+        if not any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved)):
+            continue
+        graphs = live.marked_in[region.name]
+        old_ops = _op_counts(graphs, assign(graphs, live.program.plan), region.name)
+        new_ops = _op_counts(live.capture.graphs, live.program.assignment, region.name)
+        if new_ops and old_ops != new_ops:
             message = (
                 f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
                 f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
             remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
-            yield region, DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
+            yield DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
 
 
-def _op_counts(live: Live, region: str) -> Counter[str]:
+def _op_counts(graphs: Sequence[Graph], assignment: Assignment, region: str) -> Counter[str]:
     """Return the operators of a region's nodes, by how many there are, in the graphs of Dynamo."""
-    graphs = live.capture.graphs
-    node_names = members(graphs, live.program.assignment).get(region, {})
+    node_names = members(graphs, assignment).get(region, {})
     return Counter(
         node.target
         for graph in graphs

@@ -113,13 +113,17 @@ class Control:
     ) -> None:
         """Apply ``change`` to the exploration's plan, then replace the state by ``then(state, plan)``.
 
+        Before ``change``, the state has the plan that it changes, be it one that the running cell has edited.
+
         Raises:
             RegionalExplorerError: a job is running, or the change is not possible.
         """
         with self.lock:
             if self.state.busy:
                 raise BusyError("A job is running. Cancel it or wait for it to finish before you change regions.")
-            change(self.exploration)
+            with self.exploration.exclusive_use.editing():
+                self.refresh()
+                change(self.exploration)
             self.read_exploration()
             self.update(lambda state: then(state, self.exploration.plan))
 

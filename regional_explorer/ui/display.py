@@ -44,6 +44,7 @@ class TerminalDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
+        _note_shown(self._exploration)
         session = self._exploration.session
         print(summary_text(session), regions_table(session).text(), sep="\n\n")  # noqa: T201 - a terminal's way to show
 
@@ -81,8 +82,13 @@ _last_shown: weakref.ref[Exploration] | None = None
 
 
 def last_shown() -> Exploration | None:
-    """Return the exploration that was shown last in a notebook, for as long as it is referenced."""
+    """Return the exploration that was shown last, for as long as it is referenced."""
     return None if _last_shown is None else _last_shown()
+
+
+def _note_shown(exploration: Exploration) -> None:
+    global _last_shown  # noqa: PLW0603 - one per process
+    _last_shown = weakref.ref(exploration)
 
 
 def show(exploration: Exploration, *, widget: bool = True) -> None:
@@ -132,8 +138,7 @@ class NotebookDisplay:
 
     def begin(self) -> None:
         """Show what was captured."""
-        global _last_shown  # noqa: PLW0603 - one per process
-        _last_shown = weakref.ref(self._control.exploration)
+        _note_shown(self._control.exploration)
         if self._with_panel:  # before that of an earlier run closes: the last one that does cancels the job
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)

@@ -14,7 +14,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, Plan, config_of
+from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
@@ -168,16 +168,12 @@ def _choose_target(control: Control, event: Event) -> None:
 
 def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> None:
     """Undo or redo the last change of the plan."""
-    _set_plan(control, step(control.state).plan, lambda state, _plan: step(state))
-
-
-def _set_plan(control: Control, plan: Plan, then: Callable[[PanelState, Plan], PanelState] = PanelState.edited) -> None:
-    control.edit(lambda ex: setattr(ex, "plan", plan), then)
+    control.edit(lambda ex: setattr(ex, "plan", step(control.state).plan), lambda state, _plan: step(state))
 
 
 def _use_measured_plan(control: Control, event: Event) -> None:
     run = next(run for run in control.runs if run_key(run) == event.of)
-    _set_plan(control, run.plan)
+    control.edit(lambda ex: setattr(ex, "plan", run.plan))
     _trace_again(control, run.shapes)
 
 

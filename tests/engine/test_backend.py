@@ -264,6 +264,19 @@ def test_what_the_plan_names_in_vain_is_told_once(there, here, code, said, net, 
     assert states(strict) == {"compiled"}
 
 
+def test_a_config_that_was_not_applied_is_told_until_another_is_set(net, x, saved_plan):
+    saved_plan.write_text(saved_plan.read_text().replace('"max_fusion_size": 4', '"max_fusion_siz": 4'))
+    explored = rx.explore(net, (x,), plan=saved_plan)
+    explored.unmark("norm").mark("norm", modules="layers.0.norm")
+    assert told(explored, "config-unknown"), "no more of it is set than before"
+    explored.configure("norm", max_fusion_size=4)
+    assert not told(explored, "config-unknown")
+    explored.reset("norm")
+    assert told(explored, "config-unknown")
+    explored.unmark("norm")
+    assert not explored.diagnostics
+
+
 def test_without_any_region_it_is_said(x):
     compiled = rx.compile(lambda x: x.sin() * 2)
     with pytest.warns(UserWarning, match=r"\[region-empty\] There is no region"):
@@ -279,6 +292,12 @@ def test_a_plan_of_another_program_or_torch_is_told(net, x, saved_plan):
         rx.compile(programs.Stack(2), saved_plan)(x)
     explored = rx.explore(programs.Stack(2), (x,), plan=saved_plan)
     assert len(told(explored, "plan-differs")) == 4, "two regions, forward and backward"
+    explored.configure("norm", max_fusion_size=8).disable("up").retrace()
+    assert len(told(explored, "plan-differs")) == 4, "they are marked as they were"
+    explored.unmark("norm")
+    assert {found.region for found in told(explored, "plan-differs")} == {"up"}
+    explored.unmark("up").mark("up", modules="layers.0.up")
+    assert not told(explored, "plan-differs")
     saved_plan.write_text(saved_plan.read_text().replace(f'"torch": "{torch.__version__}"', '"torch": "1.0"'))
     (found,) = told(rx.explore(net, (x,), plan=saved_plan), "plan-differs")
     assert "torch 1.0, here" in found.message

@@ -290,6 +290,8 @@ def test_a_key_in_the_source_that_is_not_per_region_is_told_and_left_out():
     ex = rx.explore(marked, (torch.ones(3),))
     assert ex.plan["r"].config == {"max_fusion_size": 2}
     assert codes(ex) == ["config-global"]
+    assert codes(ex.configure("r", max_fusion_size=4)) == ["config-global"]
+    assert not ex.unmark("r").diagnostics
 
     def unknown(x):
         with rx.region("r", max_fusion_sise=2):

@@ -128,7 +128,14 @@ def test_regions_marked_by_names_say_if_they_get_other_ops(ex: rx.Exploration) -
     found = only(ex, "plan-differs")
     assert found.region == "named"
     assert "sin instead of sin, mul" in found.message
-    ex.unmark("named")
+    assert only(ex.retrace(dynamic=True), "plan-differs") == found, "they are the same wrong ops"
+    assert not ex.retrace(dynamic=False).diagnostics, "they are what was marked"
+    assert only(ex.retrace(dynamic=True), "plan-differs") == found
+    ex.unmark("named").retrace(dynamic=False).mark("named", nodes="sin")
+    with pytest.warns(UserWarning, match="traced again"):
+        ex.live.capture.run(*pair(8))
+    assert not ex.retrace(dynamic=False).diagnostics, "marked anew; a graph of a later call repeats its ops"
+    ex.unmark("named").retrace(dynamic=True)
     assert not ex.diagnostics
     name = next(node.name for node in ex.session.graph("0/forward").ops if node.target.startswith("aten.mul"))
     ex.mark("gone", nodes=f"0/forward:{name}").retrace(dynamic=False)

@@ -90,6 +90,24 @@ def test_a_cell_edits_the_plan_while_a_job_runs(panel: Panel, control: Control, 
     assert "activation" in exploration.plan
 
 
+def test_undo_during_a_cell_undoes_the_edit_of_the_cell(panel: Panel, exploration: Exploration) -> None:
+    first = exploration.plan
+    panel.press("remove", "mm")
+    removed = exploration.plan
+    exploration.rename("act", "activation")  # in a cell that still runs: the panel has not read it yet
+    edited = exploration.plan
+    panel.press("undo")
+    assert exploration.plan == removed
+    panel.press("redo")
+    assert exploration.plan == edited
+    exploration.disable("activation")
+    disabled = exploration.plan
+    panel.press("remove", "activation")
+    for plan in (disabled, edited, removed, first):
+        panel.press("undo")
+        assert exploration.plan == plan
+
+
 @pytest.mark.parametrize("do", ["split", "rename", "uncarve", "merge"])
 def test_a_second_click_that_finds_another_selection_is_ignored(
     do: str, panel: Panel, control: Control, exploration: Exploration
