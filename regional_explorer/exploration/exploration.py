@@ -500,7 +500,7 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
-        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
+        explored = Explored.of(session, live.capture.partitioner, modes)
         explored = replace(explored, slower=slower_than(session))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})

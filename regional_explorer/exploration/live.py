@@ -155,6 +155,7 @@ class Live:
             environment=self.environment,
             grad=capture.call.grad,
             dynamic=capture.dynamic,
+            late_graphs=tuple(sorted(capture.late_graphs)),
             graphs=tuple(program.assignment.with_carved_marked(graphs)),
             breaks=capture.breaks,
             plan=program.plan,

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import json
 import random
 import sys
 import warnings
@@ -249,6 +250,26 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
     assert ex.partitions.state.tolist() == ["compiled"] * partitions, "also the backward that no call has run"
     assert ex.partitions.config_applied.tolist() == [{"max_fusion_size": 3}] * partitions
     torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
+
+
+def test_a_call_on_other_shapes_keeps_the_figures_of_the_plan(tmp_path):
+    def figures():
+        plan = json.loads(ex.save_plan(tmp_path / "plan.json").read_text())
+        return plan["explored"], *(table.to_csv() for table in (ex.timings, ex.region_timings, ex.reconciliation))
+
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    with warnings.catch_warnings(record=True):  # the plan may be slower than eager
+        ex.benchmark(variants=("regional",), budget_s=0.1)
+        measured = figures()
+        ex.compiled(*programs.pair(grad=False, size=5))
+        assert set(ex.partitions.graph) == {"0/inference", "1/inference"}
+        assert figures() == measured
+        ex.compile()
+        assert figures() == measured
+    assert not ex.region_timings.empty
+    assert "verdict" in measured[0]
+    ex.configure("middle", {"max_fusion_size": 3})
+    assert ex.session.is_outdated
 
 
 def test_a_trace_without_tensors_as_inputs_says_so():
