@@ -143,6 +143,8 @@ class Live:
         plan_partitions = partitions(program)
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
+        if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
+            shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else Results()
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
@@ -186,7 +188,7 @@ class Live:
             ),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
-            *results.diagnostics,
+            *(results.diagnostics if measured else ()),
             *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),
             *region_diagnostics(session),
