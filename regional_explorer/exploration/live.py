@@ -146,6 +146,8 @@ class Live:
         if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
             shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else Results()
+        conditions = results.conditions and replace(results.conditions, outdated=measured is None)
+        threads = conditions.threads if conditions else self.environment.threads
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
         artifacts = {
@@ -154,7 +156,7 @@ class Live:
         }
         session = Session(
             title=self.title,
-            environment=self.environment,
+            environment=replace(self.environment, threads=threads),
             grad=capture.call.grad,
             dynamic=capture.dynamic,
             late_graphs=tuple(sorted(capture.late_graphs)),
@@ -164,7 +166,7 @@ class Live:
             members=members(graphs, program.assignment),
             partitions=with_measured_states(plan_partitions, partition_timings),
             timings=tuple(results.timings),
-            conditions=results.conditions and replace(results.conditions, outdated=measured is None),
+            conditions=conditions,
             numerics=tuple(results.numerics),
             artifacts=artifacts,
             toolchain=program.toolchain,

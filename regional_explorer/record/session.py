@@ -34,7 +34,10 @@ SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynami
 
 
 class Environment(Record, frozen=True):
-    """The torch, Python and machine that a session was made with."""
+    """The torch, Python and machine that a session was made with.
+
+    ``threads`` are those that its call was measured with, before a benchmark those at the trace.
+    """
 
     torch: str
     python: str
