@@ -501,7 +501,7 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
-        explored = Explored.of(session, live.capture.partitioner, live.capture.late_graphs, modes)
+        explored = Explored.of(session, live.capture.partitioner, modes)
         explored = replace(explored, slower=slower_than(session))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
@@ -653,11 +653,11 @@ class Exploration(Edits, Results):
 
 
 def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
-    codes = list(partition_codes(session))
-    has_all_codes = len(codes) == sum(part.artifact is not None for part in session.partitions)
+    codes = [code for code in partition_codes(session) if code.partition.graph in full]
+    compiled = [part for part in session.partitions if part.graph in full and part.artifact is not None]
     return Launches(
         eager_ops(session, full),
-        sum(len(part.kernels) for part in codes) if has_all_codes else None,
+        sum(len(part.kernels) for part in codes) if len(codes) == len(compiled) else None,
         sum(len(graph.code.kernels) for graph in full.values()),
     )
 

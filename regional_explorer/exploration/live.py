@@ -146,7 +146,11 @@ class Live:
         plan_partitions = partitions(program)
         measured = self.measurements.of(plan_partitions)
         shown_plan = measured or self.measurements.last
+        if measured is None and shown_plan is not None and shown_plan.results.conditions is None:
+            shown_plan = None  # without conditions nothing can say that its verdicts are of another plan
         results = shown_plan.results if shown_plan else Results()
+        conditions = results.conditions and replace(results.conditions, outdated=measured is None)
+        threads = conditions.threads if conditions else self.environment.threads
         partition_timings, partition_numerics, cures = self.measurements.figures(plan_partitions)
         codes, kernel_times = self.insights.codes, self.insights.kernel_times
         artifacts = {
@@ -155,16 +159,17 @@ class Live:
         }
         session = Session(
             title=self.title,
-            environment=self.environment,
+            environment=replace(self.environment, threads=threads),
             grad=capture.call.grad,
             dynamic=capture.dynamic,
+            late_graphs=tuple(sorted(capture.late_graphs)),
             graphs=tuple(program.assignment.with_carved_marked(graphs)),
             breaks=capture.breaks,
             plan=program.plan,
             members=members(graphs, program.assignment),
             partitions=with_measured_states(plan_partitions, partition_timings),
             timings=tuple(results.timings),
-            conditions=results.conditions and replace(results.conditions, outdated=measured is None),
+            conditions=conditions,
             numerics=tuple(results.numerics),
             artifacts=artifacts,
             toolchain=program.toolchain,
@@ -184,7 +189,7 @@ class Live:
             *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
-            *results.diagnostics,
+            *(results.diagnostics if measured else ()),
             *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),
             *region_diagnostics(session),

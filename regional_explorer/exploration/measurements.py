@@ -147,7 +147,7 @@ class Measurements:
         self.revision += 1
         self.last = MeasuredPlan(measured, results, _measured_by_content(self.revision, measured, results))
         self._alone.update(self.last.alone)
-        content = plan_content(measured)
+        content = self._content(measured)
         self._plans.pop(content, None)
         self._plans[content] = self.last
         if len(self._plans) > MAX_PLANS:
@@ -160,7 +160,12 @@ class Measurements:
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan of these partitions."""
-        return self._plans.get(plan_content(partitions))
+        return self._plans.get(self._content(partitions))
+
+    def _content(self, partitions: Iterable[Partition]) -> PlanContent:
+        """Return the content of a plan in the graphs of the explored call: those of later calls do not change it."""
+        late = self._variants.program.capture.late_graphs
+        return plan_content(part for part in partitions if part.graph not in late)
 
     def figures(
         self, partitions: Sequence[Partition]

@@ -57,8 +57,8 @@ FUSING: Mapping[str, Mapping[str, Any]] = {
 def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
-    ``parts`` are all its partitions: the times of equal code count once for each of them. On a machine too busy to tell
-    nothing is found.
+    ``parts`` are all its partitions in one call: the times of equal code count once for each of them. On a machine too
+    busy to tell nothing is found.
     """
     timed = [(part, part.times) for part in parts if part.times is not None]
     if not timed or any(times.problem is not None or times.noise.is_too_much for _, times in timed):
@@ -210,9 +210,11 @@ def diagnose(
     ]
     if run.cancelled():
         return ()
+    late = insights.program.capture.late_graphs
+    of_one_call = [part for part in parts if part.partition.graph not in late]
     diagnostics = tuple(
         diagnostic
-        for diagnostic in (*from_times(region, parts), *measured)
+        for diagnostic in (*from_times(region, of_one_call), *measured)
         if not (
             measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND
         )  # the code under the remedy has another limit

@@ -59,9 +59,12 @@ WHOLE_GRAPH = "the whole graph"
 def full_graphs(program: Program, cancelled: Callable[[], bool] = never_cancelled) -> dict[str, FullGraph]:
     """Return the code that Inductor generates for each captured graph as a whole, until ``cancelled``.
 
-    Nothing is compiled.
+    Those of later calls are left out: one call does not run them besides the first ones. Nothing is compiled.
     """
-    return {live.id: _full_graph(program, live) for live in program.capture.live if not cancelled()}
+    late = program.capture.late_graphs
+    return {
+        live.id: _full_graph(program, live) for live in program.capture.live if live.id not in late and not cancelled()
+    }
 
 
 def _full_graph(program: Program, live: LiveGraph) -> FullGraph:

@@ -50,10 +50,8 @@ class Explored(Record, frozen=True):
     slower: Mapping[str, str] = {}
 
     @classmethod
-    def of(
-        cls, session: Session, partitioner: str, late_graphs: Collection[str] = (), modes: CallModes | None = None
-    ) -> Explored:
-        """Return the record of a session's plan; ``late_graphs`` are those of calls after the captured one."""
+    def of(cls, session: Session, partitioner: str, modes: CallModes | None = None) -> Explored:
+        """Return the record of a session's plan."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
         speedup = timed and timed.speedup
         return cls(
@@ -61,7 +59,7 @@ class Explored(Record, frozen=True):
             session.environment,
             session.grad,
             partitioner,
-            count_partitions(session.partitions, late_graphs),
+            count_partitions(session.partitions, session.late_graphs),
             speedup=speedup and speedup.value,
             speedup_low=speedup and speedup.low,
             speedup_high=speedup and speedup.high,

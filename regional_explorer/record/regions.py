@@ -85,11 +85,18 @@ class RegionTiming(Record, frozen=True):
 
 @derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
-    """Return one row per region and phase of which every partition was measured, in the order of the plan."""
+    """Return one row per region and phase of which every partition was measured, in the order of the plan.
+
+    Of late graphs it takes those that were measured: there may have been none when the call was.
+    """
     timings = {timing.partition: timing for timing in session.partition_timings}
     rows = []
     for region in session.plan.regions:
-        partitions = [part for part in session.partitions if part.region == region.name]
+        partitions = [
+            part
+            for part in session.partitions
+            if part.region == region.name and (part.id in timings or part.graph not in session.late_graphs)
+        ]
         for phase in Phase:
             parts = [part for part in partitions if phase in (Phase.STEP, Phase(Direction.of_graph(part.graph)))]
             measured = parts and all(part.id in timings for part in parts)

@@ -34,7 +34,10 @@ SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynami
 
 
 class Environment(Record, frozen=True):
-    """The torch, Python and machine that a session was made with."""
+    """The torch, Python and machine that a session was made with.
+
+    ``threads`` are those that its call was measured with, before a benchmark those at the trace.
+    """
 
     torch: str
     python: str
@@ -55,6 +58,7 @@ class Session(Record, frozen=True, dict=True):
     ``artifacts`` are those of the partitions by key: their compiles, and for what it was requested their code and the
     times of its kernels. ``toolchain`` is what its start cost, ``variant_costs`` what compiling other variants did.
     ``profile`` is the eager time of every op. ``dynamic`` is the option that the call was traced with.
+    ``late_graphs`` are the ids of the graphs of later calls, on other shapes say.
     """
 
     title: str
@@ -78,6 +82,7 @@ class Session(Record, frozen=True, dict=True):
     memory: tuple[MemoryPeak, ...] = ()
     profile: Profile | None = None
     dynamic: bool | None = None
+    late_graphs: tuple[str, ...] = ()
 
     @property
     def shapes(self) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import json
 import random
 import sys
 import warnings
@@ -17,6 +18,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 import regional_explorer as rx
 from regional_explorer.errors import ClosedError, NoCompilerError, UnknownConfigKeyError
 from regional_explorer.measure.__main__ import torch_threads
+from regional_explorer.record.changes import changes
 from regional_explorer.torch_api import inductor
 from tests.shared import programs
 from tests.shared.checks import assert_compiled_is_right, change_code, codes, only
@@ -267,6 +269,26 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
     torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
 
 
+def test_a_call_on_other_shapes_keeps_the_figures_of_the_plan(tmp_path):
+    def figures():
+        plan = json.loads(ex.save_plan(tmp_path / "plan.json").read_text())
+        return plan["explored"], *(table.to_csv() for table in (ex.timings, ex.region_timings, ex.reconciliation))
+
+    ex = rx.explore(programs.textbook, programs.pair(grad=False))
+    with warnings.catch_warnings(record=True):  # the plan may be slower than eager
+        ex.benchmark(variants=("regional",), budget_s=0.1)
+        measured = figures()
+        ex.compiled(*programs.pair(grad=False, size=5))
+        assert set(ex.partitions.graph) == {"0/inference", "1/inference"}
+        assert figures() == measured
+        ex.compile()
+        assert figures() == measured
+    assert not ex.region_timings.empty
+    assert "verdict" in measured[0]
+    ex.configure("middle", {"max_fusion_size": 3})
+    assert ex.session.is_outdated
+
+
 def test_a_trace_without_tensors_as_inputs_says_so():
     scale = [2]
 
@@ -365,6 +387,16 @@ def test_all_variants_run_with_one_number_of_threads():
         with torch_threads(explored_with + 1):  # as code of the user's may
             seat.select()
             assert torch.get_num_threads() == explored_with
+
+
+def test_a_run_says_with_how_many_threads_it_was_measured(tmp_path):
+    ex, threads = rx.explore(programs.textbook, programs.pair(grad=False)), torch.get_num_threads()
+    ex.benchmark(("regional",), 0.05, regions=False)
+    with torch_threads(threads + 1), warnings.catch_warnings(record=True):  # the plan may be slower than eager
+        ex.benchmark(("regional",), 0.05, regions=False)
+        saved = json.loads(ex.save_plan(tmp_path / "plan.json").read_text())
+    assert saved["explored"]["environment"]["threads"] == threads + 1
+    assert f"threads {threads} → {threads + 1}" in changes(*ex.runs)
 
 
 def test_wrong_gradients_withhold_the_speedup():

@@ -13,9 +13,10 @@ from regional_explorer.compiler import artifact, switch
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
+from regional_explorer.measure import benchmark
 from regional_explorer.torch_api import inductor as torch_compile
 from tests.shared import programs
-from tests.shared.checks import BEFORE_2_13, codes, states, told
+from tests.shared.checks import BEFORE_2_13, codes, only, states, told
 from tests.shared.processes import assert_mended, python
 
 pytestmark = pytest.mark.compiles
@@ -223,6 +224,29 @@ def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     assert executor.left == 0, "the check of aot_eager was its turn"
     assert ex.timings.empty
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
+
+
+def test_what_was_checked_before_an_edit_is_not_told_of_the_plan_after_it():
+    ex, told_of = rx.explore(programs.two, (torch.randn(8),)), []
+    run = rx.Run(lambda: "checking numerics: regional" in told_of, lambda doing, _: told_of.append(doing))
+    ex.benchmark(("eager", "regional"), 0.05, run=run)
+    assert ex.timings.empty
+    assert set(ex.numerics.verdict) == {"ok"}
+    ex.disable("a")
+    assert ex.numerics.empty
+    ex.enable("a")
+    assert set(ex.numerics.verdict) == {"ok"}
+
+
+def test_what_failed_in_a_benchmark_is_told_until_the_plan_is_another(monkeypatch):
+    ex = rx.explore(programs.two, (torch.randn(8),))
+    monkeypatch.setattr(benchmark, "_numerics_rows", planted)
+    ex.benchmark(("eager", "regional"), 0.05, regions=False)
+    assert "Variant 'regional' raised" in only(ex, "variant-failed").message
+    ex.disable("a")
+    assert not told(ex, "variant-failed")
+    ex.enable("a")
+    assert told(ex, "variant-failed")
 
 
 @pytest.fixture

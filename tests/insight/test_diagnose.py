@@ -165,6 +165,10 @@ def test_equal_layers_count_each(monkeypatch):
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = ex.diagnose("r", 0.4)
     assert "spends 90% of its 40.0 µs outside its 4 kernels" in item.message
+    with pytest.warns(UserWarning, match="traced again"):
+        ex.compiled(torch.randn(32, 64), *(torch.randn(64, 64) for _ in range(3)))
+    ex.compile()
+    assert ex.diagnose("r", 0.4) == [item], "one call runs one of the traces"
 
 
 @pytest.fixture

@@ -140,6 +140,11 @@ def test_what_crosses_a_border_and_full_would_fuse_is_shown_once_the_plan_was_me
     assert "<script" not in html
     assert list(shown.border_frame.columns[:3]) == ["source", "reader", "tensors"]
     assert shown.trials == ()
+    with pytest.warns(UserWarning, match="traced again"):
+        ex.compiled(torch.randn(ROWS // 2, COLUMNS), torch.randn(COLUMNS, COLUMNS))
+    ex.benchmark(("regional", "full"), 0.1, regions=False)
+    later = ex.roofline(bitwise=False)
+    assert (later.launches, later.borders) == (shown.launches, shown.borders), "one call runs one of the traces"
 
 
 @pytest.mark.compiles
