@@ -189,7 +189,7 @@ class Live:
             *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *recompiles(program),
-            *(results.diagnostics if measured else ()),
+            *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
             *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),
             *region_diagnostics(session),
@@ -254,6 +254,12 @@ class Live:
         """Free the traces and artifacts, but not the call."""
         self.variants.close()
         self.program.close()
+
+
+def _depends_on_plan(diagnostic: Diagnostic) -> bool:
+    """Return whether a finding of a benchmark may be another under another plan: whole-graph Inductor knows no plan."""
+    codes = DiagnosticCode.VARIANT_FAILED, DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER
+    return diagnostic.region is not None or diagnostic.code in codes
 
 
 def _still_asks(diagnostic: Diagnostic, about: Plan, plan: Plan) -> bool:

@@ -388,6 +388,9 @@ assert torch.equal(ex.compiled(x), f(x))
 ex.benchmark(budget_s=0.05)
 assert {{"eager", "aot_eager", "regional"}} <= set(ex.timings.variant), ex.timings
 assert "full-failed" in [item.code for item in ex.diagnostics]
+ex.disable("r")
+assert "full-failed" in [item.code for item in ex.diagnostics], "whole-graph Inductor knows no plan"
+ex.enable("r")
 {mend_it}
 ex.compile()
 assert set(ex.partitions.state) == {{"compiled"}}, ex.partitions.error.tolist()
