@@ -223,9 +223,9 @@ class CutProgram:
             if switch.inputs is None and switch.failure is None:
                 # A graph that a call on other shapes traced: its layouts are recorded in its next call.
                 switch.record()
-            elif artifact is None:
+            elif artifact is None or switch.refused is artifact:
                 switch.use_eager()
-            elif switch.artifact is not artifact and switch.refused is not artifact:
+            elif switch.artifact is not artifact:
                 switch.use(artifact)
 
     def wanted(self, key: str, switch: Switch, config: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
