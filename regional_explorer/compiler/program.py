@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import os
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,8 +105,18 @@ class CutProgram:
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
+        self_ref = weakref.ref(self)  # Dynamo holds the live graphs: what they held would never be freed
+
+        def run_selected(live: LiveGraph, args: list[Any]) -> Any:
+            """Run a graph in the first call after the edit, perhaps of a function that is kept from before it."""
+            program = self_ref()
+            if program is None:  # a backward of the user's outlives the exploration
+                return live.eager(args)
+            program.select_regional(on=program._selected)  # noqa: SLF001 - its own
+            return live.implementation(args)
+
         for live in self.capture.live:
-            live.implementation = live.eager
+            live.implementation = functools.partial(run_selected, live)
 
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
@@ -117,7 +129,6 @@ class CutProgram:
                     self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
                     self._pieces = {}
                     self.adopt_facts()
-                    self.select_regional(on=self._selected)
         return self._made
 
     @property
