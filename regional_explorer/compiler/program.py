@@ -381,14 +381,14 @@ class Program(CutProgram):
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
         Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
-        and the new graphs are the ones to compile.
+        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime.
         """
         settings = surroundings()
         if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
             return
         if self._recorded_settings != settings:
             self._facts.clear()
-        selected = self._selected
+        made, selected = self._switched_graphs, self._selected
         for switch in self.switches:
             switch.record()
         self._recording = True
@@ -396,13 +396,16 @@ class Program(CutProgram):
             self.select_regional(on=True)
             with self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
-            for switch in self.switches:
-                switch.assume_if_unreached()
-            self._recorded_settings, self._has_unknown_layouts = settings, False
+            if self._made is made:
+                for switch in self.switches:
+                    switch.assume_if_unreached()
+                self._recorded_settings, self._has_unknown_layouts = settings, False
         finally:
             self._recording = False
             self.apply_artifacts()
             self.select_regional(on=selected)
+        if self._made is not made:  # edited meanwhile: the graphs may have run before they were cut again
+            self.record_layouts()
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Record the layouts, then return the artifacts still to compile."""
