@@ -203,6 +203,7 @@ class ArtifactStore:
         self.failures.pop(wanted.key, None)
         self.retried.discard(wanted.key)
         self.artifacts[wanted.key] = artifact
+        self.hashes.pop(wanted.key, None)  # tuning may have chosen other code than the last time
         if self.folder is not None:
             with compile_lock(), self.generated.collected():
                 self.folder.save(wanted.label(), pack)

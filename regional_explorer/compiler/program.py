@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import inspect
 import os
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,8 +105,18 @@ class CutProgram:
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
+        self_ref = weakref.ref(self)  # Dynamo holds the live graphs: what they held would never be freed
+
+        def run_selected(live: LiveGraph, args: list[Any]) -> Any:
+            """Run a graph in the first call after the edit, perhaps of a function that is kept from before it."""
+            program = self_ref()
+            if program is None:  # a backward of the user's outlives the exploration
+                return live.eager(args)
+            program.select_regional(on=program._selected)  # noqa: SLF001 - its own
+            return live.implementation(args)
+
         for live in self.capture.live:
-            live.implementation = live.eager
+            live.implementation = functools.partial(run_selected, live)
 
     @property
     def _switched_graphs(self) -> list[SwitchedGraph]:
@@ -117,7 +129,6 @@ class CutProgram:
                     self._made = [self._cut_live_graph(live, graphs) for live in self.capture.live]
                     self._pieces = {}
                     self.adopt_facts()
-                    self.select_regional(on=self._selected)
         return self._made
 
     @property
@@ -223,9 +234,9 @@ class CutProgram:
             if switch.inputs is None and switch.failure is None:
                 # A graph that a call on other shapes traced: its layouts are recorded in its next call.
                 switch.record()
-            elif artifact is None:
+            elif artifact is None or switch.refused is artifact:
                 switch.use_eager()
-            elif switch.artifact is not artifact and switch.refused is not artifact:
+            elif switch.artifact is not artifact:
                 switch.use(artifact)
 
     def wanted(self, key: str, switch: Switch, config: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
@@ -370,14 +381,14 @@ class Program(CutProgram):
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
 
         Repeated when global settings have changed: Dynamo guards on the number of threads and the like, traces again,
-        and the new graphs are the ones to compile.
+        and the new graphs are the ones to compile. Repeated too when the plan was edited in the meantime.
         """
         settings = surroundings()
         if not self.switches or (self._recorded_settings == settings and not self._has_unknown_layouts):
             return
         if self._recorded_settings != settings:
             self._facts.clear()
-        selected = self._selected
+        made, selected = self._switched_graphs, self._selected
         for switch in self.switches:
             switch.record()
         self._recording = True
@@ -385,13 +396,16 @@ class Program(CutProgram):
             self.select_regional(on=True)
             with self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
-            for switch in self.switches:
-                switch.assume_if_unreached()
-            self._recorded_settings, self._has_unknown_layouts = settings, False
+            if self._made is made:
+                for switch in self.switches:
+                    switch.assume_if_unreached()
+                self._recorded_settings, self._has_unknown_layouts = settings, False
         finally:
             self._recording = False
             self.apply_artifacts()
             self.select_regional(on=selected)
+        if self._made is not made:  # edited meanwhile: the graphs may have run before they were cut again
+            self.record_layouts()
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Record the layouts, then return the artifacts still to compile."""
@@ -428,7 +442,7 @@ class Program(CutProgram):
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
-        switches = [(switch.inputs, switch.failure, switch.refusal) for switch in self.switches]
+        switches = [(switch.inputs, switch.failure, id(switch.refused)) for switch in self.switches]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches

@@ -67,6 +67,14 @@ class Insights:
         """Return the keys of the artifacts that each region needs now."""
         return grouped((switch.piece.claim.region, key) for switch, key in self.program.keys().items())
 
+    def forget_replaced(self) -> None:
+        """Drop what is known of code that a compile replaced by other code under the same key, as tuning may."""
+        for key, artifact in self.program.store.artifacts.items():
+            if key in self.codes and artifact.code and code_hash(artifact.code) != code_hash(self.codes[key].text):
+                del self.codes[key]
+                self.kernel_times.pop(key, None)
+                self.diagnoses = {region: found for region, found in self.diagnoses.items() if key not in found[0]}
+
     def read(self, region: str, run: Run) -> None:
         """Lower the artifacts of a region again for their code and kernels, one after the other, until cancelled."""
         program, artifacts = self.program, self.program.store.artifacts

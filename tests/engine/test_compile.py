@@ -439,6 +439,26 @@ def test_nobody_but_the_piece_holds_its_inputs():
     assert seen[1] == 0
 
 
+@pytest.mark.parametrize("by", ["rename", "mark"])
+def test_a_function_kept_from_before_an_edit_runs_the_compiled_code(by):
+    x, ran = torch.randn(64), []
+    ex = rx.explore(chain, (x,))
+    kept = ex.compiled
+
+    def noting(artifact):
+        return replace(artifact, call=lambda args: ran.append(artifact) or artifact.call(args))
+
+    store = ex.live.program.store
+    store.artifacts = {key: noting(artifact) for key, artifact in store.artifacts.items()}
+    if by == "rename":
+        ex.rename("first", "front")
+    else:
+        ex.mark("last", ops="aten.add.*")
+    for _ in range(2):
+        torch.testing.assert_close(kept(x), chain(x))
+    assert len(ran) == 4, "both regions in each call; what is new runs eagerly"
+
+
 def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))

@@ -318,6 +318,20 @@ def test_what_was_measured_stays_when_compiled_code_raises_later(explored):
     assert ex.runs == (first, ex.session)
 
 
+def test_a_region_whose_code_raised_is_eager_again_after_an_edit_is_undone(explored):
+    ex, errors = explored
+    errors.append(MemoryError("planted"))
+    ex.live.capture.run(torch.randn(8))
+    ex.configure("a", max_fusion_size=1)
+    ex.compile()
+    assert states(ex) == {"a": "compiled", "b": "compiled"}
+    ex.reset("a")
+    assert states(ex) == {"a": "failed", "b": "compiled"}
+    a, b = ex.live.program.switches
+    assert a.artifact is None, "no call runs the code of the other config"
+    assert b.artifact is not None
+
+
 def test_an_error_that_eager_code_raises_too_is_no_failure_of_the_region():
     def f(table, index):
         with rx.region("r"):

@@ -13,7 +13,7 @@ from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import laid_out, layouts_of, same_strides
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer
 from tests.shared import programs
-from tests.shared.checks import codes
+from tests.shared.checks import codes, states
 
 
 @pytest.mark.compiles
@@ -129,6 +129,10 @@ def test_a_view_with_its_sign_in_a_bit_is_not_read_without_it():
     with torch.no_grad():
         ex = rx.explore(fn, (z,))
         assert torch.equal(ex.compiled(z), fn(z))
-    (switch,) = ex.live.program.switches
-    assert "negated view" in switch.refusal
-    assert "region-failed" in codes(ex)
+        (switch,) = ex.live.program.switches
+        assert "negated view" in switch.refusal
+        assert "region-failed" in codes(ex)
+        compiled = ex.configure("r", max_fusion_size=1).compiled
+        assert states(ex) == {"r": "compiled"}
+        assert torch.equal(compiled(z), fn(z))
+    assert states(ex) == {"r": "failed"}, "for the same reason"

@@ -28,7 +28,7 @@ from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.ui.control import control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from tests.shared import programs
-from tests.shared.checks import backwards_use_threads, owns_compile_lock
+from tests.shared.checks import backwards_use_threads, owns_compile_lock, states
 from tests.shared.processes import python, until
 
 WAITING = "waiting for another thread of this process that compiles"
@@ -224,6 +224,29 @@ def test_a_plan_can_be_edited_while_another_thread_compiles_or_traces():
     ex = explored()
     with held_elsewhere(ex.exclusive_use.turn(PLAIN_RUN)):
         assert ex.disable("a").configure("b", max_fusion_size=4).plan["b"].config == {"max_fusion_size": 4}
+
+
+@pytest.mark.compiles
+def test_a_region_marked_while_the_layouts_are_recorded_is_compiled_for_its_own():
+    edits = []
+
+    @torch._dynamo.disable
+    def edit():
+        while edits:
+            run_together(edits.pop())
+
+    def f(x):
+        y = x.sin()
+        edit()
+        return y.cos()
+
+    x = torch.randn(9)[1:]
+    ex = rx.explore(f, (x,)).mark("after", ops="aten.cos*")
+    edits.append(lambda: ex.mark("before", ops="aten.sin*"))
+    ex.compile()
+    assert states(ex) == {"before": "compiled", "after": "compiled"}
+    before = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "before")
+    assert [layout.aligned for layout in before.inputs] == [False], "the trace takes all tensors for aligned"
 
 
 def test_edits_of_several_threads_are_all_kept():

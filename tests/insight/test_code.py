@@ -21,6 +21,7 @@ from regional_explorer.insight.lowering import OTHER_CODE
 from regional_explorer.page.code import CODE_LIMIT, code_pane
 from regional_explorer.record.artifact import KernelKind, code_hash, normalized
 from regional_explorer.style.element import to_html
+from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
 from tests.shared.processes import assert_mended
 from tests.shared.programs import Layer
@@ -127,6 +128,21 @@ def test_code_is_looked_at_when_first_asked_for_and_nothing_is_compiled_for_it(r
     assert ex.compile().empty
     (cold,) = read.code("r")
     assert part.code.kernels == cold.code.kernels, "out of the cache they are the same"
+
+
+def test_after_a_cold_compile_that_tuned_otherwise_the_code_is_that_of_the_new_artifact():
+    ex, added = explored(), "\nchosen = 'otherwise'\n"
+    before = ex.code("r").partitions[0]
+
+    def compile_otherwise(*args):
+        compiled = inductor.compile_piece(*args)
+        return dataclasses.replace(compiled, code=compiled.code + added)
+
+    ex.live.program.store.run_inductor = compile_otherwise
+    ex.compile(cold=True)
+    assert ex.session.partitions[0].code_hash != before.partition.code_hash
+    (part,) = ex.code("r")
+    assert part.text.endswith(added)
 
 
 def test_code_under_a_config_is_of_one_plan_where_another_thread_edits_it(monkeypatch):
