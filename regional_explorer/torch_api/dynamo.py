@@ -391,7 +391,13 @@ def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], No
     cleanups = scope["cleanups"]
 
     def at_end(function: Callable[[bool], object]) -> None:
-        cleanups.append(lambda: function(sys._getframe(1).f_locals.get("call_succeeded", True)))
+        outer_error = sys.exc_info()[1]  # of an except block that the call is in
+
+        def cleanup() -> None:
+            raises = sys.exc_info()[1] is not outer_error  # torch 2.11 does not note whether the call succeeded
+            function(sys._getframe(1).f_locals.get("call_succeeded", not raises))
+
+        cleanups.append(cleanup)
 
     return at_end
 
