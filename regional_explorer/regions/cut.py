@@ -23,6 +23,7 @@ from regional_explorer.regions.order import (
     cycles,
     dependencies,
     schedule,
+    storage_id,
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
@@ -180,15 +181,19 @@ def _can_move(node: fx.Node) -> bool:
 
 
 def _addresses_storage(node: fx.Node) -> bool:
-    """Return whether an op addresses the storage of a tensor that does not start where the storage does.
+    """Return whether an op addresses the storage of a tensor that does not start where the storage does, now or later.
 
-    Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either).
+    Inductor compiles a piece for inputs that do (torch 2.13: the offset is not part of its cache's key either). An
+    input of the graph may start elsewhere in another call: Dynamo does not guard on it (docs/upstream.md).
     """
     if "as_strided" not in str(node.target):
         return False
-    values = [source.meta.get("val") for source in node.all_input_nodes]
-    strided = (value for value in values if isinstance(value, torch.Tensor) and value.layout is torch.strided)
-    return any(isinstance(offset := value.storage_offset(), torch.SymInt) or offset for value in strided)
+    inputs = {storage_id(source) for source in node.graph.find_nodes(op="placeholder")}
+    sources = [source for source in node.all_input_nodes if storage_id(source) is not None]
+    offsets = [source.meta["val"].storage_offset() for source in sources]
+    return any(isinstance(offset, torch.SymInt) or offset for offset in offsets) or any(
+        storage_id(source) in inputs for source in sources
+    )
 
 
 def computed_from_sizes(node: fx.Node) -> bool:

@@ -154,9 +154,9 @@ def dependencies(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
             if last_random is not None:
                 before[node].append(last_random)
             last_random = node
-        written_storages = {_storage_id(source) for source in written_inputs(node)}
+        written_storages = {storage_id(source) for source in written_inputs(node)}
         for source in (*node.all_input_nodes, node):
-            storage = _storage_id(source)
+            storage = storage_id(source)
             if storage is None:
                 continue
             if storage in written_storages:
@@ -174,7 +174,8 @@ def written_inputs(node: fx.Node) -> list[fx.Node]:
     return [source for source in written if isinstance(source, fx.Node)]
 
 
-def _storage_id(node: fx.Node) -> int | None:
+def storage_id(node: fx.Node) -> int | None:
+    """Return what the nodes with one storage share; None for what is no tensor with strides."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return int(value.untyped_storage()._cdata)
