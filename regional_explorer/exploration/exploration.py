@@ -190,7 +190,8 @@ class Exploration(Edits, Results):
         check_flag("cold", cold)
         with self._turn(run) as run:
             artifacts = set() if run.cancelled() else compile_plan(self.live.program, run, cold=cold)
-            self.live.insights.forget_replaced()
+            if cold:  # else no artifact is replaced
+                self.live.insights.forget_replaced()
         report = self.partitions
         chosen = report["compile_s"].notna() & report["artifact"].isin(artifacts) | (report["state"] == "failed")
         return ShownFrame(report[chosen])
