@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from regional_explorer.backend.planned_backend import (
     planned_backend_of,
     subject_of,
 )
+from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
-from regional_explorer.compiler.program import frame_inputs
+from regional_explorer.compiler.program import dynamic_remedy, frame_inputs
 from regional_explorer.errors import InvalidArgumentError, check_callable, check_flag, count, shown_value
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -169,17 +170,20 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
         if not frame.late:
             continue
         why = f", since a guard failed: {frame.reason.strip().rstrip('. ')}" if frame.reason else ""
-        cost = _cost_of([program.compiles[live.id] for live in frame.live if live.id in program.compiles])
-        sizes_differ = "size mismatch" in frame.reason
+        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){why}"
         yield DiagnosticCode.RECOMPILED.found(
-            f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){why}. {cost}",
+            f"{traced}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,
-            remedy="With dynamic=True one trace may serve all sizes." if sizes_differ else "",
+            remedy=dynamic_remedy(frame),
             upstream="",
         )
 
 
-def _cost_of(compiles: Sequence[GraphCompile]) -> str:
+def _cost_of(program: PlannedProgram, frame: Frame) -> str:
+    graphs = [live.id for live in frame.live]
+    compiles = [program.compiles[graph] for graph in graphs if graph in program.compiles]
+    if not any(switch.piece.graph_id in graphs for switch in program.switches):
+        return "It has no partitions."
     if not compiles:
         return "None of its partitions has run yet."
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(one.began for one in compiles)))

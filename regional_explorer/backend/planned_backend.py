@@ -158,6 +158,8 @@ class PlannedProgram(CutProgram):
                 return first_run(args_copy)
             cut.has_run = True
             cut.live.implementation = cut.run
+            # With nothing to compile it has no cost yet.
+            self.compiles.setdefault(cut.live.id, GraphCompile(cut.live.id, time.time(), seconds=0.0, artifacts=0))
             self._list_saved_artifacts(cut.live)
             return results
 

@@ -28,6 +28,7 @@ from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
 from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, with_calls
 from regional_explorer.regions.instances import Instance
@@ -285,7 +286,7 @@ def stacklevel_of_caller() -> int:
     return next((level for level, file in enumerate(files) if not file.startswith((*inner, generated))), 1)
 
 
-def recompiles(program: CutProgram) -> list[Diagnostic]:
+def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Diagnostic]:
     """Return one ``recompiled`` per region and failed guard; graphs without regions get one without a region."""
     grouped_traces = grouped(
         ((region, _failed_guards(frame.reason)), (frame, node))
@@ -293,7 +294,8 @@ def recompiles(program: CutProgram) -> list[Diagnostic]:
         if frame.late
         for region, node in _regions_in_frame(program, frame).items()
     )
-    return [_recompiled_diagnostic(region, traces) for (region, _), traces in grouped_traces.items()]
+    stale = [partition for partition in partitions if partition.state is State.STALE]
+    return [_recompiled_diagnostic(region, traces, stale) for (region, _), traces in grouped_traces.items()]
 
 
 def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
@@ -312,7 +314,9 @@ def _failed_guards(reason: str) -> frozenset[str]:
     return frozenset(_OBSERVED_VALUES.sub("", line).strip() for line in lines if line)
 
 
-def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | None]]) -> Diagnostic:
+def _recompiled_diagnostic(
+    region: str | None, traces: list[tuple[Frame, Node | None]], stale: Sequence[Partition]
+) -> Diagnostic:
     frames = [frame for frame, _ in traces]
     traced = "the call" if region is None else f"region {region!r}"
     inputs, graphs = frame_inputs(frames[-1]), ", ".join(str(frame.index) for frame in frames)
@@ -320,14 +324,21 @@ def _recompiled_diagnostic(region: str | None, traces: list[tuple[Frame, Node | 
         text = f"A later call made Dynamo trace {traced} again (graph {graphs}: {inputs})"
     else:
         text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
-    reason = frames[-1].reason
+    reason, late = frames[-1].reason, {graph.id for frame in frames for graph in frame.records}
+    eager = sum(partition.region == region and partition.graph in late for partition in stale)
+    runs_eagerly = f"Until the next ex.compile(), {count(eager, 'new partition')} will run eagerly." if eager else ""
     return DiagnosticCode.RECOMPILED.found(
         f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),
-        remedy="Its partitions run eagerly until the next ex.compile(); dynamic=True may avoid another trace.",
+        remedy=" ".join(filter(None, (runs_eagerly, dynamic_remedy(frames[-1])))),
     )
+
+
+def dynamic_remedy(frame: Frame) -> str:
+    """Return how to avoid another trace like that of this frame, or an empty text."""
+    return "With dynamic=True one trace may serve all sizes." if "size mismatch" in frame.reason else ""
 
 
 @dataclass

@@ -116,12 +116,15 @@ def slower_than(session: Session) -> dict[str, str]:
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
+    verdicts = {timing.verdict for timing in whole_region_timings(session).values()}
+    if Verdict.SLOWER in verdicts:
+        remedy = f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which."
+    elif not verdicts or any(verdict.is_unsure for verdict in verdicts):
+        remedy = SLOWER_REMEDY
+    else:
+        remedy = "Mark larger regions: none is slower alone, but what runs around each costs time, too."
     return [
-        plan_slower(
-            f"The plan is slower than {against}: {ratio}",
-            against,
-            f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which.",
-        )
+        plan_slower(f"The plan is slower than {against}: {ratio}", against, remedy)
         for against, ratio in slower_than(session).items()
     ]
 

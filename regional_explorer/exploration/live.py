@@ -188,7 +188,7 @@ class Live:
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, program.plan)),
             *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
-            *recompiles(program),
+            *recompiles(program, plan_partitions),
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
             *numerics_diagnostics(session, cures),
             *plan_diagnostics(session),

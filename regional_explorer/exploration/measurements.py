@@ -207,6 +207,9 @@ def _measured_by_content(
 
 
 def _history_key(run: Session) -> tuple[object, ...]:
-    """Return what distinguishes plans in the history: shapes, and configs even where they give equal code."""
-    partition_keys = [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in run.partitions]
-    return run.shapes, partition_keys
+    """Return what distinguishes plans in the history: shapes, and configs even where they give equal code.
+
+    As in ``Measurements._content``, graphs of later calls do not count.
+    """
+    explored = (part for part in run.partitions if part.graph not in run.late_graphs)
+    return run.shapes, [(part.graph, part.nodes, part.artifact, partition_content(part).state) for part in explored]

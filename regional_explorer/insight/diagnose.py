@@ -69,7 +69,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
     graph, where = timed[0][0].partition.graph, timed[0][0].source[:1]
-    if None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
+    if kernels and None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
         yield DiagnosticCode.LAUNCH_BOUND.found(
             f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
             f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",

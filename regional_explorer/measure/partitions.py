@@ -34,6 +34,7 @@ from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
 from regional_explorer.record.statistics import Floats, median_figure
+from regional_explorer.style.formats import duration
 from regional_explorer.torch_api.graphs import outside_autocast
 
 
@@ -240,7 +241,25 @@ def reconcile(
     against ``cut``, the cut graph with all regions eager. If the regions alone take longer than the whole call, only
     the totals are returned, the first with the reason.
     """
-    return tuple(row for phase in Phase for row in _phase_rows(phase, timings, regions, cut))
+    return tuple(row for phase in Phase for row in _with_sums(_phase_rows(phase, timings, regions, cut)))
+
+
+ADDS_UP = 0.02
+"""Parts whose sum is this close to the total that follows them add up to it."""
+
+
+def _with_sums(rows: Sequence[Reconciled]) -> Iterator[Reconciled]:
+    """Yield the rows; a total that the rows before it do not add up to says what they add up to, and why.
+
+    Totals are medians of all rounds, and a difference is the median of those within each: where rounds were alike,
+    they agree.
+    """
+    sum_s, parts = 0.0, False
+    for row in rows:
+        told = parts and row.total and abs(sum_s / row.seconds.value - 1.0) > ADDS_UP
+        note = f"the rows above add up to {duration(sum_s)}: the machine was not the same in all rounds"
+        yield replace(row, note=note) if told else row
+        sum_s, parts = (row.seconds.value if row.total else sum_s + row.seconds.value), not row.total
 
 
 def _phase_rows(

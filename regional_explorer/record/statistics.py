@@ -104,10 +104,11 @@ def median_figure(values: ArrayLike, why: str = "") -> Figure:
 def disagreement(of_medians: float, of_rounds: Figure) -> str:
     """Return in words that two medians say another ratio than the rounds they share, or an empty text."""
     low, high = of_rounds.bounds or (of_rounds.value, of_rounds.value)
-    if low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
+    medians, rounds = f"{of_medians:.2f}×", f"{of_rounds.value:.2f}×"
+    if medians == rounds or low * (1.0 - MIN_FLOOR) <= of_medians <= high * (1.0 + MIN_FLOOR):
         return ""
     return (
-        f"the medians say {of_medians:.2f}×, the rounds {of_rounds.value:.2f}×: "
+        f"the medians say {medians}, the rounds {rounds}: "
         "the machine was not the same in all rounds, and the speedup compares within each"
     )
 

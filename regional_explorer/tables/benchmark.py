@@ -176,7 +176,7 @@ def _detectable(difference: float | None) -> str:
     if difference is None:
         return ""
     if difference > MOST_DETECTABLE:
-        return f"not even a difference of {100 * MOST_DETECTABLE:.0f} % can be detected here"
+        return f"even differences of {100 * MOST_DETECTABLE:.0f} % may be missed"
     return f"differences below {percent(difference)} may be missed"
 
 

@@ -288,8 +288,11 @@ def aot_backend(
 
 def recompile_reason() -> str:
     """Return which guard failed, when called inside the resulting compile; empty if Dynamo did not say."""
-    reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
-    return str(reason or "").partition(": ")[2] or str(reason or "")
+    reason = str(getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason") or "")
+    reason = reason.partition(": ")[2] or reason
+    # Behind a guard on a value stand its source, padded to a column, and the user's stack.
+    guards = reason.partition("\nUser stack trace:")[0].splitlines()
+    return "\n".join(" ".join(guard.split()) for guard in guards)
 
 
 def frame_module() -> nn.Module | None:

@@ -671,6 +671,26 @@ def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, 
     assert "compiled in: 0/forward" in repr(status)
 
 
+def test_a_later_graph_that_needs_no_compile_has_run_at_no_cost(x, tmp_path):
+    def call(x):
+        if state["scale"] is None:  # a guard that fails in the second call
+            state["scale"] = 2
+        with rx.region("r"):
+            return x.sin() * state["scale"]
+
+    state = {}
+    for _ in range(2):
+        state["scale"] = None
+        torch._dynamo.reset()
+        compiled = rx.compile(call, artifacts=tmp_path / "artifacts")
+        compiled(x)
+        compiled(x)
+    (found,) = told(compiled, "recompiled")
+    assert "compiled in that call" in found.message
+    artifacts = {one.graph: one.artifacts for one in rx.status(compiled).compiles}
+    assert artifacts == {"0/inference": 1, "1/inference": 0}
+
+
 # --------------------------------------------------------------------------------------- modes and the environment
 
 

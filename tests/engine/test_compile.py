@@ -262,7 +262,11 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
     assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
     assert codes(ex) == ["recompiled"]
+    dynamic = "With dynamic=True one trace may serve all sizes."
+    new = "2 new partitions" if grad else "1 new partition"
+    assert only(ex, "recompiled").remedy == f"Until the next ex.compile(), {new} will run eagerly. {dynamic}"
     ex.compile()
+    assert only(ex, "recompiled").remedy == dynamic
     partitions = 4 if grad else 2
     assert ex.partitions.state.tolist() == ["compiled"] * partitions, "also the backward that no call has run"
     assert ex.partitions.config_applied.tolist() == [{"max_fusion_size": 3}] * partitions
@@ -283,6 +287,8 @@ def test_a_call_on_other_shapes_keeps_the_figures_of_the_plan(tmp_path):
         assert figures() == measured
         ex.compile()
         assert figures() == measured
+        ex.benchmark(variants=("regional",), budget_s=0.1)
+    assert len(ex.history) == 1
     assert not ex.region_timings.empty
     assert "verdict" in measured[0]
     ex.configure("middle", {"max_fusion_size": 3})

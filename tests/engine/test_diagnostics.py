@@ -617,6 +617,20 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     assert "numbers" in found.message
 
 
+def test_a_guard_on_a_value_is_told_in_one_line() -> None:
+    def branching(x: torch.Tensor) -> torch.Tensor:
+        with rx.region("a"):
+            y = x.sin() * 2
+        return y.cos() if y.sum().item() > 0 else y
+
+    ex = rx.explore(branching, (torch.ones(8),))
+    for sign in (1, -1):
+        ex.live.capture.run(sign * torch.ones(8))
+    found = only(ex, "recompiled")
+    assert re.search(r"since a guard failed: \S", found.message)
+    assert not re.search(r"\n|  |User stack", found.message)
+
+
 def test_recompiled_names_no_region_where_there_is_none() -> None:
     ex = rx.explore(lambda x: x.sin(), (torch.ones(8),), dynamic=False)
     for size in (5, 6):

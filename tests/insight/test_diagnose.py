@@ -59,6 +59,11 @@ def test_what_is_found_in_times(kernel_s, bound_s, whole_s, codes):
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
+def test_a_region_without_kernels_launches_none():
+    times = ArtifactKernelTimes((), between=Figure(1e-5), rounds=5, noise=QUIET)
+    assert list(from_times("r", [dataclasses.replace(PART, times=times)])) == []
+
+
 @pytest.mark.parametrize(
     ("bound_by", "needs", "remedy"),
     [

@@ -156,6 +156,16 @@ def test_every_step_between_two_totals_is_told_and_they_add_up() -> None:
     assert found["eager"].seconds.value + sum(between.values()) == pytest.approx(found["full"].seconds.value)
 
 
+def test_a_total_that_the_steps_do_not_add_up_to_says_so() -> None:
+    eager, aot_eager, *others = variants()
+    for median_s, note in ((12.2e-4, ""), (13e-4, "the rows above add up to 1.20 ms: the machine was not the same")):
+        uneven = [eager, replace(aot_eager, median_s=exactly(median_s)), *others]
+        found = {row.part: row.note for row in reconcile(uneven, region_timings(measured_alone()), cut_rounds())}
+        assert found["aot_eager"].startswith(note)
+        assert bool(found["aot_eager"]) is bool(note)
+        assert found["eager"] == ""
+
+
 def test_a_region_has_an_interval_and_the_rest_has_none() -> None:
     found = rows(region_timings(measured_alone()), None)
     value, low, high = (end or 0.0 for end in ends(found["mlp"].seconds))
@@ -227,6 +237,7 @@ def test_a_plan_that_is_slower_is_told_with_its_ratio() -> None:
     (found,) = plan_diagnostics(of_a_call(0.62, Verdict.SLOWER))
     assert (found.code, found.severity) == ("plan-slower", Severity.WARNING)
     assert found.message == "The plan is slower than eager: 0.62× (0.59–0.65)."
+    assert found.remedy == "Mark larger regions: none is slower alone, but what runs around each costs time, too."
     faster = of_a_call(1.25)
     assert plan_diagnostics(faster) == []
     full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)

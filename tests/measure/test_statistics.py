@@ -21,6 +21,7 @@ from regional_explorer.record.statistics import (
     MIN_FLOOR,
     QUIET_LIMIT,
     Floats,
+    disagreement,
     floor_of,
     interval,
     iqr,
@@ -456,6 +457,7 @@ def test_medians_that_say_another_ratio_than_the_rounds_are_told() -> None:
     assert full.speedup.value == 1.0
     assert full.warnings[0].startswith("the medians say 2.00×, the rounds 1.00×: the machine was not the same")
     assert timing_of({"eager": [2.0] * 60, "full": [1.0] * 60}).warnings == ()
+    assert disagreement(0.534, Figure(0.528)) == "", "equal as they are shown"
 
 
 def test_of_a_run_that_was_too_busy_nothing_has_an_interval() -> None:
