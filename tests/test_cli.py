@@ -230,6 +230,7 @@ def test_compare_says_how_much_and_fails_beyond_the_limit(saved: tuple[str, str]
     assert "slower than A by more than 3.0%" in run(EXIT_NO, "compare", before, after, "--fail-if-slower", "3%")[1]
     run(EXIT_DONE, "compare", before, after, "--fail-if-slower", "0.5")
     assert "% faster" in run(EXIT_DONE, "compare", after, before, "--fail-if-slower", "3%")[0]
+    assert "B is as fast as A (99% interval" in run(EXIT_DONE, "compare", before, before)[0]
     found = json.loads(run(EXIT_DONE, "compare", before, before, "--json", "--fail-if-slower", "3%")[0])
     assert (found["slowdown"], found["failed"]) == (pytest.approx(1.0), False)
     assert found["low"] < 1.0 < found["high"]

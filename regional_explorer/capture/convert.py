@@ -230,6 +230,9 @@ def _int_or_text(size: Any) -> int | str:
     return size if type(size) is int else str(size)
 
 
+_WRAPPERS = ("/torch/_dynamo/", "/regional_explorer/capture/")
+"""Where Dynamo and ``traceable`` define functions around the user's: their lines say nothing."""
+
 _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
 
@@ -243,7 +246,7 @@ def record_breaks(breaks: Sequence[Break], names: ModuleNames, outdated: Outdate
     for graph_break in breaks:
         if graph_break.reason.startswith(_ESCAPED_MARK) and records:
             continue
-        frames = [frame for frame in graph_break.frames if "/torch/_dynamo/" not in frame[0]]  # its own wrappers
+        frames = [frame for frame in graph_break.frames if not any(where in frame[0] for where in _WRAPPERS)]
         users = [frame for frame in frames if not is_internal(frame[0])]
         stack = tuple(
             loaded_line(outdated, file, line, original_function(function)) for file, line, function in users or frames

@@ -164,9 +164,11 @@ class SpeedComparison(SpeedChange):
             return "\n".join([self.problem, *plans])
         change = self.slowdown.value - 1.0
         between = interval(self.slowdown, lambda ratio: f"{ratio - 1.0:+.1%}")
+        by = f"{abs(change):.1%}"
+        differs = "as fast as A" if by == "0.0%" else f"{by} {'slower' if change > 0.0 else 'faster'}"
         line = (
-            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {abs(change):.1%} "
-            f"{'slower' if change >= 0.0 else 'faster'} ({CONFIDENCE:.0%} interval of the change in time: {between})."
+            f"Speedup over eager: A {self.before:.3f}, B {self.after:.3f}. B is {differs} "
+            f"({CONFIDENCE:.0%} interval of the change in time: {between})."
         )
         return "\n".join([line, *plans])
 

@@ -295,7 +295,8 @@ def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: A
         # A size such as s17 + s77 whose symbols never occur alone becomes a symbol of its own: Inductor could not
         # compute it ("expected ... to have been codegen-ed", torch 2.13).
         if expression is not None and expression not in symbols and not expression.free_symbols <= set(symbols):
-            symbols[expression] = new_size(mode, hint, f"size_{len(symbols)}")
+            is_number = place[1] < 0 and not expression.is_nonnegative
+            symbols[expression] = new_size(mode, hint, f"size_{len(symbols)}", is_number=is_number)
             symbol_places.append((symbols[expression], place))
 
     def size_of(size: Any, hint: int) -> Any:

@@ -107,7 +107,11 @@ def fake_inputs(fakes: Sequence[Any], symbols: Symbols, names: Mapping[Any, str]
     """
     for symbol, _ in symbols:
         if isinstance(symbol, torch.SymInt):
-            yield f"{names[symbol.node.expr]} = size({int(symbol.node.hint)}, {names[symbol.node.expr]!r})"
+            name, create = (
+                names[symbol.node.expr],
+                "" if symbol.node.expr.is_positive else ", env.create_unspecified_symbol",
+            )
+            yield f"{name} = size({int(symbol.node.hint)}, {name!r}{create})"
     yield "return ["
     for fake in fakes:
         if isinstance(fake, torch.Tensor):
@@ -190,9 +194,9 @@ def fake_inputs(mode):
     """Return the same as Inductor sees them."""
     env = mode.shape_env
 
-    def size(hint, name):
+    def size(hint, name, create=env.create_symbol):
         source = ConstantSource(name)
-        symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        symbol = create(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
         return env.create_symintnode(symbol, hint=hint, source=source)
 
     def fake(size, stride, dtype, device):

@@ -301,12 +301,16 @@ def fake_mode_with_symbols() -> FakeTensorMode:
     return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False)
 
 
-def new_size(mode: FakeTensorMode, hint: int, name: str) -> torch.SymInt | int:
-    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch has 0 and 1 static."""
+def new_size(mode: FakeTensorMode, hint: int, name: str, *, is_number: bool = False) -> torch.SymInt | int:
+    """Return a new dynamic size with value ``hint`` in the ShapeEnv of ``mode``; torch has 0 and 1 static.
+
+    Of a number that is no size nothing is assumed: it may be 0, 1 or negative.
+    """
     env = mode.shape_env
     assert env is not None  # noqa: S101 - made by fake_mode_with_symbols
     source = ConstantSource(name)
-    symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    create = env.create_unspecified_symbol if is_number else env.create_symbol
+    symbol = create(hint, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
     return env.create_symintnode(symbol, hint=hint, source=source)
 
 
@@ -378,7 +382,8 @@ def guard_check(mode: FakeTensorMode, sizes: Sequence[torch.SymInt | int]) -> Gu
     for expr in exprs:
         bounds = env.var_to_range.get(expr)
         if bounds is not None:
-            conditions.append(sympy.Ge(expr, bounds.lower))
+            if bounds.lower > -(2**62):
+                conditions.append(sympy.Ge(expr, bounds.lower))
             if bounds.upper.is_number and bounds.upper < 2**62:
                 conditions.append(sympy.Le(expr, bounds.upper))
     conditions = [condition for condition in conditions if condition is not sympy.true]

@@ -163,6 +163,20 @@ def test_a_size_that_the_compile_finds_to_be_fixed_is_checked_in_every_call():
     assert ex.partitions.state.tolist() == ["compiled"]
 
 
+@pytest.mark.parametrize("number", [5, -3, 0])
+def test_a_dynamic_number_may_be_zero_or_negative(number):
+    def shifted(x, number):
+        with rx.region("r"):
+            return x.sin() * number + max(number, 2)
+
+    x = torch.randn(8, 4)
+    ex = rx.explore(shifted, (x, number), dynamic=True)
+    compiled = ex.compiled
+    for other in (number, 7, -2, 0, 1):
+        torch.testing.assert_close(compiled(x, other), shifted(x, other))
+    assert ex.partitions.state.tolist() == ["compiled"]
+
+
 def with_artifact(**changes):
     """Return a switch that runs a changed artifact, an input of its call, and the call."""
     ex = rx.explore(lambda x: x.sin() * 2, (torch.randn(4, 3),)).mark("r", ops="*")

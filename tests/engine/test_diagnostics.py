@@ -344,6 +344,11 @@ def test_a_call_of_which_nothing_is_captured_is_told_by_the_error() -> None:
         rx.explore(lost, (X,))
     with pytest.raises(CaptureError, match=r"(?s)Change the lines below.*the call itself: .*allow_rnn=True"):
         rx.explore(torch.nn.LSTM(4, 4), (torch.ones(2, 2, 4),))
+    with (
+        pytest.warns(UserWarning, match="builtin"),
+        pytest.raises(CaptureError, match=r"the call itself: .*Tensor\.item"),
+    ):
+        rx.explore(X.sum().item, ())
 
 
 def test_a_lost_block_is_of_the_region_that_the_plan_has_for_its_mark() -> None:

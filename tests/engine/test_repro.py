@@ -74,6 +74,11 @@ def chunked(x):
         return (q * k + v).relu()
 
 
+def shifted(x, number):
+    with rx.region("r"):
+        return x.sin() * number + max(number, 2)
+
+
 def does_not_compile(x):
     with rx.region("r", fx_wrapper=True):
         return x.sin() + 1
@@ -91,6 +96,7 @@ def scripts(layers):
     return {
         "a module": layers.repro("layer"),
         "dynamic sizes, constants, bodies": rx.explore(computed, (x, torch.ones(2))).repro("r"),
+        "a dynamic number": rx.explore(shifted, (torch.randn(4, 4), -3), dynamic=True).repro("r"),
         "inputs that share a storage": rx.explore(chunked, (torch.randn(4, 12),)).repro("r"),
         "a failure": rx.explore(does_not_compile, (torch.randn(4, 4),)).repro("r"),
     }
@@ -101,7 +107,9 @@ def outputs(scripts, tmp_path_factory):
     return dict(zip(scripts, outputs_of(scripts.values(), tmp_path_factory.mktemp("repro")), strict=True))
 
 
-@pytest.mark.parametrize("name", ["a module", "dynamic sizes, constants, bodies", "inputs that share a storage"])
+@pytest.mark.parametrize(
+    "name", ["a module", "dynamic sizes, constants, bodies", "a dynamic number", "inputs that share a storage"]
+)
 def test_a_script_runs_with_torch_alone(scripts, outputs, name):
     assert imported(scripts[name]) <= {"torch", "time", "math", "operator"}
     assert_right(outputs[name])
