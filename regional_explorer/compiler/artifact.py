@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Machine, library_path
-from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical
+from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical, size_at
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
@@ -50,7 +50,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The dynamic sizes of a piece: argument and dimension of each (-1 for a number), and their guard."""
+    """The dynamic sizes of a piece: the argument of each, the place that ``size_at`` reads, and their guard."""
 
     places: Sequence[tuple[int, int]] = ()
     guard: Guard | None = None
@@ -69,15 +69,18 @@ class Sizes:
             DamagedError: they are those of another piece.
         """
         places, guard = pickle.loads(content)  # noqa: S301 - artifacts are code, and the user named their directory
-        sizes = cls([(argument, dim) for argument, dim in places], None if guard is None else Guard(*guard))
-        values = [inputs[argument].value if dim < 0 else inputs[argument].size[dim] for argument, dim in sizes.places]
+        sizes = cls([(argument, place) for argument, place in places], None if guard is None else Guard(*guard))
+        values = [
+            inputs[argument].value if place < 0 else (*inputs[argument].size, *inputs[argument].stride)[place]
+            for argument, place in sizes.places
+        ]
         if not all(type(value) is int for value in values) or (sizes.guard is not None and not sizes.guard(values)):
             raise DamagedError("its sizes are those of another partition")
         return sizes
 
     def fit(self, args: Sequence[Any]) -> bool:
         """Return whether the guard allows the sizes that these arguments of a call have."""
-        sizes = [args[index] if dim < 0 else args[index].shape[dim] for index, dim in self.places]
+        sizes = [size_at(args[argument], place) for argument, place in self.places]
         return self.guard is None or self.guard(sizes)
 
 
@@ -240,7 +243,7 @@ def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
 
 
 def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:
-    places = [(argument, dim) for argument, dim in sizes.places if dim >= 0]
+    places = [(argument, place) for argument, place in sizes.places if place >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
     tokens = [index for index, layout in enumerate(wanted.inputs) if layout == TOKEN]
     return Artifact(
@@ -257,7 +260,7 @@ def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Art
 
 def _with_sizes(call: BoxedCall, places: Sequence[tuple[int, int]]) -> BoxedCall:
     def call_with_sizes(args: list[Any]) -> Any:
-        args[:0] = [args[argument].shape[dim] for argument, dim in places]
+        args[:0] = [size_at(args[argument], place) for argument, place in places]
         return call(args)
 
     return call_with_sizes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,7 +248,7 @@ def _argument_text(value: Any, names: SymbolNames) -> str:
 
 
 Symbols = list[tuple[torch.SymInt | int, tuple[int, int]]]
-"""Each dynamic size of a piece with the argument and dimension it is read from; -1 for an argument that is a number.
+"""Each dynamic size of a piece with the argument and the place it is read from, as ``size_at`` reads it.
 
 One that is 0 or 1 is an int: Inductor may treat such a dimension as one that is empty or broadcast.
 """
@@ -257,13 +257,13 @@ One that is 0 or 1 is an int: Inductor may treat such a dimension as one that is
 def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.GraphModule, list[Any], Symbols]:
     """Return the piece with names that depend only on its structure, fakes for its inputs, and its symbols.
 
-    Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from the size of a tensor
+    Equal pieces are then equal for AOTAutograd's cache as well. Symbols that are known only from a tensor's layout
     become inputs of their own, in front, as in Dynamo's graphs: passes of AOTAutograd rely on it (torch 2.13, batch
     norm in tensorify_python_scalars: "KeyError: s40").
     """
     traced_values = [node.meta.get("val") for node in piece.gm.graph.find_nodes(op="placeholder")]
     fakes, symbols = _input_fakes(traced_values, inputs, mode)
-    sizes = [symbol for symbol, (_, dim) in symbols if dim >= 0]
+    sizes = [symbol for symbol, (_, place) in symbols if place >= 0]
     graph = fx.Graph()
     for number in range(len(sizes)):
         graph.placeholder(f"size_{number}")
@@ -286,9 +286,10 @@ def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: A
     symbol_places: Symbols = []
 
     sizes = [
-        (symbols_of(size), hint, (argument, dim))
+        (symbols_of(size), hint, (argument, place))
+        for sizes_at in (_sizes_with_hints, _strides_with_hints)  # a stride is mostly known from the sizes
         for argument, (value, layout) in enumerate(zip(traced_values, inputs, strict=True))
-        for dim, size, hint in _dims_with_hints(value, layout)
+        for place, size, hint in sizes_at(value, layout)
     ]
     bare_symbols = [item for item in sizes if item[0] is not None and item[0].is_symbol]
     for expression, hint, place in (*bare_symbols, *sizes):
@@ -323,9 +324,23 @@ def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: A
     return fakes, symbol_places
 
 
-def _dims_with_hints(value: Any, layout: Layout) -> list[tuple[int, Any, int]]:
+def _sizes_with_hints(value: Any, layout: Layout) -> Iterator[tuple[int, Any, int]]:
     if isinstance(value, torch.SymInt):
-        return [(-1, value, layout.value)]
-    if isinstance(value, torch.Tensor) and layout != TOKEN:
-        return [(dim, size, hint) for dim, (size, hint) in enumerate(zip(value.shape, layout.size, strict=True))]
-    return []
+        yield -1, value, layout.value
+    elif isinstance(value, torch.Tensor) and layout != TOKEN:
+        for dim, (size, hint) in enumerate(zip(value.shape, layout.size, strict=True)):
+            yield dim, size, hint
+
+
+def _strides_with_hints(value: Any, layout: Layout) -> Iterator[tuple[int, Any, int]]:
+    if isinstance(value, torch.Tensor) and layout.stride:
+        for dim, (stride, hint) in enumerate(zip(value.stride(), layout.stride, strict=True)):
+            yield value.ndim + dim, stride, hint
+
+
+def size_at(value: Any, place: int) -> int:
+    """Return a size or stride: of a tensor the one at ``place``, strides behind sizes; -1: ``value`` is the number."""
+    if place < 0:
+        return int(value)
+    dims = value.dim()
+    return int(value.shape[place] if place < dims else value.stride(place - dims))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import canonical
+from regional_explorer.compiler.fingerprint import canonical, size_at
 from regional_explorer.compiler.program import Program, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
@@ -194,7 +194,7 @@ def _generated_calls(
         untimed = load_code(code.text, config, {}).call
         # Dynamic sizes come first, as in the code.
         _, _, symbols = canonical(switch.piece, switch.inputs or (), fake_mode_with_symbols())
-    sizes = [args[argument].shape[dim] for _, (argument, dim) in symbols if dim >= 0]
+    sizes = [size_at(args[argument], place) for _, (argument, place) in symbols if place >= 0]
     return lambda: timed([*sizes, *args]), lambda: untimed([*sizes, *args])
 
 

@@ -66,7 +66,11 @@ def real_inputs(inputs: Sequence[Layout], symbols: Symbols) -> Iterator[str]:
     for number, layout in enumerate(inputs):
         view = f"storage_{layout.storage}.as_strided({layout.size}, {layout.stride}, {layout.offset})"
         yield f"inputs.append({view if layout.storage in shared else _real_input_code(number, layout)})"
-    sizes = [f"inputs[{argument}].shape[{dim}]" for _, (argument, dim) in symbols if dim >= 0]
+    sizes = [
+        f"(*inputs[{argument}].shape, *inputs[{argument}].stride())[{place}]"
+        for _, (argument, place) in symbols
+        if place >= 0
+    ]
     yield f"return [{''.join(f'{size}, ' for size in sizes)}*inputs]"
 
 

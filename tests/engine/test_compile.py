@@ -148,6 +148,19 @@ def test_dynamic_shapes_compile_once():
     assert ex.live.program.store.compiles == 1
 
 
+def test_dynamic_strides_compile_once():
+    def turned(x):
+        with rx.region("r"):
+            return (x.t() + 1).relu()
+
+    ex = rx.explore(turned, (torch.randn(12, 8)[::2],), dynamic=True)
+    compiled = ex.compiled
+    for x in (torch.randn(20, 8)[::4], torch.randn(9, 5)[::3]):
+        torch.testing.assert_close(compiled(x), turned(x))
+    assert len(ex.live.capture.frames) == 1
+    assert ex.partitions.state.tolist() == ["compiled"]
+
+
 def test_a_size_that_the_compile_finds_to_be_fixed_is_checked_in_every_call():
     """The trace has the last size as ``(s0*s1)//((s0*s1)//6)``; the compile of the region guards on ``Eq(…, 6)``."""
 
