@@ -169,8 +169,7 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
     for frame in program.capture.frames:
         if not frame.late:
             continue
-        why = f", since a guard failed: {frame.reason.strip().rstrip('. ')}" if frame.reason else ""
-        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){why}"
+        traced = f"A later call was traced again, as graph {frame.index} ({frame_inputs(frame)}){frame.why_late}"
         yield DiagnosticCode.RECOMPILED.found(
             f"{traced}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,

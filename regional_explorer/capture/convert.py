@@ -42,6 +42,7 @@ from regional_explorer.torch_api.graphs import (
     bodies,
     input_expression,
     is_operator,
+    is_python_float,
     resolve,
     runs_random,
 )
@@ -135,7 +136,7 @@ class GraphRecorder:
             role=role,
             target=_target_name(node),
             inputs=tuple(source.name for source in node.all_input_nodes),
-            values=tuple(_tensor_specs(node)),
+            values=() if node.op == "placeholder" and is_python_float(node) else tuple(_tensor_specs(node)),
             label=label,
         )
         if role not in (Role.OP, Role.SUBGRAPH):

@@ -169,8 +169,9 @@ class Frame:
     """One Dynamo graph: its record, and the live graphs AOTAutograd made from it.
 
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
-    that failed. ``folded`` are the ops that were replaced by equal ones. ``autocast`` is what it was traced under,
-    ``outdated`` are the lines without a known text.
+    that failed, and ``forgotten`` says that there was none: Dynamo forgot an equal trace. ``folded`` are the ops that
+    were replaced by equal ones. ``autocast`` is what it was traced under, ``outdated`` are the lines without a known
+    text.
     """
 
     index: int
@@ -179,9 +180,17 @@ class Frame:
     live: list[LiveGraph] = field(default_factory=list)
     records: list[Graph] = field(default_factory=list)
     reason: str = ""
+    forgotten: bool = False
     folded: list[Folded] = field(default_factory=list)
     autocast: str = ""
     outdated: Outdated = field(default_factory=dict)
+
+    @property
+    def why_late(self) -> str:
+        """A clause about why Dynamo traced this frame again, or an empty text."""
+        if self.forgotten:
+            return ", since torch._dynamo.reset() made Dynamo forget the earlier trace"
+        return f", since a guard failed: {self.reason.strip().rstrip('. ')}" if self.reason else ""
 
     @property
     def origins(self) -> Mapping[int, Node]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import threading
+import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
@@ -59,6 +60,7 @@ class TracedGraphs:
         self.instead: Callable[..., NoReturn] = closed
         self.generated = GeneratedCode()
         self._next_origin = 0
+        self._traced: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
     @property
     def failed_targets(self) -> set[Any]:
@@ -126,15 +128,19 @@ class TracedGraphs:
     def add_frame(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Add a graph of Dynamo's, as its backend; return the callable to run for it."""
         index = len(self.frames)
-        self.outdated |= outdated_lines(traced_code())
+        code = traced_code()
+        self.outdated |= outdated_lines(code)
         module = frame_module()  # below the root: after a graph break its ops do not record it
         self._stamp_origins(gm, None if "" in self.names.get(id(module), ("",)) else module)
         recorder = GraphRecorder(GraphKind.DYNAMO, index, self.names, outdated=self.outdated)
         dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
-        late = self.all_late or bool(reason and self.frames)
-        frame = Frame(index, dynamo, late=late, reason=reason, autocast=autocast, outdated=self.outdated)
+        forgotten = self.complete and not reason and any(root in self._traced for root in code[:1])
+        late = self.all_late or bool((reason or forgotten) and self.frames)
+        frame = Frame(
+            index, dynamo, late=late, reason=reason, forgotten=forgotten, autocast=autocast, outdated=self.outdated
+        )
         self_ref = weakref.ref(self)
 
         def compile_graph(kind: str, aot_gm: fx.GraphModule) -> BoxedCall:
@@ -149,6 +155,7 @@ class TracedGraphs:
             compiled = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
+        self._traced.update(code[:1])
         return compiled
 
     def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:

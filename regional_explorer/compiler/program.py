@@ -324,15 +324,16 @@ def _recompiled_diagnostic(
         text = f"A later call made Dynamo trace {traced} again (graph {graphs}: {inputs})"
     else:
         text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
-    reason, late = frames[-1].reason, {graph.id for frame in frames for graph in frame.records}
+    late = {graph.id for frame in frames for graph in frame.records}
     eager = sum(partition.region == region and partition.graph in late for partition in stale)
     runs_eagerly = f"Until the next ex.compile(), {count(eager, 'new partition')} will run eagerly." if eager else ""
+    drops_it = "ex.retrace() drops the earlier trace, which no call runs any more." if frames[-1].forgotten else ""
     return DiagnosticCode.RECOMPILED.found(
-        f"{text}{f', since a guard failed: {reason}' if reason else ''}.",
+        f"{text}{frames[-1].why_late}.",
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),
-        remedy=" ".join(filter(None, (runs_eagerly, dynamic_remedy(frames[-1])))),
+        remedy=" ".join(filter(None, (runs_eagerly, drops_it, dynamic_remedy(frames[-1])))),
     )
 
 
@@ -378,10 +379,9 @@ class Program(CutProgram):
         for switch in cut.switches:
             switch.record()
         if cut.switches and not self._recording:
-            why = f", since a guard failed: {frame.reason.strip().rstrip('.')}" if frame.reason else ""
             partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
             warnings.warn(
-                f"The call was traced again ({frame_inputs(frame)}){why}. "
+                f"The call was traced again ({frame_inputs(frame)}){frame.why_late}. "
                 f"Eager until the next ex.compile(): {partitions}.",
                 stacklevel=stacklevel_of_caller(),
             )

@@ -217,7 +217,7 @@ def _without_verdict(
     timings: Sequence[Timing], traces: Mapping[VariantName, int], given_up: Collection[VariantName]
 ) -> Sequence[Timing]:
     """Return the timings, without verdicts on variants that Dynamo traced again meanwhile, or gave up on before."""
-    means = "new graphs run eagerly, and the diagnostics name the guards that failed"
+    means = "new graphs run eagerly, and the diagnostics say why"
     reasons = {
         name: f"Dynamo traced the call again ({count} new graphs) while it was measured: no verdict; "
         f"{'the samples include compiles' if name in BY_TORCH else means}"

@@ -83,6 +83,12 @@ def input_expression(node: fx.Node) -> str:
     return str(name() if callable(name) else name)
 
 
+def is_python_float(node: fx.Node) -> bool:
+    """Return whether an input of Dynamo's graph is a float of Python's, which torch passes as a 0-d float64 tensor."""
+    argument: Any = node.meta.get("grapharg")
+    return getattr(argument, "pass_arg_as_tensor", False) and not argument.is_tensor
+
+
 def is_operator(target: Any) -> bool:
     """Return whether a node's target is one of torch's operators, whose ``str`` is its full name."""
     return isinstance(target, torch._ops.OpOverload | torch._ops.HigherOrderOperator)

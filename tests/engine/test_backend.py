@@ -671,6 +671,34 @@ def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, 
     assert "compiled in: 0/forward" in repr(status)
 
 
+def test_a_float_is_no_input_of_another_dtype(tmp_path):
+    def scaled(x, scale):
+        with rx.region("r"):
+            return (x * scale).sin()
+
+    x = torch.randn(4)
+    plan = rx.explore(scaled, (x, 1.0)).save_plan(tmp_path / "plan.json")
+    torch._dynamo.reset()
+    compiled = rx.compile(scaled, plan, strict=True)
+    for scale in (1.0, 2.0):  # the second trace takes it as a tensor of float64
+        torch.testing.assert_close(compiled(x, scale), scaled(x, scale))
+    (found,) = rx.status(compiled).diagnostics
+    assert found.message.startswith("A later call was traced again, as graph 1 (float32[4]), since a guard failed: scale")
+
+
+def test_a_trace_that_dynamo_forgot_is_a_later_one(x):
+    def call(x):
+        with rx.region("r"):
+            return x.sin() * 2
+
+    compiled = rx.compile(call)
+    compiled(x)
+    torch._dynamo.reset()
+    compiled(x)
+    (found,) = told(compiled, "recompiled")
+    assert "since torch._dynamo.reset() made Dynamo forget the earlier trace" in found.message
+
+
 def test_a_later_graph_that_needs_no_compile_has_run_at_no_cost(x, tmp_path):
     def call(x):
         if state["scale"] is None:  # a guard that fails in the second call

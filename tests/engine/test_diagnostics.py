@@ -622,6 +622,21 @@ def test_one_guard_with_other_values_is_one_cause() -> None:
     assert "numbers" in found.message
 
 
+def test_a_trace_that_dynamo_forgot_is_told_with_its_cause() -> None:
+    ex = rx.explore(programs.two, (torch.ones(8),))
+    ex.compile()
+    torch._dynamo.reset()
+    ex.compiled(torch.ones(8))
+    found = told(ex, "recompiled")
+    assert [item.region for item in found] == ["a", "b"]
+    for item in found:
+        assert item.message.endswith("since torch._dynamo.reset() made Dynamo forget the earlier trace.")
+        assert "ex.retrace() drops the earlier trace" in item.remedy
+    ex.retrace()
+    assert not told(ex, "recompiled")
+    assert {part.graph for part in ex.session.partitions} == {"0/inference"}
+
+
 def test_a_guard_on_a_value_is_told_in_one_line() -> None:
     def branching(x: torch.Tensor) -> torch.Tensor:
         with rx.region("a"):
