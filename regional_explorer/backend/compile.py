@@ -77,7 +77,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
     backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts, trust_artifacts, ranges))
-    return compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)
+    compiled = compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)
+    backend.watch(compiled)
+    return compiled
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Status:
 
     def _report_lines(self) -> Iterator[str]:
         if not self.graphs:
-            yield "Nothing is compiled yet: the function has not been called."
+            yield "Nothing is compiled yet: no call was traced."
+            yield from map(str, self.diagnostics)
             return
         yield f"graphs: {', '.join(self.graphs)}"
         if self.compiles:

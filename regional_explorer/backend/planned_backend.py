@@ -55,6 +55,7 @@ from regional_explorer.record.plan_file import (
 )
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
+    at_end_of_calls,
     backend_of,
     calling_wrapper,
     code_of,
@@ -64,6 +65,7 @@ from regional_explorer.torch_api.dynamo import (
 )
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 from regional_explorer.torch_api.inductor import NO_COMPILER
+from regional_explorer.torch_api.release import has_given_up
 
 if TYPE_CHECKING:
     from torch import fx
@@ -346,6 +348,21 @@ NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
 )
 
 
+NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.found(
+    "No region is in any graph: Dynamo traced nothing of the first call, which ran as plain Python.",
+    remedy="With fullgraph=True torch says why it traces nothing.",
+    upstream="",
+)
+
+GIVEN_UP = DiagnosticCode.RECOMPILED.found(
+    "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet another "
+    "trace runs as plain Python, without any region.",
+    remedy="With dynamic=True one trace may serve all sizes. torch._dynamo.config.fail_on_recompile_limit_hit = True "
+    "makes such a call an error.",
+    severity=Severity.WARNING,
+    upstream="",
+)
+
 _EDIT = re.compile(r"\bex\.\w")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 
@@ -407,6 +424,7 @@ class PlannedBackend:
         self.findings: list[Diagnostic] = []
         self._checked = False
         self._checked_frames = 0
+        self._has_given_up: Callable[[], bool] = lambda: False
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile a graph of Dynamo's: return the callable to run for it."""
@@ -415,6 +433,19 @@ class PlannedBackend:
             self.traced.names = module_names(reach(call.fn, call.args, call.kwargs).roots)
             call.at_end(self._at_end)
         return self.traced.add_frame(gm, inputs)
+
+    def watch(self, compiled: Callable[..., Any]) -> None:
+        """Report a first call that never reaches this backend, and a call from which on Dynamo traces no other."""
+        compiled_ref = weakref.ref(compiled)
+
+        def report_untraced(returned: bool) -> None:  # noqa: FBT001 - as torch_api passes it
+            if returned and not self.traced.frames:
+                self.report(NOTHING_TRACED)
+            if returned or self.traced.frames:
+                stop()
+
+        stop = at_end_of_calls(compiled, report_untraced)
+        self._has_given_up = lambda: (alive := compiled_ref()) is not None and has_given_up(alive)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle only the options: as with any ``torch.compile``, a copy is traced again."""
@@ -453,6 +484,8 @@ class PlannedBackend:
             for diagnostic in found:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
+        if frames and self._has_given_up():
+            self.warn(GIVEN_UP)
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored
@@ -475,14 +508,22 @@ class PlannedBackend:
             PlanError: the option ``strict`` is set.
         """
         diagnostic = in_production(diagnostic)
-        is_reported = any(subject_of(other) == subject_of(diagnostic) for other in self.findings)
-        if not is_reported:
-            self.findings.append(diagnostic)
-        text = str(diagnostic)
         if self.options.strict:
-            raise PlanError(f"{text} With strict={self.options.strict!r} this is an error.")
-        if not is_reported:
-            warnings.warn(f"{text} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
+            self._note(diagnostic)
+            raise PlanError(f"{diagnostic} With strict={self.options.strict!r} this is an error.")
+        self.warn(diagnostic)
+
+    def warn(self, diagnostic: Diagnostic) -> None:
+        """Warn of something once, with ``strict`` too."""
+        if self._note(diagnostic):
+            warnings.warn(f"{diagnostic} rx.status(compiled) says what runs.", stacklevel=stacklevel_of_caller())
+
+    def _note(self, diagnostic: Diagnostic) -> bool:
+        """Keep a diagnostic for the status; return False if it was kept before."""
+        if any(subject_of(other) == subject_of(diagnostic) for other in self.findings):
+            return False
+        self.findings.append(diagnostic)
+        return True
 
 
 @dataclass(frozen=True)

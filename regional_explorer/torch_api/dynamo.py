@@ -392,17 +392,36 @@ def traced_call() -> TracedCall | None:
 
 def _at_end(scope: Mapping[str, Any]) -> Callable[[Callable[[bool], object]], None]:
     cleanups = scope["cleanups"]
+    return lambda function: cleanups.append(_told_whether_it_returned(function))
 
-    def at_end(function: Callable[[bool], object]) -> None:
-        outer_error = sys.exc_info()[1]  # of an except block that the call is in
 
-        def cleanup() -> None:
-            raises = sys.exc_info()[1] is not outer_error  # torch 2.11 does not note whether the call succeeded
-            function(sys._getframe(1).f_locals.get("call_succeeded", not raises))
+def _told_whether_it_returned(function: Callable[[bool], object]) -> Callable[[], None]:
+    outer_error = sys.exc_info()[1]  # of an except block that the call is in
 
-        cleanups.append(cleanup)
+    def cleanup() -> None:
+        raises = sys.exc_info()[1] is not outer_error  # torch 2.11 does not note whether the call succeeded
+        function(sys._getframe(1).f_locals.get("call_succeeded", not raises))
 
-    return at_end
+    return cleanup
+
+
+def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
+    """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return how to stop.
+
+    Also of a call that Dynamo traces nothing of. A copy of ``compiled`` does not run it.
+    """
+    context: Any = _context_of(compiled)
+    hooks = context.enter_exit_hooks
+
+    def enter() -> Callable[[], None]:
+        return _told_whether_it_returned(function)
+
+    def stop() -> None:
+        with contextlib.suppress(ValueError):  # a call that ran meanwhile stopped it
+            hooks.remove(enter)
+
+    hooks.append(enter)
+    return stop
 
 
 def _compiled_function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -429,12 +448,17 @@ def calling_wrapper() -> Any | None:
 
 def backend_of(compiled: Any) -> Any | None:
     """Return the backend of what ``torch.compile`` returned, or ``Module.compile()`` left in a module; else None."""
+    callback = getattr(_context_of(compiled), "callback", None)
+    return None if callback is None else eval_frame.innermost_backend(callback)
+
+
+def _context_of(compiled: Any) -> Any | None:
+    """Return the object by which Dynamo calls what ``torch.compile`` returned, or None."""
     compiled = getattr(compiled, "_compiled_call_impl", None) or compiled
     context = getattr(compiled, "dynamo_ctx", None)
     if context is None and inspect.isfunction(compiled):
         context = inspect.getclosurevars(compiled).nonlocals.get("self")
-    callback = getattr(context, "callback", None)
-    return None if callback is None else eval_frame.innermost_backend(callback)
+    return context
 
 
 def named_backend(wrapper: Any) -> Any:

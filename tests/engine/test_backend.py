@@ -106,7 +106,7 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_pa
 def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
     compiled = rx.compile(net, PLAN)
     assert rx.status(compiled).partitions == rx.status(compiled).diagnostics == ()
-    assert "has not been called" in repr(rx.status(compiled))
+    assert "no call was traced" in repr(rx.status(compiled))
 
     def loss_of(x):
         loss = compiled(x)
@@ -669,6 +669,42 @@ def test_status_says_once_when_a_later_graph_was_compiled_and_what_it_cost(net, 
     assert all(one.seconds > 0 for one in status.compiles)
     assert sum(one.artifacts for one in status.compiles) == len({part.artifact for part in status.partitions})
     assert "compiled in: 0/forward" in repr(status)
+
+
+def prints(x):
+    with rx.region("r"):
+        print("a graph break in a marked block makes the whole function run as plain Python")
+        return x.sin() * 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_first_call_of_which_nothing_is_traced_is_told(x, strict):
+    compiled = rx.compile(prints, strict=strict)
+    told_of = "Dynamo traced nothing of the first call"
+    if strict:
+        for _ in range(2):
+            with pytest.raises(PlanError, match=told_of):
+                compiled(x)
+    else:
+        with pytest.warns(UserWarning, match=told_of):
+            torch.testing.assert_close(compiled(x), prints(x))
+        with warnings.catch_warnings(action="error"):
+            compiled(x)
+    assert told_of in repr(rx.status(compiled))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_call_after_which_dynamo_gives_up_is_told(strict):
+    def marked(x):
+        with rx.region("r"):
+            return x.sin() * 2
+
+    compiled = rx.compile(marked, dynamic=False, strict=strict)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        compiled(torch.ones(2))
+        with pytest.warns(UserWarning, match="runs as plain Python, without any region"):
+            compiled(torch.ones(3))
+        assert "recompile_limit allows" in repr(rx.status(compiled))
 
 
 def test_a_float_is_no_input_of_another_dtype(tmp_path):
