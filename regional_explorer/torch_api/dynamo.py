@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
-from regional_explorer.torch_api.graphs import ANNOTATION, BoxedCall, MARKS, ORIGIN
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, runs_random
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
@@ -269,13 +269,14 @@ def aot_backend(
 
     ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
     folds equal ops into one, which is reported to ``on_fold``; the default one switches to it for a checkpoint in a
-    graph that writes in place.
+    graph that writes in place, and here for an unused dropout, which it cannot split (docs/upstream.md).
     """
-    partitions: dict[str, Any] = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
 
-    def partition(*args: Any, **kwargs: Any) -> Any:
+    def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         with folding(on_fold):
-            return partitions[partitioner](*args, **kwargs)
+            if partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
+                return min_cut_rematerialization_partition(joint, *args, **kwargs)
+            return _without_second_draws(*default_partition(joint, *args, **kwargs))
 
     return aot_autograd(
         fw_compiler=lambda gm, _inputs: compile_graph("forward", gm),
@@ -284,6 +285,21 @@ def aot_backend(
         partition_fn=partition,
         keep_inference_input_mutations=True,
     )
+
+
+def _is_unused_dropout(node: fx.Node) -> bool:
+    return runs_random(node) and not node.users and isinstance(node.meta.get("val"), tuple)
+
+
+def _without_second_draws(forward: fx.GraphModule, backward: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Remove unused random ops that the backward repeats from the forward: each would draw numbers again.
+
+    The default partitioner leaves them there under ``fallback_random`` (docs/upstream.md).
+    """
+    names = {node.name for node in forward.graph.nodes}
+    if backward.graph.eliminate_dead_code(lambda node: node.is_impure(impure_random=node.name not in names)):
+        backward.recompile()
+    return forward, backward
 
 
 def recompile_reason() -> str:

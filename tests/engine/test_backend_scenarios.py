@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 from torch import nn
 from torch.fx.traceback import annotate, annotate_fn
+from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
 from regional_explorer.record.plan import Cut
@@ -226,3 +227,32 @@ def test_storages_are_addressed_from_their_start(start):
     for later in (0, 0, 8):
         x = numbers[start + later :][:8]
         torch.testing.assert_close(compiled(x), addressed(x))
+
+
+def unused_draw(x, w):
+    v = x.sin()
+    with rx.region("r"):
+        y = w.sin()
+    return y, v + torch.rand_like(v), v
+
+
+def unused_dropout(x, w):
+    with rx.region("r"):
+        checkpoint(lambda x: F.dropout(x, 0.5), x, use_reentrant=False)
+        return w.sin(), x
+
+
+@pytest.mark.parametrize("fn", [unused_draw, unused_dropout])
+def test_an_unused_random_op_draws_once_in_a_step(fn):
+    """Torch's default partitioner repeats it in the backward, or fails: docs/upstream.md."""
+
+    def next_number(call):
+        torch.manual_seed(0)
+        call(torch.ones(2), w)[0].sum().backward()
+        return torch.rand(())
+
+    w = torch.ones(2, requires_grad=True)
+    with torch._inductor.config.patch(fallback_random=True):
+        compiled = rx.compile(fn)
+        assert next_number(compiled) == next_number(compiled) == next_number(fn)
+        assert {part.state for part in rx.status(compiled).partitions} == {"compiled"}

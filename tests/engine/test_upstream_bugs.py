@@ -17,6 +17,7 @@ compiles = pytest.mark.compiles
 in_2_13_alone = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="2.15 does not do this")
 not_before_2_13 = pytest.mark.skipif(BEFORE_2_13, reason="2.11 does not do this")
 not_before_2_15 = pytest.mark.skipif(BEFORE_2_15, reason="2.13 does not do this")
+before_2_15 = pytest.mark.skipif(not BEFORE_2_15, reason="2.15 does not do this")
 isolates = pytest.mark.skipif(not ISOLATES, reason="this torch isolates no compile")
 ends_with_threads = pytest.mark.skipif(
     not BEFORE_2_13 or not torch.version.cuda or torch.cuda.is_available(), reason="no such build of torch"
@@ -46,6 +47,9 @@ RAISES: list[Any] = [
     ("A trace with dynamic sizes leaves marks", Exception, "dynamic sizes"),
     ("`emulate_precision_casts` rounds constants", AssertionError, "are not equal", compiles, not_before_2_15),
     ("`as_strided` reads other elements", AssertionError, "not close", compiles),
+    ("The default partitioner repeats a random op", AssertionError, "drew random numbers"),
+    ("The default partitioner fails at an unused dropout", Exception, "native_dropout to be a tensor"),
+    ("`index_add` of a tensor to itself", AssertionError, "not close", compiles, before_2_15),
     ("An isolated compile runs what was compiled before", AssertionError, "nothing was compiled", compiles, isolates),
 ]
 ENDS: list[Any] = [
