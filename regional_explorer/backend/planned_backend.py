@@ -341,9 +341,9 @@ class BackendOptions:
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
-    "There is no region: no plan was given, or an empty one, and nothing in the first call is marked. "
+    "There is no region: no plan was given, or an empty one, and no op in the graphs of the first call is marked. "
     "All of it runs eagerly.",
-    remedy="Give a plan, or mark ops in the source with rx.region.",
+    remedy="Give a plan, or mark ops in the source with rx.region; a graph break in a marked block loses its mark.",
     upstream="",
 )
 

@@ -333,13 +333,13 @@ class Places:
         for origin, node in self._nodes.items():
             if str(node.source) in lines and origin not in own:
                 if any(_is_from_run(node, *call) for call in calls):
-                    return f"it is part of an expression: give it a line of its own ({shown_lines})"
+                    return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
                 others[self._claims[origin].region if origin in self._claims else None] = None
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:
             return f"the same lines also run where they are in no region ({shown_lines})"
-        return f"it is part of an expression: give it a line of its own ({shown_lines})"
+        return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
 
 
 MOST_NAMED_LINES = 3

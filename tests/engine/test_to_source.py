@@ -487,7 +487,7 @@ def test_a_region_in_the_source_may_hold_one_that_is_not(program):
         """
     one = program(text, lambda ex: ex.mark("outer", lines="call:2-4").mark("inner", ops="exp"))
     said = one.ex.to_source(apply=True)
-    assert said.startswith("# Region 'inner' is not in the source below: it is part of an expression")
+    assert said.startswith("# Region 'inner' is not in the source below: it shares a statement or a line")
     again = one.explore()
     assert parts(again) != parts(one.ex)
     assert parts(again.mark("inner", ops="exp")) == parts(one.ex)
@@ -674,11 +674,11 @@ REPEATED = net(
     "for stack in self.stacks:\n    x = stack(x).sin()\nreturn x + self.up(x.sin())",
 )
 REFUSED = {
-    "an operator of an expression": (SHARED, lambda ex: ex.mark("r", ops="*add*"), "it is part of an expression"),
+    "an operator of an expression": (SHARED, lambda ex: ex.mark("r", ops="*add*"), "it shares a statement or a line"),
     "a call in an expression": (
         REPEATED,
         lambda ex: ex.mark("r", modules="up"),
-        "it is part of an expression: give it a line of its own",
+        "it shares a statement or a line with other code: give it a line of its own",
     ),
     "nodes": (
         SHARED,
