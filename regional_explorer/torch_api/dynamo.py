@@ -13,7 +13,7 @@ import torch
 import torch._dynamo.config as dynamo_config
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
@@ -264,8 +264,12 @@ def aot_backend(
     *,
     partitioner: str,
     on_fold: Callable[[list[Folded]], None],
+    before_forward: Callable[[fx.GraphModule], None],
 ) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
+
+    A backward is mostly handed over when it first runs. ``before_forward`` gets it, to be read and not kept, before
+    its forward is handed over.
 
     ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
     folds equal ops into one, which is reported to ``on_fold``; the default one switches to it for a checkpoint in a
@@ -273,12 +277,25 @@ def aot_backend(
     """
     partitions: dict[str, Any] = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
 
+    backward: fx.GraphModule | None = None
+
     def partition(*args: Any, **kwargs: Any) -> Any:
+        nonlocal backward
         with folding(on_fold):
-            return partitions[partitioner](*args, **kwargs)
+            forward, backward = partitions[partitioner](*args, **kwargs)
+        return forward, backward
+
+    def compile_forward(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
+        nonlocal backward
+        # Bodies are partitioned before the graph around them: this is the backward of the last one. AOTAutograd still
+        # changes what the partitioner returns, until now.
+        if backward is not None:
+            before_forward(backward)
+            backward = None
+        return compile_graph("forward", gm)
 
     return aot_autograd(
-        fw_compiler=lambda gm, _inputs: compile_graph("forward", gm),
+        fw_compiler=compile_forward,
         bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
         inference_compiler=lambda gm, _inputs: compile_graph("inference", gm),
         partition_fn=partition,
