@@ -171,7 +171,7 @@ class Frame:
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
     that failed, and ``forgotten`` says that there was none: Dynamo forgot an equal trace. ``folded`` are the ops that
     were replaced by equal ones. ``autocast`` is what it was traced under, ``outdated`` are the lines without a known
-    text.
+    text. ``coming`` is the record of the backward until AOTAutograd hands that over.
     """
 
     index: int
@@ -184,6 +184,7 @@ class Frame:
     folded: list[Folded] = field(default_factory=list)
     autocast: str = ""
     outdated: Outdated = field(default_factory=dict)
+    coming: list[Graph] = field(default_factory=list)
 
     @property
     def why_late(self) -> str:
@@ -204,9 +205,13 @@ class Frame:
 
     def record(self, names: ModuleNames) -> None:
         """Update the records from the live graphs as they are now."""
-        self.records = [graph for live in self.live for graph in self.record_of(live, names)]
+        self.records = [graph for live in self.live for graph in self.record_of(live.kind, live.gm, names)]
 
-    def record_of(self, live: LiveGraph, names: ModuleNames) -> list[Graph]:
-        """Return the records of a live graph and its bodies; ``names`` are the module paths by ``id(module)``."""
-        recorder = GraphRecorder(live.kind, self.index, names, self.origins, self.inputs, self.outdated)
-        return recorder.record(live.gm, live.id)
+    def record_of(self, kind: GraphKind, gm: fx.GraphModule, names: ModuleNames) -> list[Graph]:
+        """Return the records of a graph and its bodies; ``names`` are the module paths by ``id(module)``."""
+        recorder = GraphRecorder(kind, self.index, names, self.origins, self.inputs, self.outdated)
+        return recorder.record(gm, self.id_of(kind))
+
+    def id_of(self, kind: GraphKind) -> str:
+        """Return the id of the frame's graph of this kind."""
+        return f"{self.index}/{kind}"

@@ -78,6 +78,11 @@ class TracedGraphs:
         return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
 
     @property
+    def coming(self) -> list[Graph]:
+        """The record of the backwards that AOTAutograd has not handed over: it does when they first run."""
+        return [graph for frame in self.frames for graph in frame.coming]
+
+    @property
     def late_graphs(self) -> frozenset[str]:
         """The ids of the graphs of late frames: a later call, on other shapes, repeats what the first one has."""
         return frozenset(graph.id for frame in self.frames if frame.late for graph in frame.records)
@@ -151,8 +156,19 @@ class TracedGraphs:
             with compile_lock():
                 return capture.add_graph(frame, GraphKind(kind), aot_gm)
 
+        def before_forward(backward_gm: fx.GraphModule) -> None:
+            # A region may be picked by its backward alone. A capture runs both before anything is cut.
+            capture = self_ref()
+            if capture is not None and capture.complete:
+                frame.coming = frame.record_of(GraphKind.BACKWARD, backward_gm, capture.names)
+
         with self.generated.collected():
-            compiled = aot_backend(compile_graph, partitioner=self.partitioner, on_fold=frame.folded.extend)(gm, inputs)
+            compiled = aot_backend(
+                compile_graph,
+                partitioner=self.partitioner,
+                on_fold=frame.folded.extend,
+                before_forward=before_forward,
+            )(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         self._traced.update(code[:1])
@@ -162,10 +178,12 @@ class TracedGraphs:
         """Add a graph that AOTAutograd made of the frame's; return the callable to run for it."""
         if self.complete and self.failed_ops:
             repair_alike(gm, self.failed_targets)
-        live = LiveGraph(f"{frame.index}/{kind}", kind, gm)
+        live = LiveGraph(frame.id_of(kind), kind, gm)
         frame.live.append(live)
-        records = frame.record_of(live, self.names)
+        records = frame.record_of(kind, gm, self.names)
         frame.records += records
+        if kind is GraphKind.BACKWARD:
+            frame.coming = []
         if not self.complete:
             live.run_repairing(records[0])
         self.on_graph(frame, live)

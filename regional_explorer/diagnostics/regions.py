@@ -58,9 +58,10 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
     places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
-    for graph in evidence.graphs:
-        for claim in evidence.claims.get(graph.id, {}).values():
-            places_by_region[claim.region].add((graph.frame, graph.kind))
+    for graph in (*evidence.graphs, *evidence.coming):
+        for claim in evidence.assignment.claims.get(graph.id, {}).values():
+            if graph.kind is not GraphKind.DYNAMO:
+                places_by_region[claim.region].add((graph.frame, graph.kind))
     trained_frames = {graph.frame for graph in evidence.of_kind(GraphKind.BACKWARD)}
     for region, places in places_by_region.items():
         if not places:
@@ -380,7 +381,7 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
         selector_of = {
             origin: number
             for number, selector in enumerate(region.selectors)
-            for origin in picks(selector, evidence.graphs)
+            for origin in picks(selector, evidence.graphs, evidence.coming)
         }
         claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
         by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())

@@ -301,17 +301,21 @@ class Assignment:
 
 
 def assign(
-    graphs: Sequence[Graph], plan: Plan, known: MutableMapping[Selector, Mapping[int, Instance]] | None = None
+    graphs: Sequence[Graph],
+    plan: Plan,
+    known: MutableMapping[Selector, Mapping[int, Instance]] | None = None,
+    coming: Sequence[Graph] = (),
 ) -> Assignment:
     """Return the region of each node; if two regions pick one, it belongs to the later one in the plan.
 
-    ``known`` holds what selectors pick in these graphs, and is added to.
+    ``known`` holds what selectors pick in these graphs, and is added to. ``coming`` are backwards of these graphs that
+    are not among them yet.
     """
     known = {} if known is None else known
 
     def picked_by(selector: Selector) -> Mapping[int, Instance]:
         if selector not in known:
-            known[selector] = picks(selector, graphs)
+            known[selector] = picks(selector, graphs, coming)
         return known[selector]
 
     by_annotation = {
@@ -348,7 +352,7 @@ def assign(
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
     assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
-    for graph in graphs:
+    for graph in (*graphs, *coming):
         found = _claims_on(graph, assignment, calls, body_regions(plan))
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
         carved_claims[graph.id] = {name: claim for name, claim in found.items() if name in eager}
@@ -384,11 +388,11 @@ def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bod
     return claims
 
 
-def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
+def picks(selector: Selector, graphs: Sequence[Graph], coming: Sequence[Graph] = ()) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
     if selector.only:
-        only_origins = _pick_nodes(selector.only, graphs)
-        whole = picks(replace(selector, only=()), graphs)
+        only_origins = _pick_nodes(selector.only, (*graphs, *coming))
+        whole = picks(replace(selector, only=()), graphs, coming)
         return {origin: instance for origin, instance in whole.items() if origin in only_origins}
     match selector.kind:
         case SelectorKind.ANNOTATION:
@@ -409,9 +413,11 @@ def picks(selector: Selector, graphs: Sequence[Graph]) -> dict[int, Instance]:
                 if any(lines.contains(line) for lines in ranges for line in stack)
             }
         case SelectorKind.OPS:
-            return dict.fromkeys(origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs))
+            return dict.fromkeys(
+                origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs, coming)
+            )
         case SelectorKind.NODES:
-            return _pick_nodes(selector.patterns, graphs)
+            return _pick_nodes(selector.patterns, (*graphs, *coming))
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
             return pick_subgraphs(selector, graphs)
 
@@ -433,17 +439,21 @@ def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -
     }
 
 
-def _pick_operators(pattern: str, graphs: Sequence[Graph]) -> dict[int, Instance]:
+def _pick_operators(pattern: str, graphs: Sequence[Graph], coming: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops with a matching name; of backward ops only if no other op has one.
 
-    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too.
+    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too. While backwards are ``coming``, so may be
+    forwards with a cosine, but none with a ``gelu_backward``.
     """
 
     def matches(_: Graph, node: Node) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for name in node.op_names)
 
+    def is_backward(graph: Graph, node: Node) -> bool:
+        return "backward" in node.op and matches(graph, node)
+
     forward = [graph for graph in graphs if graph.kind is not GraphKind.BACKWARD]
-    return _pick_ops(forward, matches) or _pick_ops(graphs, matches)
+    return _pick_ops(forward, matches) or _pick_ops(graphs, matches) | _pick_ops(coming, is_backward)
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:

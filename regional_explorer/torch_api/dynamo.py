@@ -13,7 +13,7 @@ import torch
 import torch._dynamo.config as dynamo_config
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
@@ -264,22 +264,39 @@ def aot_backend(
     *,
     partitioner: str,
     on_fold: Callable[[list[Folded]], None],
+    before_forward: Callable[[fx.GraphModule], None],
 ) -> Any:
     """Return a Dynamo backend: AOTAutograd, handing each graph to ``compile_graph(kind, graph_module)``.
+
+    A backward is mostly handed over when it first runs. ``before_forward`` gets it, to be read and not kept, before
+    its forward is handed over.
 
     ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
     folds equal ops into one, which is reported to ``on_fold``; the default one switches to it for a checkpoint in a
     graph that writes in place, and here for an unused dropout, which it cannot split (docs/upstream.md).
     """
+    backward: fx.GraphModule | None = None
 
     def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+        nonlocal backward
         with folding(on_fold):
             if partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
-                return min_cut_rematerialization_partition(joint, *args, **kwargs)
-            return _without_second_draws(*default_partition(joint, *args, **kwargs))
+                forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+            else:
+                forward, backward = _without_second_draws(*default_partition(joint, *args, **kwargs))
+        return forward, backward
+
+    def compile_forward(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
+        nonlocal backward
+        # Bodies are partitioned before the graph around them: this is the backward of the last one. AOTAutograd still
+        # changes what the partitioner returns, until now.
+        if backward is not None:
+            before_forward(backward)
+            backward = None
+        return compile_graph("forward", gm)
 
     return aot_autograd(
-        fw_compiler=lambda gm, _inputs: compile_graph("forward", gm),
+        fw_compiler=compile_forward,
         bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
         inference_compiler=lambda gm, _inputs: compile_graph("inference", gm),
         partition_fn=partition,

@@ -103,6 +103,90 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_pa
     torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
 
 
+def smooth(x):
+    return F.gelu(x.sin()).tanh()
+
+
+BY_BACKWARD = {"node": {"nodes": ["0/backward:gelu_backward"]}, "op": {"ops": "aten.gelu_backward"}}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])  # with sizes among what is saved the backward is compiled ahead
+@pytest.mark.parametrize("selected", BY_BACKWARD.values(), ids=BY_BACKWARD)
+def test_a_region_picked_by_its_backward_has_its_forward_too(selected, dynamic, tmp_path):
+    x = torch.randn(4, 3, requires_grad=True)
+    with rx.explore(smooth, (x,), dynamic=dynamic) as ex:
+        ex.mark("g", **selected).compile()
+        path = ex.save_plan(tmp_path / "plan.json")
+        assert [part.graph for part in ex.session.partitions] == ["0/forward", "0/backward"]
+    compiled = rx.compile(smooth, path, strict=True, dynamic=dynamic)
+    result, expected = silently(compiled, x), smooth(x)
+    assert [part.graph for part in rx.status(compiled).partitions if part.state == "compiled"] == ["0/forward"]
+    assert not rx.status(compiled).diagnostics
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), x), torch.autograd.grad(expected.sum(), x))
+    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert not rx.status(compiled).diagnostics
+
+
+class SineWithOtherGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * x.exp()
+
+
+def test_a_region_of_the_backward_alone_is_not_missed_in_the_forward(tmp_path):
+    def program(x):
+        return SineWithOtherGradient.apply(x.tanh()).exp()
+
+    x = torch.randn(4, requires_grad=True)
+    with rx.explore(program, (x,)) as ex:
+        ex.mark("r", nodes=["0/backward:exp_1"]).compile()
+        path = ex.save_plan(tmp_path / "plan.json")
+    compiled = rx.compile(program, path, strict=True)
+    result = silently(compiled, x)
+    assert not rx.status(compiled).diagnostics
+    result.sum().backward()
+    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert not rx.status(compiled).diagnostics
+
+
+def test_an_op_picked_by_its_backward_is_found_in_later_traces():
+    selectors = rx.Selector("ops", ("aten.gelu_backward",)), rx.Selector("ops", ("aten.tanh",))
+    plan = rx.Plan((rx.Region("g", selectors, joined=True),))
+    x, larger = (torch.randn(size, requires_grad=True) for size in (4, 6))
+    explored = rx.explore(smooth, (x,), plan=plan)
+    with pytest.warns(UserWarning, match="1 new forward partition"):
+        explored.compiled(larger)
+    torch._dynamo.reset()  # or the first trace is for all sizes
+    compiled = rx.compile(smooth, plan)
+    compiled(x)
+    compiled(larger)
+    assert states(compiled) == {"compiled", "stale"}, "no backward has run"
+    assert {"0/forward", "1/forward"} <= {part.graph for part in rx.status(compiled).partitions}
+
+
+def test_an_op_that_a_later_graph_has_is_not_picked_by_the_backward_of_an_earlier_one(tmp_path):
+    def program(x):
+        x = x.sin()  # with a cosine in its backward
+        torch._dynamo.graph_break()
+        return x.cos().exp()
+
+    x = torch.randn(4, requires_grad=True)
+    with rx.explore(program, (x,)) as ex:
+        ex.mark("c", ops="aten.cos*").compile()
+        path = ex.save_plan(tmp_path / "plan.json")
+    compiled = rx.compile(program, path, strict=True)
+    compiled(x).sum().backward()
+    assert facts(rx.status(compiled)) == facts(ex.session)
+    assert not rx.status(compiled).diagnostics
+
+
 def test_forward_and_backward_are_compiled_when_first_run_which_runs_what_later_calls_run(net, x):
     compiled = rx.compile(net, PLAN)
     assert rx.status(compiled).partitions == rx.status(compiled).diagnostics == ()
