@@ -74,6 +74,7 @@ ERRORS = """
     .flatMap((cell) => cell.model.outputs?.toJSON() ?? [])
     .filter((output) => output.output_type === 'error').map(({ename, evalue}) => `${ename}: ${evalue}`)
 """
+TYPES = "() => window.jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.type)"
 RUN_CODE = """
 async (code) => {
     const {kernel} = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
@@ -209,6 +210,10 @@ class Lab:
     def execute(self, command: str, options: dict[str, Any] | None = None, *, wait: bool = True) -> None:
         """Execute one of JupyterLab's commands."""
         self.page.evaluate(EXECUTE_AND_WAIT if wait else EXECUTE, [command, options or {}])
+
+    def cell_types(self) -> list[str]:
+        types: list[str] = self.page.evaluate(TYPES)
+        return types
 
     def cell(self, index: int) -> Locator:
         return self.page.locator(f".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell[data-windowed-list-index='{index}']")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from playwright.sync_api import expect
@@ -41,6 +42,30 @@ def test_in_notebook_7_a_tall_output_is_not_boxed(notebook7: Lab) -> None:
         expect(Explorer(notebook7, 1).root).to_be_visible()
         notebook7.add_cell_and_run("pass")
         expect_not_boxed(Explorer(notebook7, 1))
+
+
+def test_keys_in_the_panel_change_no_cell(host: Lab) -> None:
+    with host.begun(CELLS[:2]):
+        panel, keyboard = Explorer(host, 1), host.page.keyboard
+        for focus in (
+            panel.root.get_by_label("Shapes", exact=True).focus,
+            partial(panel.pick, "mlp"),
+            panel.switch("mlp").focus,
+            panel.button("Config").first.focus,
+            panel.line("torch.relu").focus,
+            panel.graph.stage.focus,
+            panel.kind.focus,
+        ):
+            focus()
+            for key in "mxb":
+                keyboard.press(key)
+                host.page.wait_for_timeout(50)
+                assert host.cell_types() == ["code", "code"]
+            expect(panel.root).to_be_visible()
+        expect(panel.kind).to_have_value("modules")
+        host.cell(0).focus()
+        keyboard.press("b")
+        expect(host.page.locator(".jp-Notebook .jp-Cell")).to_have_count(3)
 
 
 def test_the_panel_shows_any_text_as_text_and_keeps_its_shape(jupyterlab: Lab) -> None:

@@ -381,8 +381,12 @@ def gone(panel: Explorer) -> Locator:
 
 
 def copied_plan(lab: Lab, told: Locator) -> str:
+    cells = lab.cell_types()
     told.get_by_role("button", name="Copy plan").click()
     expect(told.get_by_role("button", name="Copied")).to_be_visible()
+    lab.page.keyboard.press("x")
+    lab.page.wait_for_timeout(50)
+    assert lab.cell_types() == cells  # none was cut
     return clipboard(lab)
 
 

@@ -120,6 +120,9 @@ export const widget = (View) => ({
   render({ model, el: host }) {
     const controller = new AbortController(), root = el("div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") });
     host.append(root);
+    // JupyterLab's shortcuts do not apply inside. From the focused element up, it first looks for this attribute, then for a
+    // shortcut; those of cells apply to whatever has the focus in a notebook, so that an element around it comes too late.
+    host.addEventListener("focusin", ({ target }) => { target.dataset.lmSuppressShortcuts = "true"; }, { signal: controller.signal });
     new View(model, root, controller.signal, "tree");
     return () => controller.abort();
   },

@@ -17,7 +17,7 @@ class Panel extends SessionView {
     this.on("input", (item) => { if (item) item.dirty = true; flush(); });
     // What was typed and taken back is no change. A field that only the window left is still the active element.
     this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
-    this.gone = el("div", { class: "rx-gone", role: "alert", "data-lm-suppress-shortcuts": "true" });
+    this.gone = el("div", { class: "rx-gone", role: "alert" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) copy(target); });
     const timer = setInterval(() => this.watch(), 1000);
     follow(model, signal, { comm_live_update: () => this.watch() });

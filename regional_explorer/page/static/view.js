@@ -25,7 +25,6 @@ export class SessionView {
     this.root = root;
     this.signal = signal;
     this.tree = tree;
-    root.dataset.lmSuppressShortcuts = "true"; // JupyterLab's shortcuts do not apply inside
     signal.addEventListener("abort", () => root.remove());
     follow(model, signal, { change: () => this.show(), "msg:custom": (message) => this.onMessage(message) });
     this.on("click", (item, event) => {
