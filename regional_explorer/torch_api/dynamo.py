@@ -441,12 +441,14 @@ def _told_whether_it_returned(function: Callable[[bool], object]) -> Callable[[]
 def at_end_of_calls(compiled: Callable[..., Any], function: Callable[[bool], object]) -> Callable[[], None]:
     """Run ``function`` at the end of every call of ``compiled``, as ``TracedCall.at_end`` does; return how to stop.
 
-    Also of a call that Dynamo traces nothing of. A copy of ``compiled`` does not run it.
+    Also of a call that Dynamo traces nothing of, but not where compiled functions are to run eagerly. A copy of
+    ``compiled`` does not run it.
     """
-    context: Any = _context_of(compiled)
-    hooks = context.enter_exit_hooks
+    hooks = getattr(_context_of(compiled), "enter_exit_hooks", [])  # none with TORCHDYNAMO_DISABLE
 
-    def enter() -> Callable[[], None]:
+    def enter() -> Callable[[], object]:
+        if eval_frame._stance.stance == "force_eager":  # by ``running_uncompiled``, or by torch.compiler.set_stance
+            return lambda: None
         return _told_whether_it_returned(function)
 
     def stop() -> None:

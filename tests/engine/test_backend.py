@@ -777,6 +777,15 @@ def test_a_first_call_of_which_nothing_is_traced_is_told(x, strict):
     assert told_of in repr(rx.status(compiled))
 
 
+@pytest.mark.filterwarnings("error:.*traced nothing")
+def test_a_first_call_that_is_to_run_eagerly_is_no_finding(net, x):
+    compiled = rx.compile(net, strict=True)
+    with torch.compiler.set_stance("force_eager"):
+        compiled(x)
+    rx.explore(lambda x: compiled(x) * 2, (x,))  # runs the call eagerly before it traces it
+    assert not told(compiled, "region-empty")
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_call_after_which_dynamo_gives_up_is_told(strict):
     def marked(x):
