@@ -29,7 +29,7 @@ from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of, evidence_of, partitions
-from regional_explorer.compiler.program import CutProgram, SwitchedGraph, stacklevel_of_caller
+from regional_explorer.compiler.program import CutProgram, SwitchedGraph, dynamic_remedy, stacklevel_of_caller
 from regional_explorer.compiler.region_config import check_plan, source_plan, without_unknown_configs
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics.regions import check_empty, check_failures
@@ -354,15 +354,6 @@ NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.found(
     upstream="",
 )
 
-GIVEN_UP = DiagnosticCode.RECOMPILED.found(
-    "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet another "
-    "trace runs as plain Python, without any region.",
-    remedy="With dynamic=True one trace may serve all sizes. torch._dynamo.config.fail_on_recompile_limit_hit = True "
-    "makes such a call an error.",
-    severity=Severity.WARNING,
-    upstream="",
-)
-
 _EDIT = re.compile(r"\bex\.\w")
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
 
@@ -382,6 +373,18 @@ def in_production(diagnostic: Diagnostic) -> Diagnostic:
 def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
     """Return what a diagnostic is about: two with the same subject are said once."""
     return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
+
+
+def _recompile_limit_reached(last: Frame) -> Diagnostic:
+    """Return a ``recompiled`` for a call of which Dynamo traces no more; ``last`` is the last frame that it traced."""
+    fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
+    return DiagnosticCode.RECOMPILED.found(
+        "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
+        "another trace runs as plain Python, without any region.",
+        remedy=" ".join(filter(None, (dynamic_remedy(last), fails))),
+        severity=Severity.WARNING,
+        upstream="",
+    )
 
 
 class PlannedBackend:
@@ -485,7 +488,7 @@ class PlannedBackend:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
         if frames and self._has_given_up():
-            self.warn(GIVEN_UP)
+            self.warn(_recompile_limit_reached(frames[-1]))
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored

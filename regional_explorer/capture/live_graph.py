@@ -171,7 +171,7 @@ class Frame:
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
     that failed, and ``forgotten`` says that there was none: Dynamo forgot an equal trace. ``folded`` are the ops that
     were replaced by equal ones. ``autocast`` is what it was traced under, ``outdated`` are the lines without a known
-    text. ``coming`` is the record of the backward until AOTAutograd hands that over.
+    text. ``pending`` is the record of the backward until AOTAutograd hands that over.
     """
 
     index: int
@@ -184,7 +184,7 @@ class Frame:
     folded: list[Folded] = field(default_factory=list)
     autocast: str = ""
     outdated: Outdated = field(default_factory=dict)
-    coming: list[Graph] = field(default_factory=list)
+    pending: list[Graph] = field(default_factory=list)
 
     @property
     def why_late(self) -> str:

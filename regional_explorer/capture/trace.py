@@ -60,7 +60,7 @@ class TracedGraphs:
         self.instead: Callable[..., NoReturn] = closed
         self.generated = GeneratedCode()
         self._next_origin = 0
-        self._traced: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+        self._traced_code: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
     @property
     def failed_targets(self) -> set[Any]:
@@ -78,9 +78,9 @@ class TracedGraphs:
         return [graph for frame in self.frames for graph in (*frame.dynamo, *frame.records)]
 
     @property
-    def coming(self) -> list[Graph]:
+    def pending(self) -> list[Graph]:
         """The record of the backwards that AOTAutograd has not handed over: it does when they first run."""
-        return [graph for frame in self.frames for graph in frame.coming]
+        return [graph for frame in self.frames for graph in frame.pending]
 
     @property
     def late_graphs(self) -> frozenset[str]:
@@ -141,7 +141,7 @@ class TracedGraphs:
         dynamo = recorder.record(gm, f"{index}/dynamo")
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
-        forgotten = self.complete and not reason and any(root in self._traced for root in code[:1])
+        forgotten = self.complete and not reason and any(root in self._traced_code for root in code[:1])
         late = self.all_late or bool((reason or forgotten) and self.frames)
         frame = Frame(
             index, dynamo, late=late, reason=reason, forgotten=forgotten, autocast=autocast, outdated=self.outdated
@@ -160,7 +160,7 @@ class TracedGraphs:
             # A region may be picked by its backward alone. A capture runs both before anything is cut.
             capture = self_ref()
             if capture is not None and capture.complete:
-                frame.coming = frame.record_of(GraphKind.BACKWARD, backward_gm, capture.names)
+                frame.pending = frame.record_of(GraphKind.BACKWARD, backward_gm, capture.names)
 
         with self.generated.collected():
             compiled = aot_backend(
@@ -171,7 +171,7 @@ class TracedGraphs:
             )(gm, inputs)
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
-        self._traced.update(code[:1])
+        self._traced_code.update(code[:1])
         return compiled
 
     def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
@@ -183,7 +183,7 @@ class TracedGraphs:
         records = frame.record_of(kind, gm, self.names)
         frame.records += records
         if kind is GraphKind.BACKWARD:
-            frame.coming = []
+            frame.pending = []
         if not self.complete:
             live.run_repairing(records[0])
         self.on_graph(frame, live)

@@ -69,7 +69,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
     capture = program.capture
     return Evidence(
         graphs=capture.graphs,
-        coming=capture.coming,
+        pending=capture.pending,
         plan=program.plan,
         assignment=program.assignment,
         partitions=records,
@@ -92,7 +92,7 @@ def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
     """Return the partitions and diagnostics that another plan would give; the graphs stay as they are."""
     recorded = evidence_of(program)
-    assignment = assign(recorded.graphs, plan, coming=recorded.coming)
+    assignment = assign(recorded.graphs, plan, pending=recorded.pending)
     order = [region.name for region in plan.regions]
     cuts = [cut_graph(live.gm, live.id, recorded.nodes, assignment, order, plan.cut) for live in program.capture.live]
     numbering = PartitionNumbering()

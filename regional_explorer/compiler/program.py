@@ -102,7 +102,7 @@ class CutProgram:
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""
-        self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked, self.capture.coming), plan
+        self.assignment, self.plan = assign(self.capture.graphs, plan, self._picked, self.capture.pending), plan
         if self._made is not None:
             self._pieces = {switch.piece.content: switch.piece for cut in self._made for switch in cut.switches}
         self._made = None
@@ -139,13 +139,13 @@ class CutProgram:
 
     def _add_live_graph(self, frame: Frame, live: LiveGraph) -> None:
         """Cut a graph that a later call traced, and call ``on_new_graph``."""
-        graphs, coming = self.capture.graphs, self.capture.coming
+        graphs, pending = self.capture.graphs, self.capture.pending
         if frame not in self.capture.frames:
             graphs += [*frame.dynamo, *frame.records]
-            coming += frame.coming
+            pending += frame.pending
         self._picked.clear()  # there are more graphs to pick from
         self.plan = self.plan_for(graphs)
-        self.assignment = assign(graphs, self.plan, self._picked, coming)
+        self.assignment = assign(graphs, self.plan, self._picked, pending)
         if all(cut.live is not live for cut in self._switched_graphs):
             self._switched_graphs.append(self._cut_live_graph(live, graphs))
         self.on_new_graph(frame, next(cut for cut in self._switched_graphs if cut.live is live))

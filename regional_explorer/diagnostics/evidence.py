@@ -25,7 +25,7 @@ class Evidence:
     around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
     that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
     ``outdated`` are the lines of functions whose file was edited after it was loaded; ``failed_ops`` are the ops of
-    captured graphs that raised when the graphs first ran; ``coming`` are the backwards that no call has run yet.
+    captured graphs that raised when the graphs first ran; ``pending`` are the backwards that no call has run yet.
     """
 
     graphs: Sequence[Graph]
@@ -40,7 +40,7 @@ class Evidence:
     not_restored: Sequence[str] = ()
     outdated: Sequence[SourceLine] = ()
     failed_ops: Sequence[FailedOp] = ()
-    coming: Sequence[Graph] = ()
+    pending: Sequence[Graph] = ()
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Node]]:

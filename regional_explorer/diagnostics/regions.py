@@ -58,7 +58,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
     places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
-    for graph in (*evidence.graphs, *evidence.coming):
+    for graph in (*evidence.graphs, *evidence.pending):
         for claim in evidence.assignment.claims.get(graph.id, {}).values():
             if graph.kind is not GraphKind.DYNAMO:
                 places_by_region[claim.region].add((graph.frame, graph.kind))
@@ -381,7 +381,7 @@ def check_joined(evidence: Evidence) -> Iterator[Diagnostic]:
         selector_of = {
             origin: number
             for number, selector in enumerate(region.selectors)
-            for origin in picks(selector, evidence.graphs, evidence.coming)
+            for origin in picks(selector, evidence.graphs, evidence.pending)
         }
         claims = {origin: claim for origin, claim in evidence.assignment.owners.items() if claim.region == region.name}
         by_instance = grouped((claim.instance, selector_of[origin]) for origin, claim in claims.items())

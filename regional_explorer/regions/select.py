@@ -304,18 +304,18 @@ def assign(
     graphs: Sequence[Graph],
     plan: Plan,
     known: MutableMapping[Selector, Mapping[int, Instance]] | None = None,
-    coming: Sequence[Graph] = (),
+    pending: Sequence[Graph] = (),
 ) -> Assignment:
     """Return the region of each node; if two regions pick one, it belongs to the later one in the plan.
 
-    ``known`` holds what selectors pick in these graphs, and is added to. ``coming`` are backwards of these graphs that
+    ``known`` holds what selectors pick in these graphs, and is added to. ``pending`` are backwards of these graphs that
     are not among them yet.
     """
     known = {} if known is None else known
 
     def picked_by(selector: Selector) -> Mapping[int, Instance]:
         if selector not in known:
-            known[selector] = picks(selector, graphs, coming)
+            known[selector] = picks(selector, graphs, pending)
         return known[selector]
 
     by_annotation = {
@@ -352,7 +352,7 @@ def assign(
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
     assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
-    for graph in (*graphs, *coming):
+    for graph in (*graphs, *pending):
         found = _claims_on(graph, assignment, calls, body_regions(plan))
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
         carved_claims[graph.id] = {name: claim for name, claim in found.items() if name in eager}
@@ -388,11 +388,11 @@ def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bod
     return claims
 
 
-def picks(selector: Selector, graphs: Sequence[Graph], coming: Sequence[Graph] = ()) -> dict[int, Instance]:
+def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] = ()) -> dict[int, Instance]:
     """Return the origins that ``selector`` picks, each with its instance."""
     if selector.only:
-        only_origins = _pick_nodes(selector.only, (*graphs, *coming))
-        whole = picks(replace(selector, only=()), graphs, coming)
+        only_origins = _pick_nodes(selector.only, (*graphs, *pending))
+        whole = picks(replace(selector, only=()), graphs, pending)
         return {origin: instance for origin, instance in whole.items() if origin in only_origins}
     match selector.kind:
         case SelectorKind.ANNOTATION:
@@ -414,10 +414,10 @@ def picks(selector: Selector, graphs: Sequence[Graph], coming: Sequence[Graph] =
             }
         case SelectorKind.OPS:
             return dict.fromkeys(
-                origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs, coming)
+                origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs, pending)
             )
         case SelectorKind.NODES:
-            return _pick_nodes(selector.patterns, (*graphs, *coming))
+            return _pick_nodes(selector.patterns, (*graphs, *pending))
         case SelectorKind.SUBGRAPH | SelectorKind.SUBGRAPHS:
             return pick_subgraphs(selector, graphs)
 
@@ -439,10 +439,10 @@ def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -
     }
 
 
-def _pick_operators(pattern: str, graphs: Sequence[Graph], coming: Sequence[Graph]) -> dict[int, Instance]:
+def _pick_operators(pattern: str, graphs: Sequence[Graph], pending: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops with a matching name; of backward ops only if no other op has one.
 
-    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too. While backwards are ``coming``, so may be
+    Else ``aten.cos*`` would pick the sine whose backward is a cosine, too. While backwards are ``pending``, so may be
     forwards with a cosine, but none with a ``gelu_backward``.
     """
 
@@ -453,7 +453,7 @@ def _pick_operators(pattern: str, graphs: Sequence[Graph], coming: Sequence[Grap
         return "backward" in node.op and matches(graph, node)
 
     forward = [graph for graph in graphs if graph.kind is not GraphKind.BACKWARD]
-    return _pick_ops(forward, matches) or _pick_ops(graphs, matches) | _pick_ops(coming, is_backward)
+    return _pick_ops(forward, matches) or _pick_ops(graphs, matches) | _pick_ops(pending, is_backward)
 
 
 def _pick_nodes(names: Sequence[str], graphs: Sequence[Graph]) -> dict[int, Instance]:
