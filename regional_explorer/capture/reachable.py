@@ -6,10 +6,12 @@ import argparse
 import dis
 import functools
 import itertools
+import queue
 import random
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+import weakref
+from collections import Counter, OrderedDict, UserDict, UserList, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -23,6 +25,13 @@ from torch import nn
 from regional_explorer.capture.tensors import LRU_CACHE, attributes_of, is_readable, slot_names, tensors_in
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import original_module
+from regional_explorer.torch_api.hooks import (
+    ALL_MODULES,
+    SHARED_FLAGS,
+    current_saved_tensors_hooks,
+    functions_held,
+    hook_stores,
+)
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""
@@ -94,7 +103,13 @@ class Variables:
 
     def label(self, key: Any) -> str:
         """Return the name of one of the values in the user's program."""
-        return self.label_format.format(name=self.name, key=key).removeprefix(".")
+        return self.label_format.format(name=self.name, key=key, index=_index(key)).removeprefix(".")
+
+
+def _index(key: Any) -> str:
+    """Return the key of a container as it is shown: of a module or a tensor, whose text may be long, the class."""
+    is_plain = all(isinstance(part, _PLAIN_TYPES) for part in (key if isinstance(key, tuple) else (key,)))
+    return f"[{key!r}]" if is_plain else f"[<{type(key).__name__}>]"
 
 
 def _set_item(items: Any, key: Any, value: Any) -> None:
@@ -111,9 +126,26 @@ def _set_attribute(owner: Any, key: Any, value: Any) -> None:
         setattr(owner, key, value)
 
 
-def _dict_items(name: str, items: Any, label_format: str = "{name}[{key!r}]", *, whole: bool = False) -> Variables:
+_DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
+_LIST_TYPES = (list, deque, set)
+
+
+def _kind_of(container: Any) -> Any:
+    """Return the class of Python's whose methods read and write a container; those of a class of the user's do more."""
+    return next((base for base in type(container).__mro__ if base in (*_DICT_TYPES, *_LIST_TYPES)), None)
+
+
+def _dict_items(name: str, items: Any, label_format: str = "{name}{index}", *, whole: bool = False) -> Variables:
     """Return the items of a dict."""
-    return Variables(name, items, lambda: dict(items), partial(_set_item, items), label_format, whole, ordered=True)
+    kind = _kind_of(items)
+
+    def write(key: Any, value: Any) -> None:
+        if value is MISSING:
+            kind.__delitem__(items, key)
+        else:
+            kind.__setitem__(items, key, value)
+
+    return Variables(name, items, lambda: dict(kind.items(items)), write, label_format, whole, ordered=True)
 
 
 def _globals(name: str, items: dict[str, Any], names: Collection[str]) -> Variables:
@@ -125,12 +157,13 @@ def _globals(name: str, items: dict[str, Any], names: Collection[str]) -> Variab
 
 def _contents(name: str, values: Any, *, whole: bool) -> Variables:
     """Return the items of a list, a deque or a set, as one value."""
+    kind = _kind_of(values)
 
     def write(_key: Any, value: Any) -> None:
-        values.clear()
-        (values.update if isinstance(values, set) else values.extend)(value)
+        kind.clear(values)
+        (kind.update if kind is set else kind.extend)(values, value)
 
-    return Variables(name, values, lambda: {"": tuple(values)}, write, "{name}", whole)
+    return Variables(name, values, lambda: {"": tuple(kind.__iter__(values))}, write, "{name}", whole)
 
 
 def _attributes(name: str, owner: Any, hidden: Collection[str] = (), *, whole: bool = False) -> Variables:
@@ -183,21 +216,6 @@ def _call_cache(function: Any) -> Variables:
     return Variables(function.__wrapped__.__name__, function, read, write=None)
 
 
-def _hooks(name: str, owner: Any, stores: Collection[str]) -> Variables:
-    """Return the hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
-
-    def hooks_in(store: str) -> dict[int, Any]:
-        return getattr(owner, store, None) or {}  # a tensor has no dict before its first hook
-
-    def read() -> dict[Any, Any]:
-        return {(store, key): hook for store in stores for key, hook in hooks_in(store).items()}
-
-    def write(key: tuple[str, int], value: Any) -> None:
-        _set_item(hooks_in(key[0]), key[1], value)
-
-    return Variables(name or "the module", owner, read, write, "hooks of {name}", ordered=True)
-
-
 def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
     """Yield the keys whose values differ, are new or are gone."""
     return (key for key in {**before, **now} if not same(before.get(key, MISSING), now.get(key, MISSING)))
@@ -220,30 +238,14 @@ MAX_ITEMS = 1_000
 """The depth, the number of objects, and the number of items per container to which the search goes."""
 
 _ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
-_DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
-_LIST_TYPES = (list, deque, set)
 _FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_READ_CLASSES = (
+    *(types.SimpleNamespace, argparse.Namespace, UserDict, UserList, queue.Queue),
+    *(weakref.WeakKeyDictionary, weakref.WeakSet),
+)
+"""The classes of the standard library whose objects are read as those of the user's own are."""
 _HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 """The containers in which a module keeps its parameters, children and hooks: all other attributes are the user's."""
-_MODULE_HOOKS = tuple(sorted(name for name in _HIDDEN_ATTRIBUTES if "_hooks" in name))
-_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-
-
-@dataclass
-class Reach:
-    """The variables that a call can assign to, and the tensors and random generators that it can reach.
-
-    ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
-    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
-    start at the nearest one, so a root stays one even if a module that is found later contains it.
-    """
-
-    variables: list[Variables] = field(default_factory=list)
-    tensors: list[torch.Tensor] = field(default_factory=list)
-    generators: list[Generator] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    roots: list[Root] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +257,29 @@ class _Reached:
     argument: bool = False
 
 
+@dataclass
+class Reach:
+    """The variables that a call can assign to, and the tensors and random generators that it can reach.
+
+    ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
+    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
+    start at the nearest one, so a root stays one even if a module that is found later contains it.
+    ``hooks`` are those found and not searched yet.
+    """
+
+    variables: list[Variables] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    generators: list[Generator] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    roots: list[Root] = field(default_factory=list)
+    hooks: list[_Reached] = field(default_factory=list)
+
+
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
-    """Search the function with its closure, globals, defaults and class, and the arguments."""
+    """Search the function with its closure, globals, defaults and class, the arguments, and the hooks of all these.
+
+    Hooks come last, so that what only they use changes no name and no path of the program's own.
+    """
     reachable = Reach()
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [
@@ -264,6 +287,18 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
         *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
         _Reached("", fn),
     ]
+    _search(level, reachable, seen)
+    _add_hooks("all modules", ALL_MODULES, reachable)
+    reachable.variables.append(_globals(ALL_MODULES.__name__, vars(ALL_MODULES), SHARED_FLAGS))
+    reachable.hooks += [_Reached("", function) for function in current_saved_tensors_hooks() or ()]
+    while reachable.hooks:
+        level, reachable.hooks = reachable.hooks, []
+        _search(level, reachable, seen)
+    return reachable
+
+
+def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> None:
+    """Add the values of ``level`` and all that they hold to ``reachable``, but for those that were ``seen``."""
     for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
         modules: list[Root] = []
@@ -278,7 +313,24 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
             next_level += _values_below(item, reachable)
         reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level
-    return reachable
+
+
+def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, reachable: Reach) -> None:
+    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and what they use."""
+
+    def read() -> dict[Any, Any]:
+        return {(store, key): hook for store, hooks in hook_stores(owner).items() for key, hook in hooks.items()}
+
+    def write(key: tuple[str, int], value: Any) -> None:
+        _set_item(hook_stores(owner)[key[0]], key[1], value)
+
+    name = name or "the module"
+    reachable.variables.append(Variables(name, owner, read, write, "hooks of {name}", ordered=True))
+    for hook in read().values():
+        reachable.hooks.append(_Reached(f"(hook of {name})", hook))
+        # A library's function is not searched, except for what it was made with as a hook.
+        if isinstance(hook, types.FunctionType) and _is_installed(hook) and not _is_foreign(hook.__module__):
+            reachable.hooks += _closure_values(hook, reachable)
 
 
 def _new_roots(modules: Sequence[Root], roots: Sequence[Root]) -> list[Root]:
@@ -305,8 +357,8 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
         case torch.Tensor():
             reachable.tensors.append(value)
             reachable.names[id(value)] = name
-            if value.is_leaf and value.requires_grad:
-                reachable.variables.append(_hooks(name, value, _TENSOR_HOOKS))
+            if value.requires_grad:
+                _add_hooks(name, value, reachable)
         case nn.Module():
             yield from _module_values(value, name, reachable)
         case types.FunctionType():
@@ -319,8 +371,8 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
             reachable.variables.append(_call_cache(value))
             yield _Reached(name, value.__wrapped__)
         case functools.partial():
-            yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
-            yield from (_Reached(key, arg, argument=True) for key, arg in value.keywords.items())
+            arguments = (*((f"args[{index}]", arg) for index, arg in enumerate(value.args)), *value.keywords.items())
+            yield from (_Reached(_dotted(name, key), arg, argument=True) for key, arg in arguments)
             yield _Reached(name, value.func)
         case type():
             yield from _class_values(value, reachable)
@@ -333,20 +385,21 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 
 
 def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
+    """Read a dict, a list and the like; what a class of the user's keeps beside the items are attributes."""
     name, value = item.name, item.value
-    if type(value) in _DICT_TYPES:
-        reachable.variables.append(_dict_items(name, value, whole=item.argument))
-    elif type(value) in _LIST_TYPES:
-        reachable.variables.append(_contents(name, value, whole=item.argument))
+    if (kind := _kind_of(value)) is not None:
+        read_items = _dict_items if kind in _DICT_TYPES else _contents
+        reachable.variables.append(read_items(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-    yield from (_Reached(f"{name}[{key!r}]", entry, item.argument) for key, entry in itertools.islice(pairs, MAX_ITEMS))
+    for key, entry in itertools.islice(pairs, MAX_ITEMS):
+        yield _Reached(f"{name}{_index(key)}", entry, item.argument)
     if not isinstance(value, (tuple, frozenset)):
         yield from _object_values(item, reachable)
 
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
-    reachable.variables += [_attributes(name, module, _HIDDEN_ATTRIBUTES), _hooks(name, module, _MODULE_HOOKS)]
+    reachable.variables.append(_attributes(name, module, _HIDDEN_ATTRIBUTES))
+    _add_hooks(name, module, reachable)
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some
         reachable.variables.append(_dict_items(name, entries, "{name}.{key}"))
@@ -357,9 +410,10 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
 
 
 def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read a namespace, or an object of a class that is not torch's, NumPy's or the standard library's."""
+    """Read an object, of the classes of torch, NumPy and the standard library only some."""
     cls = type(item.value)
-    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES and cls not in _NAMESPACES:
+    if _is_foreign(cls.__module__) and cls not in _READ_CLASSES:
+        yield from (_Reached(item.name, function) for function in functions_held(item.value))
         return
     attributes = _attributes(item.name, item.value, whole=item.argument)
     reachable.variables.append(attributes)
@@ -380,14 +434,14 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
     """Read what a function closes over, its defaults, and the globals it uses, also those of the user's other files."""
-    if _is_installed(function.__code__.co_filename):
-        yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
+    if _is_installed(function):
+        # It may call the user's: so do torch.no_grad as a decorator, and hooks that torch makes of the user's.
+        closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
+        inside = (vars(function).get("__wrapped__"), *closed_over)
+        yield from (_Reached("", value) for value in inside if callable(value))
         return
     reachable.variables.append(_attributes(function.__name__, function))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        variable = _closure_variable(name, cell)
-        reachable.variables.append(variable)
-        yield from (_Reached(name, value) for value in variable.read().values())
+    yield from _closure_values(function, reachable)
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     yield from (_Reached("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
@@ -413,6 +467,17 @@ def _imported_values(
             yield from _imported_values(value, f"{name}.{key}", names, reachable)
 
 
+def _closure_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
+    for variable in _closure_of(function):
+        reachable.variables.append(variable)
+        yield from (_Reached(name, value) for name, value in variable.read().items())
+
+
+def _closure_of(function: types.FunctionType) -> list[Variables]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return [_closure_variable(name, cell) for name, cell in cells]
+
+
 @functools.lru_cache(maxsize=2048)
 def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of globals and attributes that code uses, and of globals it assigns; with inner functions."""
@@ -430,11 +495,19 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 def _is_users(name: str, module: types.ModuleType | None) -> bool:
     """Return whether a module, given with its full name, is the user's own: not installed, nor Python's or torch's."""
-    is_foreign = name.partition(".")[0] in _FOREIGN_PACKAGES
-    return not is_foreign and not _is_installed(getattr(module, "__file__", ""))
+    return not _is_foreign(name) and not _is_installed_file(getattr(module, "__file__", ""))
 
 
-def _is_installed(file: str | None) -> bool:
+def _is_foreign(module: str | None) -> bool:
+    """Return whether a module, given with its full name, belongs to Python, torch, NumPy or this package."""
+    return (module or "").partition(".")[0] in _FOREIGN_PACKAGES
+
+
+def _is_installed(function: types.FunctionType) -> bool:
+    return _is_installed_file(function.__code__.co_filename)
+
+
+def _is_installed_file(file: str | None) -> bool:
     """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
     path = (file or "").replace("\\", "/")
     return (
