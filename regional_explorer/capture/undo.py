@@ -21,9 +21,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regional_explorer.capture.reachable import Generator, Reach, Variables, differing, same
+from regional_explorer.capture.reachable import Generator, Reach
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.user_lines import at_user_line
+from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
