@@ -87,7 +87,7 @@ KINDS = {
     "forward pre": on_module("register_forward_pre_hook"),
     "full backward": on_module("register_full_backward_hook"),
     "full backward pre": on_module("register_full_backward_pre_hook"),
-    "backward": on_module("register_backward_hook"),
+    "backward": on_module("register_backward_hook", lambda model: model[0]),
     "state dict": of_state_dict("register_state_dict_post_hook"),
     "state dict pre": of_state_dict("register_state_dict_pre_hook"),
     "load state dict": of_state_dict("register_load_state_dict_post_hook"),
