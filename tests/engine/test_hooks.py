@@ -13,6 +13,8 @@ from torch.nn.modules import module as all_modules
 
 import regional_explorer as rx
 from regional_explorer.capture.call import Call
+from regional_explorer.measure.numerics import Reference, compare
+from regional_explorer.measure.rounding import Arithmetic, Moves, Values
 from regional_explorer.torch_api.hooks import current_saved_tensors_hooks
 from tests.shared.checks import codes, only
 from tests.shared.hooks import FORMS, HOLDERS, KINDS, Program, registered
@@ -231,3 +233,16 @@ def test_right_results_are_not_called_wrong_for_what_cannot_be_put_back(calls_be
         ex.live.capture.run(x)
     ex.benchmark(("eager", "full"), budget_s=0.05, regions=False)
     assert "failed" not in set(ex.numerics.verdict)
+
+
+@pytest.mark.parametrize(
+    ("units", "are_known", "expected"), [(800, False, "not comparable"), (800, True, "failed"), (2000, False, "failed")]
+)
+def test_moves_that_dynamo_hides_leave_open_what_rounding_may_explain(units, are_known, expected):
+    value = torch.tensor(1e-4)
+    eager = Values((("output", value),), ())
+    moves = Moves(lambda _: eager, are_known=lambda: are_known)
+    reference = Reference(eager, arithmetic=Arithmetic(reduction=64), moves=moves)
+    off = value * (1 + units * torch.finfo(torch.float32).eps)
+    (row,) = compare("full", Values((("output", off),), ()), reference)
+    assert row.verdict == expected
