@@ -45,6 +45,7 @@ from regional_explorer.errors import (
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
 from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api.hooks import SavedTensorsHooks, current_saved_tensors_hooks, saving_tensors_with
 from regional_explorer.torch_api.torch_config import TorchFlags
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Modes:
     autocast: tuple[tuple[str, torch.dtype, bool], ...]
     autocast_cache: bool
     default_device: torch.device
+    saved_tensors_hooks: SavedTensorsHooks | None
 
     @classmethod
     def current(cls) -> Modes:
@@ -123,6 +125,7 @@ class Modes:
             ),
             autocast_cache=torch.is_autocast_cache_enabled(),
             default_device=torch.get_default_device(),
+            saved_tensors_hooks=current_saved_tensors_hooks(),
         )
 
     @property
@@ -150,6 +153,8 @@ class Modes:
                 if enabled or torch.is_autocast_enabled(device):
                     autocast = torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=self.autocast_cache)
                     stack.enter_context(autocast)
+            if self.saved_tensors_hooks != current_saved_tensors_hooks():
+                stack.enter_context(saving_tensors_with(self.saved_tensors_hooks))
             yield
 
 

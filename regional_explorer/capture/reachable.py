@@ -6,23 +6,27 @@ import argparse
 import dis
 import functools
 import itertools
+import queue
 import random
 import sys
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections import Counter, UserDict, UserList, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from regional_explorer.capture.tensors import LRU_CACHE, attributes_of, is_readable, slot_names, tensors_in
+from regional_explorer.capture import variables
+from regional_explorer.capture.tensors import LRU_CACHE, is_readable, tensors_in
+from regional_explorer.capture.variables import Variables
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import original_module
+from regional_explorer.torch_api.hooks import ALL_MODULES, SHARED_FLAGS, current_saved_tensors_hooks, functions_held
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""
@@ -50,200 +54,21 @@ def module_names(roots: Sequence[Root]) -> dict[int, tuple[str, ...]]:
 Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 """A random generator that a program may own."""
 
-MISSING = object()
-_PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), torch.dtype, torch.device)
-
-
-@dataclass
-class Variables:
-    """The values of one owner that a call may assign, by key; ``name`` is the owner's name in the user's program.
-
-    ``read`` returns a copy of the current values; ``write`` assigns one of them, or removes it if it is ``MISSING``.
-    Without ``write``, what a call changes can only be named. ``label_format`` makes the name of a value in the user's
-    program. With ``whole``, the owner belongs to an argument: all that a call does to it is restored, also what it
-    adds. With ``ordered``, the order of the keys is restored too. An owner whose class is no longer ``owner_class``,
-    such as a lazy module that has got its parameters, is left alone: the values of its old class do not fit.
-    """
-
-    name: str
-    owner: Any
-    read: Callable[[], dict[Any, Any]]
-    write: Callable[[Any, Any], None] | None
-    label_format: str = "{name}.{key}"
-    whole: bool = False
-    ordered: bool = False
-    owner_class: type = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Note the class that the owner has."""
-        self.owner_class = type(self.owner)
-
-    def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all values by these, if they can be written; what is the same is not written."""
-        if self.write is None or type(self.owner) is not self.owner_class:
-            return
-        now = self.read()
-        for key in {**now, **values}:
-            if (value := values.get(key, MISSING)) is not now.get(key, MISSING):
-                self.write(key, value)
-        if self.ordered and list(self.read()) != list(values):
-            for key in values:
-                self.write(key, MISSING)
-            for key, value in values.items():
-                self.write(key, value)
-
-    def label(self, key: Any) -> str:
-        """Return the name of one of the values in the user's program."""
-        return self.label_format.format(name=self.name, key=key).removeprefix(".")
-
-
-def _set_item(items: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        del items[key]
-    else:
-        items[key] = value
-
-
-def _set_attribute(owner: Any, key: Any, value: Any) -> None:
-    if value is MISSING:
-        delattr(owner, key)
-    else:
-        setattr(owner, key, value)
-
-
-def _dict_items(name: str, items: Any, label_format: str = "{name}[{key!r}]", *, whole: bool = False) -> Variables:
-    """Return the items of a dict."""
-    return Variables(name, items, lambda: dict(items), partial(_set_item, items), label_format, whole, ordered=True)
-
-
-def _globals(name: str, items: dict[str, Any], names: Collection[str]) -> Variables:
-    def read() -> dict[Any, Any]:
-        return {key: items[key] for key in names if key in items}
-
-    return Variables(name, items, read, partial(_set_item, items))
-
-
-def _contents(name: str, values: Any, *, whole: bool) -> Variables:
-    """Return the items of a list, a deque or a set, as one value."""
-
-    def write(_key: Any, value: Any) -> None:
-        values.clear()
-        (values.update if isinstance(values, set) else values.extend)(value)
-
-    return Variables(name, values, lambda: {"": tuple(values)}, write, "{name}", whole)
-
-
-def _attributes(name: str, owner: Any, hidden: Collection[str] = (), *, whole: bool = False) -> Variables:
-    """Return the attributes of an object, in its ``__dict__`` and its slots, except for ``hidden`` ones."""
-
-    def read() -> dict[Any, Any]:
-        return {key: value for key, value in attributes_of(owner).items() if key not in hidden}
-
-    def write(key: Any, value: Any) -> None:  # without calling a ``__setattr__`` of the user's
-        if key not in slot_names(type(owner)):
-            _set_item(vars(owner), key, value)
-        elif value is MISSING:
-            object.__delattr__(owner, key)
-        else:
-            object.__setattr__(owner, key, value)
-
-    return Variables(name, owner, read, write, whole=whole)
-
-
-def _class_attributes(cls: type) -> Variables:
-    """Return the attributes of a class that are values: no functions, no descriptors, no dunder names."""
-
-    def read() -> dict[Any, Any]:
-        return {
-            name: value
-            for name, value in vars(cls).items()
-            if not (name.startswith("__") or callable(value) or hasattr(type(value), "__get__"))
-        }
-
-    return Variables(cls.__qualname__, cls, read, partial(_set_attribute, cls))
-
-
-def _closure_variable(name: str, cell: types.CellType) -> Variables:
-    def read() -> dict[Any, Any]:
-        try:
-            return {name: cell.cell_contents}
-        except ValueError:  # an empty cell
-            return {}
-
-    return Variables(name, cell, read, lambda _, value: _set_attribute(cell, "cell_contents", value), "{name}")
-
-
-def _call_cache(function: Any) -> Variables:
-    """Return what ``functools.lru_cache`` keeps for a function: how many entries were made and are kept."""
-
-    def read() -> dict[Any, Any]:
-        info = function.cache_info()
-        return {"cache": (info.misses, info.currsize)}
-
-    return Variables(function.__wrapped__.__name__, function, read, write=None)
-
-
-def _hooks(name: str, owner: Any, stores: Collection[str]) -> Variables:
-    """Return the hooks of a module or a leaf tensor, in the dicts that the attributes ``stores`` hold."""
-
-    def hooks_in(store: str) -> dict[int, Any]:
-        return getattr(owner, store, None) or {}  # a tensor has no dict before its first hook
-
-    def read() -> dict[Any, Any]:
-        return {(store, key): hook for store in stores for key, hook in hooks_in(store).items()}
-
-    def write(key: tuple[str, int], value: Any) -> None:
-        _set_item(hooks_in(key[0]), key[1], value)
-
-    return Variables(name or "the module", owner, read, write, "hooks of {name}", ordered=True)
-
-
-def differing(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yield the keys whose values differ, are new or are gone."""
-    return (key for key in {**before, **now} if not same(before.get(key, MISSING), now.get(key, MISSING)))
-
-
-def same(value: Any, other: Any) -> bool:
-    """Return whether two values are the same object, or equal plain values."""
-    if value is other:
-        return True
-    if type(value) is not type(other):
-        return False
-    if isinstance(value, tuple):
-        return len(value) == len(other) and all(map(same, value, other))
-    return isinstance(value, _PLAIN_TYPES) and bool(value == other)
-
-
 SEARCH_DEPTH = 12
 SEARCH_OBJECTS = 50_000
 MAX_ITEMS = 1_000
-"""The depth, the number of objects, and the number of items per container to which the search goes."""
+MAX_ARRAY_BYTES = 1 << 20
+"""The depth, the number of objects, the items per container, and the size of a NumPy array to which the search goes."""
 
 _ATOMIC_TYPES = (str, bytes, int, float, complex, types.ModuleType, type(None), torch.dtype)
-_DICT_TYPES = (dict, OrderedDict, defaultdict, Counter)
-_LIST_TYPES = (list, deque, set)
 _FOREIGN_PACKAGES = sys.stdlib_module_names | {"torch", "numpy", "regional_explorer"}
-_NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
+_READ_CLASSES = (
+    *(types.SimpleNamespace, argparse.Namespace, UserDict, UserList, queue.Queue),
+    *(weakref.WeakKeyDictionary, weakref.WeakSet),
+)
+"""The classes of the standard library whose objects are read as those of the user's own are."""
 _HIDDEN_ATTRIBUTES = frozenset(name for name, value in vars(nn.Module()).items() if isinstance(value, (dict, set)))
 """The containers in which a module keeps its parameters, children and hooks: all other attributes are the user's."""
-_MODULE_HOOKS = tuple(sorted(name for name in _HIDDEN_ATTRIBUTES if "_hooks" in name))
-_TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-
-
-@dataclass
-class Reach:
-    """The variables that a call can assign to, and the tensors and random generators that it can reach.
-
-    ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
-    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
-    start at the nearest one, so a root stays one even if a module that is found later contains it.
-    """
-
-    variables: list[Variables] = field(default_factory=list)
-    tensors: list[torch.Tensor] = field(default_factory=list)
-    generators: list[Generator] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    roots: list[Root] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +80,29 @@ class _Reached:
     argument: bool = False
 
 
+@dataclass
+class Reach:
+    """The variables that a call can assign to, and the tensors and random generators that it can reach.
+
+    ``names`` are those of the tensors in the user's program, keyed by ``id(tensor)``; several may have the same.
+    ``roots`` are the modules that are passed, closed over, global, bound, or held by objects and containers: paths
+    start at the nearest one, so a root stays one even if a module that is found later contains it.
+    ``hooks`` are those found and not searched yet.
+    """
+
+    variables: list[Variables] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+    generators: list[Generator] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    roots: list[Root] = field(default_factory=list)
+    hooks: list[_Reached] = field(default_factory=list)
+
+
 def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Reach:
-    """Search the function with its closure, globals, defaults and class, and the arguments."""
+    """Search the function with its closure, globals, defaults and class, the arguments, and the hooks of all these.
+
+    Hooks come last, so that what only they use changes no name and no path of the program's own.
+    """
     reachable = Reach()
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no address is reused
     level = [
@@ -264,6 +110,18 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
         *(_Reached(name, value, argument=True) for name, value in (kwargs or {}).items()),
         _Reached("", fn),
     ]
+    _search(level, reachable, seen)
+    _add_hooks("all modules", ALL_MODULES, reachable)
+    reachable.variables.append(variables.module_globals(ALL_MODULES.__name__, vars(ALL_MODULES), SHARED_FLAGS))
+    reachable.hooks += [_Reached("", function) for function in current_saved_tensors_hooks() or ()]
+    while reachable.hooks:
+        level, reachable.hooks = reachable.hooks, []
+        _search(level, reachable, seen)
+    return reachable
+
+
+def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> None:
+    """Add the values of ``level`` and all that they hold to ``reachable``, but for those that were ``seen``."""
     for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
         modules: list[Root] = []
@@ -278,7 +136,21 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
             next_level += _values_below(item, reachable)
         reachable.roots += _new_roots(modules, reachable.roots)
         level = next_level
-    return reachable
+
+
+def _add_hooks(name: str, owner: torch.Tensor | nn.Module | types.ModuleType, reachable: Reach) -> None:
+    """Add the hooks of a tensor, of a module or of all modules, which a call may change, and what they use."""
+    of_owner = variables.hooks(name or "the module", owner)
+    reachable.variables.append(of_owner)
+    for hook in of_owner.read().values():
+        reachable.hooks.append(_Reached(f"(hook of {of_owner.name})", hook))
+        # A library's function is not searched, except for what it was made with as a hook.
+        if (
+            isinstance(hook, types.FunctionType)
+            and _is_installed(hook)
+            and not _is_foreign(hook.__globals__.get("__name__"))
+        ):
+            reachable.hooks += _closure_values(hook, reachable)
 
 
 def _new_roots(modules: Sequence[Root], roots: Sequence[Root]) -> list[Root]:
@@ -305,51 +177,75 @@ def _values_below(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
         case torch.Tensor():
             reachable.tensors.append(value)
             reachable.names[id(value)] = name
-            if value.is_leaf and value.requires_grad:
-                reachable.variables.append(_hooks(name, value, _TENSOR_HOOKS))
+            if value.requires_grad:
+                _add_hooks(name, value, reachable)
         case nn.Module():
             yield from _module_values(value, name, reachable)
-        case types.FunctionType():
-            yield from _function_values(value, reachable)
-        case types.MethodType():
-            yield from (_Reached(name, value.__self__), _Reached(name, value.__func__))
-        case types.BuiltinMethodType():
-            yield _Reached(name, value.__self__)
-        case _ if isinstance(value, LRU_CACHE):
-            reachable.variables.append(_call_cache(value))
-            yield _Reached(name, value.__wrapped__)
-        case functools.partial():
-            yield from (_Reached(f"args[{index}]", arg, argument=True) for index, arg in enumerate(value.args))
-            yield from (_Reached(key, arg, argument=True) for key, arg in value.keywords.items())
-            yield _Reached(name, value.func)
+        case _ if isinstance(value, _FUNCTIONS):
+            yield from _values_of_function(value, name, reachable)
         case type():
             yield from _class_values(value, reachable)
         case Mapping() | list() | tuple() | set() | frozenset() | deque():
             yield from _container_values(item, reachable)
+        case np.ndarray():
+            if value.nbytes <= MAX_ARRAY_BYTES and not value.dtype.hasobject:
+                reachable.variables.append(variables.array_elements(name, value))
+        case itertools.count():
+            reachable.variables.append(variables.next_number(name, value))
         case _ if isinstance(value, Generator):
             reachable.generators.append(value)
         case _:
             yield from _object_values(item, reachable)
 
 
+_FUNCTIONS = (
+    *(types.FunctionType, types.MethodType, types.BuiltinMethodType, functools.partial, LRU_CACHE),
+    *(property, functools.cached_property),
+)
+
+
+def _values_of_function(function: Any, name: str, reachable: Reach) -> Iterator[_Reached]:
+    """Read a function, or what calls others."""
+    match function:
+        case types.FunctionType():
+            yield from _function_values(function, reachable)
+        case types.MethodType():
+            yield from (_Reached(name, function.__self__), _Reached(name, function.__func__))
+        case types.BuiltinMethodType():
+            yield _Reached(name, function.__self__)
+        case functools.partial():
+            args = ((f"args[{index}]", arg) for index, arg in enumerate(function.args))
+            arguments = (*args, *function.keywords.items())
+            yield from (_Reached(_dotted(name, key), arg, argument=True) for key, arg in arguments)
+            yield _Reached(name, function.func)
+        case property():
+            yield from (_Reached(name, part) for part in (function.fget, function.fset, function.fdel))
+        case functools.cached_property():
+            yield _Reached(name, function.func)
+        case _:
+            reachable.variables.append(variables.call_cache(function))
+            yield _Reached(name, function.__wrapped__)
+
+
 def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read a dict, a list and the like; subclasses are read too, but their items cannot be restored."""
+    """Read a dict, a list and the like; what a class of the user's keeps beside the items are attributes."""
     name, value = item.name, item.value
-    if type(value) in _DICT_TYPES:
-        reachable.variables.append(_dict_items(name, value, whole=item.argument))
-    elif type(value) in _LIST_TYPES:
-        reachable.variables.append(_contents(name, value, whole=item.argument))
+    if (kind := variables.container_kind(value)) is not None:
+        of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.contents
+        reachable.variables.append(of_kind(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-    yield from (_Reached(f"{name}[{key!r}]", entry, item.argument) for key, entry in itertools.islice(pairs, MAX_ITEMS))
+    for key, entry in itertools.islice(pairs, MAX_ITEMS):
+        yield _Reached(f"{name}{variables.index(key)}", entry, item.argument)
     if not isinstance(value, (tuple, frozenset)):
         yield from _object_values(item, reachable)
 
 
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
-    reachable.variables += [_attributes(name, module, _HIDDEN_ATTRIBUTES), _hooks(name, module, _MODULE_HOOKS)]
+    reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
+    _add_hooks(name, module, reachable)
     for store in ("_parameters", "_buffers", "_modules"):
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some
-        reachable.variables.append(_dict_items(name, entries, "{name}.{key}"))
+        reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))
         yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
     user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
     yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)
@@ -357,11 +253,12 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
 
 
 def _object_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
-    """Read a namespace, or an object of a class that is not torch's, NumPy's or the standard library's."""
+    """Read an object, of the classes of torch, NumPy and the standard library only some."""
     cls = type(item.value)
-    if cls.__module__.partition(".")[0] in _FOREIGN_PACKAGES and cls not in _NAMESPACES:
+    if _is_foreign(cls.__module__) and cls not in _READ_CLASSES:
+        yield from (_Reached(item.name, function) for function in functions_held(item.value))
         return
-    attributes = _attributes(item.name, item.value, whole=item.argument)
+    attributes = variables.attributes(item.name, item.value, whole=item.argument)
     reachable.variables.append(attributes)
     yield from (_Reached(_dotted(item.name, key), value, item.argument) for key, value in attributes.read().items())
     yield _Reached(cls.__qualname__, cls)
@@ -372,7 +269,7 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
     for base in cls.__mro__:
         if not _is_users(base.__module__, sys.modules.get(base.__module__)):
             continue
-        reachable.variables.append(_class_attributes(base))
+        reachable.variables.append(variables.class_attributes(base))
         for key, value in vars(base).items():
             # Class methods and static methods hold the function.
             yield _Reached(f"{base.__qualname__}.{key}", getattr(value, "__func__", value))
@@ -380,19 +277,19 @@ def _class_values(cls: type, reachable: Reach) -> Iterator[_Reached]:
 
 def _function_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
     """Read what a function closes over, its defaults, and the globals it uses, also those of the user's other files."""
-    if _is_installed(function.__code__.co_filename):
-        yield _Reached("", vars(function).get("__wrapped__"))  # under torch.no_grad as a decorator, or torch.compile
+    if _is_installed(function):
+        # It may call the user's: so do torch.no_grad as a decorator, and hooks that torch makes of the user's.
+        closed_over = (value for variable in _closure_of(function) for value in variable.read().values())
+        inside = (vars(function).get("__wrapped__"), *closed_over)
+        yield from (_Reached("", value) for value in inside if callable(value))
         return
-    reachable.variables.append(_attributes(function.__name__, function))
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        variable = _closure_variable(name, cell)
-        reachable.variables.append(variable)
-        yield from (_Reached(name, value) for value in variable.read().values())
+    reachable.variables.append(variables.attributes(function.__name__, function))
+    yield from _closure_values(function, reachable)
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     yield from (_Reached("", value) for value in defaults)
     names, assigned = _globals_of(function.__code__)
     if assigned:
-        reachable.variables.append(_globals("", function.__globals__, assigned))
+        reachable.variables.append(variables.module_globals("", function.__globals__, assigned))
     for name in sorted(names & function.__globals__.keys()):
         value = function.__globals__[name]
         yield _Reached(name, value)
@@ -405,12 +302,23 @@ def _imported_values(
 ) -> Iterator[_Reached]:
     """Read the variables called ``names`` of a module of the user's, and of the modules of a package."""
     used = names & vars(module).keys()
-    reachable.variables.append(_globals(name, vars(module), used))
+    reachable.variables.append(variables.module_globals(name, vars(module), used))
     for key in sorted(used):
         value = vars(module)[key]
         yield _Reached(f"{name}.{key}", value)
         if issubclass(type(value), types.ModuleType) and value.__name__ == f"{module.__name__}.{key}":
             yield from _imported_values(value, f"{name}.{key}", names, reachable)
+
+
+def _closure_values(function: types.FunctionType, reachable: Reach) -> Iterator[_Reached]:
+    for variable in _closure_of(function):
+        reachable.variables.append(variable)
+        yield from (_Reached(name, value) for name, value in variable.read().items())
+
+
+def _closure_of(function: types.FunctionType) -> list[Variables]:
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return [variables.closure_variable(name, cell) for name, cell in cells]
 
 
 @functools.lru_cache(maxsize=2048)
@@ -430,11 +338,19 @@ def _globals_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 def _is_users(name: str, module: types.ModuleType | None) -> bool:
     """Return whether a module, given with its full name, is the user's own: not installed, nor Python's or torch's."""
-    is_foreign = name.partition(".")[0] in _FOREIGN_PACKAGES
-    return not is_foreign and not _is_installed(getattr(module, "__file__", ""))
+    return not _is_foreign(name) and not _is_installed_file(getattr(module, "__file__", ""))
 
 
-def _is_installed(file: str | None) -> bool:
+def _is_foreign(module: str | None) -> bool:
+    """Return whether a module, given with its full name, belongs to Python, torch, NumPy or this package."""
+    return (module or "").partition(".")[0] in _FOREIGN_PACKAGES
+
+
+def _is_installed(function: types.FunctionType) -> bool:
+    return _is_installed_file(function.__code__.co_filename)
+
+
+def _is_installed_file(file: str | None) -> bool:
     """Return whether code belongs to an installed package or the interpreter: its variables are not the user's."""
     path = (file or "").replace("\\", "/")
     return (

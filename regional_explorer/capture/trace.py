@@ -54,6 +54,7 @@ class TracedGraphs:
         self.not_restored: Sequence[str] = ()
         self.outdated: dict[tuple[str, str, int], SourceLine] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
+        self._replace_implementation: Callable[[LiveGraph], None] = lambda _live: None
         self.partitioner = partitioner
         self.names: Mapping[int, tuple[str, ...]] = {}
         self.complete, self.all_late = True, False
@@ -111,13 +112,20 @@ class TracedGraphs:
 
     @contextlib.contextmanager
     def running(self, implementation: Callable[[LiveGraph], BoxedCall]) -> Iterator[None]:
-        """A block in which each graph runs what ``implementation`` makes of it."""
-        saved = [(live, live.implementation) for live in self.live]
+        """A block in which each graph runs what ``implementation`` makes of it, also if it is traced in the block."""
+        saved: list[tuple[LiveGraph, BoxedCall]] = []
+
+        def replace_implementation(live: LiveGraph) -> None:
+            saved.append((live, live.implementation))
+            live.implementation = implementation(live)
+
+        outer, self._replace_implementation = self._replace_implementation, replace_implementation
         try:
-            for live, _ in saved:
-                live.implementation = implementation(live)
+            for live in self.live:
+                replace_implementation(live)
             yield
         finally:
+            self._replace_implementation = outer
             for live, previous in saved:
                 live.implementation = previous
 
@@ -187,6 +195,7 @@ class TracedGraphs:
         if not self.complete:
             live.run_repairing(records[0])
         self.on_graph(frame, live)
+        self._replace_implementation(live)
         return live.as_boxed()
 
     def _stamp_origins(self, gm: fx.GraphModule, module: nn.Module | None) -> None:

@@ -21,8 +21,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regional_explorer.capture.reachable import Generator, Reach, Variables, differing, same
+from regional_explorer.capture.reachable import Generator, Reach
+from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.user_lines import at_user_line
+from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
@@ -450,18 +452,41 @@ def _any_changed(before: ValuesByKey, now: ValuesByKey) -> bool:
 
 
 def _stays(key: Any, before: ValuesByKey, after: ValuesByKey, now: ValuesByKey) -> bool:
-    """Return whether what the first run assigned stays: if there was nothing before, or the second run kept it."""
+    """Return whether what the first run assigned stays: if the second run kept it, or went on from what it had created.
+
+    A tensor that the second run assigned again, with the same content, is a result of every call, as those that hooks
+    collect by name.
+    """
     if key == "training":
         return False
+    if (key in after) == (key in now) and same(after.get(key), now.get(key)):
+        return True
     created = before.get(key) is None and after.get(key) is not None
-    return created or ((key in after) == (key in now) and same(after.get(key), now.get(key)))
+    return created and not _same_tensors(after[key], now.get(key))
+
+
+def _same_tensors(value: Any, other: Any) -> bool:
+    """Return whether two values hold tensors, all under the same names and with the same content."""
+    found, others = dict(tensors_in(value)), dict(tensors_in(other))
+    return (
+        bool(found)
+        and found.keys() == others.keys()
+        and all(_equal(tensor, others[path]) for path, tensor in found.items())
+    )
 
 
 def _data_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return the data of a tensor as a separate tensor, or None for kinds whose data cannot be assigned."""
-    if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided or tensor.is_inference():
-        return None
-    return tensor.data
+    return tensor.data if _is_plain(tensor) and not tensor.is_inference() else None
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided
+
+
+def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    kinds = {(one.dtype, one.device, _is_plain(one) and not one.is_meta) for one in (tensor, other)}
+    return kinds == {(tensor.dtype, tensor.device, True)} and torch.equal(tensor, other)
 
 
 def _data_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:

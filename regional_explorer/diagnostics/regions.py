@@ -533,11 +533,11 @@ MOST_ATTRIBUTES = 16
 
 
 def check_state(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``state-kept`` for values that the first call assigned and that are not restored."""
+    """Yield one ``state-kept`` for what the first call changed and what is not restored."""
     if evidence.not_restored:
         yield DiagnosticCode.STATE_KEPT.found(
-            f"The first call assigned values that later calls use and do not change: "
-            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. They were not restored, so that what is traced "
+            "The first call left behind what later calls find: "
+            f"{listing(evidence.not_restored, most=MOST_ATTRIBUTES)}. This was not restored, so that what is traced "
             "and measured is a later call.",
             remedy="Nothing, if it is a cache; else assign it before rx.explore, or outside of the call.",
         )

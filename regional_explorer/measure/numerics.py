@@ -42,6 +42,7 @@ NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"
 CHAOTIC = "amplified rounding without limit: zeros would pass this check as well"
+UNKNOWN_MOVES = "rounding may explain it; Dynamo traced the call too often to find out by running its graphs"
 EXPLAINED_BY_ROUNDING = "amplified rounding: the captured graphs change as much if each of their ops rounds otherwise"
 
 
@@ -169,7 +170,9 @@ class _Judge:
         if (in_noise := self._row(got, noise)).verdict is not NumericsVerdict.FAILED:
             return in_noise
         if not self._is_explained(got, moves, noise):
-            return row
+            if moves.are_known() or self._row(got, math.inf).verdict is NumericsVerdict.FAILED:
+                return row
+            return replace(row, verdict=NumericsVerdict.NOT_COMPARABLE, note=UNKNOWN_MOVES)
         zeros = torch.zeros_like(self.expected)
         if is_floating(zeros) and self.expected.any() and self._is_explained(zeros, moves, noise):
             return replace(row, verdict=NumericsVerdict.CHAOTIC, note=CHAOTIC)

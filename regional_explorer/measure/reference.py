@@ -37,6 +37,7 @@ from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_random, resolve
+from regional_explorer.torch_api.release import has_given_up
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -58,11 +59,14 @@ class Float64:
         """Return outputs, gradients, and what the call wrote, in float64.
 
         Raises:
-            Exception: whatever torch raises if an operator has no float64 kernel.
+            Exception: whatever torch raises if an operator has no float64 kernel; RuntimeError if the graphs do not run
+                any more.
         """
         call = self._capture.call
         with self._capture.running(self._float64_implementation), call.restoring():
             outputs, gradients = call.run(self._capture.run)
+            if has_given_up(self._capture.run):
+                raise RuntimeError("Dynamo traced the call too often: it runs in plain Python now")
             tensors = (*tensors_in(outputs, "output"), *((name, tensor) for name, tensor, _ in call.written()))
             return Values(
                 tuple((name, self._exact_result(tensor)) for name, tensor in tensors),
@@ -200,7 +204,11 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
             return run_once(call, capture.run)
 
     run_eager = partial(run_once, call)
-    moves = Moves(lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run), cancelled)
+    moves = Moves(
+        lambda number: run_trace(lambda live: Rounded(live.gm, number).boxed_run),
+        cancelled,
+        are_known=lambda: not has_given_up(capture.run),
+    )
     reference = reference_of((live.gm for live in capture.live), run_eager, Float64(capture).run, moves)
     if reference.nondeterministic:
         return reference

@@ -347,6 +347,7 @@ class Moves:
 
     run: Callable[[int | None], Values]
     cancelled: Callable[[], bool] = never_cancelled
+    are_known: Callable[[], bool] = lambda: True
 
     def rms(self, name: str) -> float:
         """Return the root mean square of the moves of one tensor, 0 if it has none."""

@@ -17,6 +17,7 @@ from torch import nn
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
 from tests.shared.checks import version_of
+from tests.shared.hooks import FORMS, HOLDERS, KINDS, Program, registered
 
 COUNT = 0
 
@@ -47,7 +48,7 @@ class Owned:
     """All that a user owns in one of these programs."""
 
     def __init__(self):
-        self.net, self.slots = Net(), Slots()
+        self.net, self.slots, self.hooked = Net(), Slots(), Program()
         self.space = SimpleNamespace(n=0, inner=argparse.Namespace(log=[]))
         self.table, self.deep = {"a": 1}, {"list": [{"n": 0}]}
         self.log, self.names, self.last = [0], {"a"}, deque([0], maxlen=3)
@@ -163,20 +164,34 @@ def with_each(test):
     """Let each be written in a call that succeeds, and in one that is interrupted while it is traced."""
     names = sorted(WRITES)
     for first, (ends_in_run, error) in itertools.product(range(8), [(None, ValueError), (2, KeyboardInterrupt)]):
-        test = example(names[first::8], ends_in_run, error)(test)
+        test = example(names[first::8], [], ends_in_run, error)(test)
     return test
 
 
+def hooked(test):
+    """Let hooks of each kind, in each form, keep what they see somewhere."""
+    rows = list(zip(KINDS, itertools.cycle(HOLDERS), itertools.cycle(FORMS), strict=False))
+    for first in range(4):
+        test = example([], rows[first::4], None, ValueError)(test)
+    return test
+
+
+HOOKS = st.tuples(*(st.sampled_from(sorted(names)) for names in (KINDS, HOLDERS, FORMS)))
+
+
 @with_each
-@example(["hook of a module"], None, ValueError)  # runs twice, and is refused by the trace: nobody would name the hook
+@hooked
+@example(["hook of a module"], [], None, ValueError)  # runs twice, and is refused by the trace: nobody would name it
 @given(
-    writes=st.lists(st.sampled_from(sorted(WRITES)), min_size=1, max_size=6, unique=True),
+    writes=st.lists(st.sampled_from(sorted(WRITES)), max_size=6, unique=True),
+    hooks=st.lists(HOOKS, max_size=4),
     ends_in_run=st.none() | st.integers(1, 7),
     error=st.sampled_from([ValueError, KeyboardInterrupt]),
 )
 @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_all_that_a_call_writes_is_as_it_was_or_is_named(writes, ends_in_run, error):
+def test_all_that_a_call_writes_is_as_it_was_or_is_named(writes, hooks, ends_in_run, error):
     owned, runs, x = Owned(), itertools.count(1), torch.ones(2, 4)
+    kept = [HOLDERS[holder]() for _, holder, _ in hooks]
 
     @torch._dynamo.disable
     def end():
@@ -184,20 +199,24 @@ def test_all_that_a_call_writes_is_as_it_was_or_is_named(writes, ends_in_run, er
             raise error
 
     def call(x):
-        y = x * owned.weight * owned.graded
+        y = owned.hooked(x) * owned.weight * owned.graded
         for name in writes:
             WRITES[name][0](owned, x)
         end()
         return y.sin()
 
-    before = {name: WRITES[name][1](owned) for name in writes}
+    before, kept_before = {name: WRITES[name][1](owned) for name in writes}, [read() for _, read in kept]
     ex, told = None, ""
-    with contextlib.suppress(RegionalExplorerError, KeyboardInterrupt, ValueError):
-        ex = rx.explore(call, (x,))
-        ex.benchmark(("eager", "aot_eager"), budget_s=0.02)
+    with contextlib.ExitStack() as registrations:
+        for (kind, _, form), (keep, _) in zip(hooks, kept, strict=True):
+            registrations.enter_context(registered(kind, owned.hooked, FORMS[form](keep)))
+        with contextlib.suppress(RegionalExplorerError, KeyboardInterrupt, ValueError):
+            ex = rx.explore(call, (x,))
+            ex.benchmark(("eager", "aot_eager"), budget_s=0.02)
     if ex is not None:
         told = " ".join(item.message for item in ex.diagnostics if item.code == "state-kept")
     assert owned.graded.grad.tolist() == [0] * 4, "nor do its gradients go there"
+    assert [read() for _, read in kept] == kept_before
     for name in writes:
         label = WRITES[name][2]
         if WRITES[name][1](owned) == before[name]:

@@ -1,0 +1,74 @@
+"""Where torch keeps hooks: those of a module, of a tensor and of all modules, and the two for what autograd saves."""
+
+from __future__ import annotations
+
+import contextlib
+import torch
+from collections.abc import Callable, Iterator
+from torch import nn
+from torch._C import _autograd
+from torch.autograd.graph import saved_tensors_hooks
+from types import ModuleType
+from typing import Any
+
+
+ALL_MODULES = torch.nn.modules.module
+"""The owner of the hooks that run for every module."""
+
+SHARED_FLAGS = ("_global_is_full_backward_hook",)
+"""What the first backward hook of ``ALL_MODULES`` decides for later ones."""
+
+_TENSOR_STORES = ["_backward_hooks", "_post_accumulate_grad_hooks"]  # a tensor has no dict before its first hook
+_MODULE_STORES = [name for name in vars(nn.Module()) if "_hooks" in name]
+_SHARED_STORES = [name for name in vars(ALL_MODULES) if name.startswith("_global_") and "_hooks" in name]
+
+
+def hook_stores(owner: torch.Tensor | nn.Module | ModuleType) -> dict[str, dict[int, Any]]:
+    """Return the dicts that hold the hooks of a tensor, of a module or of ``ALL_MODULES``, by their names there.
+
+    Some hold what is known of a hook, under its key: whether it takes keyword arguments, for example.
+    """
+    match owner:
+        case torch.Tensor():
+            names = _TENSOR_STORES
+        case nn.Module():
+            names = _MODULE_STORES
+        case _:
+            names = _SHARED_STORES
+    return {name: store for name in names if (store := getattr(owner, name, None)) is not None}
+
+
+def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
+    """Return the functions of the user's that an object of torch's calls, if it is one that is made of hooks."""
+    match value:
+        case ALL_MODULES._WrappedHook():  # of hooks that run before a state dict is loaded
+            return (value.hook,)
+        case saved_tensors_hooks():
+            return value.pack_hook, value.unpack_hook
+        case _:
+            return ()
+
+
+SavedTensorsHooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]
+"""The functions of ``torch.autograd.graph.saved_tensors_hooks``: what packs a tensor that autograd saves, and back."""
+
+
+def current_saved_tensors_hooks() -> SavedTensorsHooks | None:
+    """Return the pair that is in force in this thread."""
+    pair: SavedTensorsHooks | None = _autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003 - also in a trace
+    return pair
+
+
+@contextlib.contextmanager
+def saving_tensors_with(pair: SavedTensorsHooks | None) -> Iterator[None]:
+    """Context manager: put this pair, or none, in the place of all those that are in force in this thread."""
+    others: list[SavedTensorsHooks] = []
+    while (other := current_saved_tensors_hooks()) is not None:
+        others.append(other)
+        _autograd._pop_saved_tensors_default_hooks()
+    try:
+        with contextlib.nullcontext() if pair is None else saved_tensors_hooks(*pair):
+            yield
+    finally:
+        for other in reversed(others):
+            _autograd._push_saved_tensors_default_hooks(*other)
