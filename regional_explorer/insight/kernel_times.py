@@ -20,7 +20,7 @@ from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare, verdict
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.profile import overhead_s
-from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
@@ -117,7 +117,7 @@ def _measured_times(
             budget_s,
             baseline="",
             context=run,
-            between=lambda: rates.measure(works),
+            between=lambda: rates.measure(works, budget_s * BURST_SHARE),
         )
     return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None, rounds.stopped
 
