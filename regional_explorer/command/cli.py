@@ -10,7 +10,7 @@ import sys
 import tokenize
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
 from regional_explorer.command.options import CommandError, add_options
 from regional_explorer.command.parsed_command import Command
-from regional_explorer.compiler.run import PLAIN_RUN, Run, StreamProgress, Throttle
+from regional_explorer.compiler.progress_line import reporting_of_command
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
@@ -250,7 +250,7 @@ def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool =
     call_text, source = read_call(call), read_source(file)
     command.check()
     fn, args, kwargs = call_text.evaluate(execute(file, source))
-    with _reporting_run(quiet=quiet) as run:
+    with reporting_of_command(sys.stderr, quiet=quiet) as run:
         run.progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, run)
@@ -295,7 +295,7 @@ def _check_saved_plan(
     from regional_explorer.command.checks import check_saved_plan
 
     user_call = _call_under_plan(plan, file, call)
-    with _reporting_run(quiet=quiet) as run:
+    with reporting_of_command(sys.stderr, quiet=quiet) as run:
         found = check_saved_plan(plan, user_call, run, **options)
     _print((json.dumps(found.as_json()) if as_json else str(found)) + "\n")
     too_slow = bool(found.slower_than) and not allow_slower
@@ -333,16 +333,6 @@ def _call_under_plan(plan: Path, file: Path, call: str) -> tuple[Any, Sequence[A
     call_text, source = read_call(call), read_source(file)
     load_plan_file(plan)
     return call_text.evaluate(execute(file, source))
-
-
-@contextlib.contextmanager
-def _reporting_run(*, quiet: bool) -> Iterator[Run]:
-    """Context manager: give a run that prints its progress to stderr, unless ``quiet``."""
-    if quiet:
-        yield PLAIN_RUN
-    else:
-        with contextlib.closing(StreamProgress(sys.stderr)) as stream:
-            yield Run(progress=Throttle(stream))
 
 
 def _print_session(session: Session, *, as_json: bool) -> None:
