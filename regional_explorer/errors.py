@@ -144,6 +144,10 @@ class SessionError(RegionalExplorerError):
     """A saved session is malformed, or its file cannot be read or written."""
 
 
+class NoVerdictError(SessionError):
+    """The samples of a saved session cannot answer: too few, or of a machine that was too busy."""
+
+
 class MissingPackageError(RegionalExplorerError, ImportError):
     """A package of the notebook extra is not installed; the text names the pip command."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.abc
 import importlib.metadata
 import io
@@ -20,11 +21,20 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.command import checks
 from regional_explorer.command.checks import PlanCheck, plan_check
-from regional_explorer.command.cli import EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, execute, main, read_source
+from regional_explorer.command.cli import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_MISUSED,
+    EXIT_NO,
+    EXIT_NO_VERDICT,
+    execute,
+    main,
+    read_source,
+)
 from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
-from regional_explorer.record.figure import Figure, exactly
+from regional_explorer.record.figure import Figure, Noise, exactly
 from regional_explorer.record.json_file import dump_plan, dump_session, load_session
 from regional_explorer.record.plan import SelectorKind
 from regional_explorer.record.session import Session
@@ -249,15 +259,90 @@ def test_what_cannot_be_compared_is_told(saved: tuple[str, str], tmp_path: Path,
         return run(code, "compare", saved[0], save(other, tmp_path / "b.json"), "--fail-if-slower", "3%")
 
     assert "The numerics of B failed" in compare(EXIT_NO, changed(numerics=NumericsVerdict.FAILED))[0]
-    for other, message in (
-        (replace(good, timings=()), "B was not measured"),
-        (changed(median_s=few, speedup=None), f"{unknown} (too few rounds (5)): measure again with a larger --budget"),
-        (changed(speedup=busy), f"{unknown} (the machine was too busy)"),
-        (replace(good, conditions=outdated), "B was measured for another plan: its plan has changed since."),
+    measure_again = f"{unknown} (too few rounds (5)): measure again with a larger --budget"
+    for code, other, message in (
+        (EXIT_FAILED, replace(good, timings=()), "B was not measured"),
+        (EXIT_NO_VERDICT, changed(median_s=few, speedup=None), measure_again),
+        (EXIT_NO_VERDICT, changed(speedup=busy), f"{unknown} (the machine was too busy)"),
+        (
+            EXIT_FAILED,
+            replace(good, conditions=outdated),
+            "B was measured for another plan: its plan has changed since.",
+        ),
     ):
-        out, err = compare(EXIT_FAILED, other)
+        out, err = compare(code, other)
         assert message in err
         assert out == ""
+
+
+BUSY = Noise(rounds=100, others=1.5, cores=2)
+
+
+def on_a_busy_machine(session: Session) -> Session:
+    assert session.conditions is not None
+    return replace(session, conditions=replace(session.conditions, noise=BUSY))
+
+
+def with_speedup(value: float, low: float, high: float) -> Session:
+    """Return a session in which the plan has this speedup, with this interval."""
+    session = measured(value, 1)
+    timings = (session.timings[0], replace(session.timings[1], speedup=Figure(value, low, high)))
+    return replace(session, timings=timings)
+
+
+NARROW = with_speedup(1.0, 0.995, 1.005)
+GATES = {
+    "equal": (NARROW, NARROW, EXIT_DONE, ""),
+    "slower": (NARROW, with_speedup(0.9, 0.895, 0.905), EXIT_NO, "B is slower than A by more than 3.0%"),
+    "slower, both busy": (
+        on_a_busy_machine(NARROW),
+        on_a_busy_machine(with_speedup(0.9, 0.895, 0.905)),
+        EXIT_NO_VERDICT,
+        "3.0%: A: The machine was busy: other processes used 1.5 of 2 cores. B: The machine was busy",
+    ),
+    "slower, the first busy": (
+        on_a_busy_machine(NARROW),
+        with_speedup(0.9, 0.895, 0.905),
+        EXIT_NO_VERDICT,
+        "A: The machine was busy",
+    ),
+    "slower, the second busy": (
+        NARROW,
+        on_a_busy_machine(with_speedup(0.9, 0.895, 0.905)),
+        EXIT_NO_VERDICT,
+        "B: The machine was busy",
+    ),
+    "within the limit, busy": (NARROW, on_a_busy_machine(with_speedup(0.99, 0.985, 0.995)), EXIT_DONE, ""),
+    "faster, busy": (NARROW, on_a_busy_machine(with_speedup(1.2, 1.19, 1.21)), EXIT_DONE, ""),
+    "across the limit": (NARROW, with_speedup(0.98, 0.96, 1.0), EXIT_DONE, ""),
+    "across the limit, wide": (
+        NARROW,
+        with_speedup(1.0, 0.9, 1.1),
+        EXIT_NO_VERDICT,
+        "is wider than the limit of 3.0%: measure with a larger --budget",
+    ),
+    "beyond the limit, wide": (NARROW, with_speedup(0.5, 0.4, 0.6), EXIT_NO, "B is slower than A"),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "code", "message"), GATES.values(), ids=GATES)
+def test_a_gate_fails_for_no_busy_machine_and_no_wide_interval(
+    before: Session, after: Session, code: int, message: str, tmp_path: Path, run: Run
+) -> None:
+    files = save(before, tmp_path / "a.json"), save(after, tmp_path / "b.json")
+    out, err = run(code, "compare", *files, "--fail-if-slower", "3%")
+    assert message in err
+    assert (err == "") is (code == EXIT_DONE)
+    assert out.startswith("Speedup over eager: A ")
+    found = json.loads(run(code, "compare", *files, "--fail-if-slower", "3%", "--json")[0])
+    assert found["failed"] is (code == EXIT_NO)
+    assert bool(found["no_verdict"]) is (code == EXIT_NO_VERDICT)
+    run(EXIT_DONE, "compare", *files)
+
+
+def test_without_a_difference_a_limit_of_zero_holds(tmp_path: Path, run: Run) -> None:
+    files = save(NARROW, tmp_path / "a.json"), save(NARROW, tmp_path / "b.json")
+    run(EXIT_DONE, "compare", *files, "--fail-if-slower", "0")
 
 
 class ClosedPipe(io.StringIO):
@@ -324,6 +409,40 @@ def test_on_a_machine_too_busy_to_tell_no_plan_is_slower_than_torch_compile() ->
         busy = replace(timings[number], median_s=Figure(1e-3, why="the machine was too busy"))
         found = plan_check(replace(session, timings=(*timings[:number], busy, *timings[number + 1 :])), "torch.compile")
         assert (found.slower_than, found.speeds[1].verdict) == ((), "not enough data")
+
+
+def busy_check(**given: Any) -> PlanCheck:
+    """Return the check of a plan that is slower in all samples, of a busy machine."""
+    return dataclasses.replace(checked(0.8, **given), busy=BUSY.sentence)
+
+
+def unsure_check(verdict: Verdict) -> PlanCheck:
+    session = measured(1.0, 1)
+    timings = (session.timings[0], replace(session.timings[1], verdict=verdict))
+    return plan_check(replace(session, timings=timings), "eager")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [busy_check(), busy_check(full=1.1), *map(unsure_check, (Verdict.BUSY, Verdict.UNKNOWN, Verdict.INCONCLUSIVE))],
+    ids=["slower, busy", "slower than both, busy", "busy", "too few", "inconclusive"],
+)
+def test_a_check_that_cannot_tell_has_no_verdict(
+    found: PlanCheck, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "check_saved_plan", create_autospec(checks.check_saved_plan, return_value=found))
+    file = written(tmp_path / "f_of_mine.py", "def f(x):\n    return x\n")
+    check = ["check", written(tmp_path / "plan.json", dump_plan(rx.Plan())), file, "f(3)"]
+    out, err = run(EXIT_NO_VERDICT, *check)
+    assert out.startswith("The plan holds, but there is no verdict against eager")
+    assert (BUSY.sentence in out) is bool(found.busy)
+    assert "no verdict on whether the plan is slower than eager" in err
+    assert json.loads(run(EXIT_NO_VERDICT, *check, "--json")[0])["slower_than"] == []
+    assert run(EXIT_DONE, *check, "--allow-slower") == (out, "")
+
+
+def test_a_check_says_how_busy_the_machine_was() -> None:
+    assert (plan_check(on_a_busy_machine(measured(0.8, 1)), "eager").busy, checked(0.8).busy) == (BUSY.sentence, "")
 
 
 def test_a_speed_that_cannot_be_compared_says_why() -> None:

@@ -28,6 +28,7 @@ from nbconvert.exporters.html import HTMLExporter
 import regional_explorer as rx
 from regional_explorer.command.completion import completions
 from regional_explorer.command.options import OPTIONS
+from regional_explorer.compiler import progress_line
 from regional_explorer.errors import MeasureError, SessionError
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.picture.svg import session_svg
@@ -538,8 +539,9 @@ def test_the_static_twin_and_the_panel_are_outputs_of_their_own(run: Run, output
 
 
 def test_without_the_widget_progress_is_one_output_that_empties(
-    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark
+    run: Run, outputs: Outputs, replace_benchmark: ReplaceBenchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
     during: list[str] = []
 
     def shown(_self: Exploration, *, run: Any, **_: Any) -> None:
@@ -549,10 +551,40 @@ def test_without_the_widget_progress_is_one_output_that_empties(
 
     replace_benchmark(shown)
     run("%regional_compile --no-widget f(x)")
-    assert len(outputs.shown) == 2
-    assert during == ["round 0"]
-    assert outputs.shown[-1]["text/plain"] == ""
-    assert outputs.updates < 10
+    of_exploring, of_result, of_measuring = outputs.shown
+    assert of_exploring == of_measuring == {}
+    assert "<svg" in of_result["text/html"]
+    (line,) = during
+    assert line.startswith("round ")
+    assert line.endswith("so far")
+    assert outputs.updates < 20
+
+
+def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
+    shell: Any, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts: list[str] = []
+
+    def publish(data: dict[str, Any], *given: Any, **more: Any) -> None:
+        texts.append(data.get("text/plain", ""))
+        outputs.publish(data, *given, **more)
+
+    monkeypatch.setattr(shell.display_pub, "publish", publish)
+    shell.run_cell("import regional_explorer as rx\nex = rx.explore(f, (x,))")
+    assert texts == [], "quick calls show nothing"
+    monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
+    shell.run_cell("def stops(x):\n    raise KeyboardInterrupt")
+    for cell, doing in (
+        ("again = rx.explore(f, (x,))", "running the call eagerly"),
+        ("found = ex.profile(0.05)", "profiling"),
+        ("rx.explore(stops, (x,))", "running the call eagerly"),
+        ("rx.explore(f, (x, 'two'))", "running the call eagerly"),
+    ):
+        texts.clear()
+        shell.run_cell(cell)
+        assert [text for text in texts if text.startswith(doing)], cell
+        assert texts[-1] == ""
+        assert outputs.shown[-1] == {}
 
 
 def test_the_twin_has_what_the_panel_did_which_does_not_wait_for_the_drawing_and_keeps_out_of_other_cells(

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
 from regional_explorer.errors import RegionalExplorerError, listing
-from regional_explorer.record.benchmark import NumericsVerdict, VariantName
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import DiagnosticCode, Severity
+from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
@@ -57,13 +58,17 @@ def json_fields(found: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """The result: how many partitions are compiled, the numerics verdict, the speeds, and the problems."""
+    """The result: how many partitions are compiled, the numerics verdict, the speeds, and the problems.
+
+    ``busy`` says what else the machine did while the plan was measured.
+    """
 
     partitions: int
     compiled: int
     numerics: str
     speeds: tuple[PlanSpeed, ...]
     problems: tuple[str, ...]
+    busy: str = ""
 
     @property
     def holds(self) -> bool:
@@ -72,8 +77,16 @@ class PlanCheck:
 
     @property
     def slower_than(self) -> tuple[str, ...]:
-        """What the plan is certainly slower than."""
-        return tuple(speed.against for speed in self.speeds if speed.is_slower)
+        """What the plan is certainly slower than: on a busy machine nothing is certain."""
+        return tuple(speed.against for speed in self.speeds if speed.is_slower and not self.busy)
+
+    @property
+    def no_verdict(self) -> tuple[str, ...]:
+        """What the samples cannot say of whether the plan is slower than it."""
+        unsure = {str(verdict) for verdict in Verdict if verdict.is_unsure and verdict is not Verdict.NONE}
+        return tuple(
+            speed.against for speed in self.speeds if speed.verdict in unsure or (speed.is_slower and self.busy)
+        )
 
     @property
     def not_compared(self) -> tuple[str, ...]:
@@ -82,13 +95,14 @@ class PlanCheck:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        answers = {"holds": self.holds, "slower_than": self.slower_than, "not_compared": self.not_compared}
+        answers = {name: getattr(self, name) for name in ("holds", "slower_than", "not_compared", "no_verdict")}
         return {**answers, **asdict(self), "speeds": [json_fields(speed) for speed in self.speeds]}
 
     def __str__(self) -> str:
         """Return one line for each thing checked, and one per problem."""
         buts = [f"is slower than {against}" for against in self.slower_than]
         buts += [f"was not compared with {against}" for against in self.not_compared]
+        buts += [f"there is no verdict against {against}" for against in self.no_verdict]
         but = f", but {' and '.join(buts)}" if self.holds and buts else ""
         return "\n".join(
             [
@@ -96,6 +110,7 @@ class PlanCheck:
                 f"compiled: {self.compiled} of {self.partitions} partitions",
                 f"numerics: {self.numerics}",
                 *map(str, self.speeds),
+                *([self.busy] if self.busy else []),
                 *self.problems,
             ]
         )
@@ -144,7 +159,9 @@ def plan_check(session: Session, against: str) -> PlanCheck:
     enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
     compiled = sum(partition.state in {State.COMPILED, State.MEASURED} for partition in enabled)
     speeds = tuple(plan_speed(session, variant) for variant in AGAINST[against])
-    return PlanCheck(len(enabled), compiled, str(verdict), speeds, tuple(problems))
+    noise = QUIET if session.conditions is None else session.conditions.noise
+    busy = noise.sentence if noise.is_busy else ""
+    return PlanCheck(len(enabled), compiled, str(verdict), speeds, tuple(problems), busy)
 
 
 @dataclass(frozen=True)
@@ -183,7 +200,8 @@ def compare_speed(before: Session, after: Session) -> SpeedComparison:
     plans = tuple(map(tuple, differences([before.plan, after.plan])))
     speedups = (session.whole_timings[VariantName.REGIONAL].speedup for session in (before, after))
     earlier, later = (figure and figure.value for figure in speedups)
-    return SpeedComparison(change.slowdown, change.problem, earlier, later, plans, tuple(changes(before, after)))
+    changed = tuple(changes(before, after))
+    return SpeedComparison(change.slowdown, change.problem, change.busy, earlier, later, plans, changed)
 
 
 def read_limit(text: str) -> float:

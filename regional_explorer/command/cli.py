@@ -10,7 +10,7 @@ import sys
 import tokenize
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
 from regional_explorer.command.options import CommandError, add_options
 from regional_explorer.command.parsed_command import Command
-from regional_explorer.compiler.run import PLAIN_RUN, Run, StreamProgress, Throttle
+from regional_explorer.compiler.progress_line import reporting_of_command
 from regional_explorer.errors import (
     InvalidConfigKeyError,
     InvalidConfigValueError,
+    NoVerdictError,
     RegionalExplorerError,
     SelectorError,
     UnknownConfigKeyError,
@@ -88,9 +89,9 @@ def _line(error: BaseException, file: str) -> str:
     return f", line {line}" if line else ""
 
 
-EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO = 0, 1, 2, 3
+EXIT_DONE, EXIT_FAILED, EXIT_MISUSED, EXIT_NO, EXIT_NO_VERDICT = range(5)
 """Exit codes: success; the call or the measurement failed, or a saved file cannot be read; the command was invalid; a
-check was negative."""
+check was negative; it has no answer, since the machine was busy, say."""
 
 INVALID_COMMAND_ERRORS = (
     CommandError,
@@ -105,7 +106,8 @@ INVALID_COMMAND_ERRORS = (
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
     "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), something "
-    "needed is missing (doctor)."
+    "needed is missing (doctor); 4 no verdict: the machine was busy, or the samples are too few to tell (compare, "
+    "check)."
 )
 
 
@@ -122,7 +124,8 @@ def _run(command: Callable[..., int], *, verbose: bool = False, **given: Any) ->
         return command(**given)
     except RegionalExplorerError as error:
         _print_error(traceback.format_exc() if verbose else f"regional-explorer: {error}")
-        return EXIT_MISUSED if isinstance(error, INVALID_COMMAND_ERRORS) else EXIT_FAILED
+        codes = {NoVerdictError: EXIT_NO_VERDICT, **dict.fromkeys(INVALID_COMMAND_ERRORS, EXIT_MISUSED)}
+        return next((code for kind, code in codes.items() if isinstance(error, kind)), EXIT_FAILED)
     except KeyboardInterrupt:
         _print_error("regional-explorer: interrupted.")
         return EXIT_FAILED
@@ -180,7 +183,8 @@ def _argument_parser() -> argparse.ArgumentParser:
     compare_parser.add_argument(
         "--fail-if-slower",
         metavar="LIMIT",
-        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it",
+        help="exit with 3 if B is slower by more than this, such as 3%%, with all of the 99 %% interval beyond it; "
+        "with 4 if that cannot be told, on a busy machine say",
     )
     _add_json(compare_parser, "print the comparison as JSON")
 
@@ -197,7 +201,7 @@ def _argument_parser() -> argparse.ArgumentParser:
         choices=("eager", "torch.compile"),
         help="what the plan must not be slower than: eager, or torch.compile too",
     )
-    check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan is slower")
+    check_parser.add_argument("--allow-slower", action="store_true", help="exit with 0 although the plan may be slower")
     add_options(check_parser, only={"budget"})
     _add_quiet(check_parser)
     _add_json(check_parser, "print what was found as JSON")
@@ -250,7 +254,7 @@ def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool =
     call_text, source = read_call(call), read_source(file)
     command.check()
     fn, args, kwargs = call_text.evaluate(execute(file, source))
-    with _reporting_run(quiet=quiet) as run:
+    with reporting_of_command(sys.stderr, quiet=quiet) as run:
         run.progress("capturing the call", 0.0)
         exploration = command.explore(fn, args, kwargs)
         complete = command.measure(exploration, run)
@@ -276,7 +280,12 @@ def _compare_sessions(before: Path, after: Path, *, fail_if_slower: str | None =
     limit = None if fail_if_slower is None else read_limit(fail_if_slower)
     change = compare_speed(load_session(before), load_session(after))
     failed = limit is not None and (bool(change.problem) or change.is_slower(limit))
-    _print((json.dumps({**json_fields(change), "limit": limit, "failed": failed}) if as_json else str(change)) + "\n")
+    no_verdict = "" if limit is None else change.why_no_verdict(limit)
+    answer = {"limit": limit, "failed": failed, "no_verdict": no_verdict}
+    _print((json.dumps({**json_fields(change), **answer}) if as_json else str(change)) + "\n")
+    if no_verdict:
+        _print_error(f"regional-explorer: no verdict on whether B is slower by more than {limit:.1%}: {no_verdict}")
+        return EXIT_NO_VERDICT
     if failed and not change.problem:
         _print_error(f"regional-explorer: B is slower than A by more than {limit:.1%}.")
     return EXIT_NO if failed else EXIT_DONE
@@ -295,7 +304,7 @@ def _check_saved_plan(
     from regional_explorer.command.checks import check_saved_plan
 
     user_call = _call_under_plan(plan, file, call)
-    with _reporting_run(quiet=quiet) as run:
+    with reporting_of_command(sys.stderr, quiet=quiet) as run:
         found = check_saved_plan(plan, user_call, run, **options)
     _print((json.dumps(found.as_json()) if as_json else str(found)) + "\n")
     too_slow = bool(found.slower_than) and not allow_slower
@@ -306,6 +315,13 @@ def _check_saved_plan(
         others = " and ".join(found.not_compared)
         _print_error(f"regional-explorer: {others} could not be measured; --allow-slower accepts that.")
         return EXIT_FAILED
+    elif found.holds and found.no_verdict and not allow_slower:
+        others = " and ".join(found.no_verdict)
+        _print_error(
+            f"regional-explorer: no verdict on whether the plan is slower than {others}; measure longer, on a "
+            "quiet machine, or accept it with --allow-slower."
+        )
+        return EXIT_NO_VERDICT
     return EXIT_NO if too_slow or not found.holds else EXIT_DONE
 
 
@@ -333,16 +349,6 @@ def _call_under_plan(plan: Path, file: Path, call: str) -> tuple[Any, Sequence[A
     call_text, source = read_call(call), read_source(file)
     load_plan_file(plan)
     return call_text.evaluate(execute(file, source))
-
-
-@contextlib.contextmanager
-def _reporting_run(*, quiet: bool) -> Iterator[Run]:
-    """Context manager: give a run that prints its progress to stderr, unless ``quiet``."""
-    if quiet:
-        yield PLAIN_RUN
-    else:
-        with contextlib.closing(StreamProgress(sys.stderr)) as stream:
-            yield Run(progress=Throttle(stream))
 
 
 def _print_session(session: Session, *, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
+from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, empty_caches
@@ -43,6 +44,8 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
     todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
 
     def report(doing: str, wanted: Wanted, number: int, done: float) -> None:
+        known = [artifact.made.waited_s for artifact in store.artifacts.values()]
+        run.estimate(sum(known) / len(known) * (len(todo) - done) if known else None)
         run.progress(f"{doing} {names[wanted.key]} ({number} of {len(todo)})", done / len(todo))
 
     try:
@@ -81,17 +84,31 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
 
 @dataclass
 class _Building:
-    """The compiles of a program whose kernels are being built, in the order of their start."""
+    """The compiles of a program whose kernels are being built, in the order of their start; ``done`` are kept."""
 
     program: CutProgram
     cold: bool
     queue: deque[Started] = field(default_factory=deque)
+    done: list[Started] = field(default_factory=list)
 
     def close(self) -> None:
         """Keep what is complete, and skip the builds that have not begun."""
         for started in self.queue:
             started.compiled.builds.abandon()
         self.finish_complete()
+        self._share_the_wait()
+
+    def _share_the_wait(self) -> None:
+        """Note of each compile in which part of its time others went on: together they cost what was waited for."""
+        if len(self.done) < 2:  # noqa: PLR2004 - nothing went on beside one
+            return
+        artifacts, keys = self.program.store.artifacts, [started.wanted.key for started in self.done]
+        waited_s = covered(span for started in self.done for span in started.compiled.builds.spans)
+        overlap = max(0.0, 1.0 - waited_s / sum(artifacts[key].made.seconds for key in keys))
+        for key in keys:
+            made = artifacts[key].made
+            made = replace(made, overlapped_s=overlap * made.seconds)
+            artifacts[key] = dataclasses.replace(artifacts[key], made=made)
 
     def start(self, wanted: Wanted) -> None:
         """Lower a piece, and start the builds of its kernels."""
@@ -115,6 +132,7 @@ class _Building:
             artifact = program.store.finish(started)
             program.store.artifacts[key] = dataclasses.replace(artifact, made=replace(artifact.made, cold=self.cold))
             program.tried.setdefault(fingerprint, {})[key] = config
+            self.done.append(started)
 
 
 @contextlib.contextmanager

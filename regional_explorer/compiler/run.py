@@ -63,6 +63,14 @@ def no_progress(_doing: str, _fraction: float) -> None:
     """Ignore the progress."""
 
 
+def default_progress(_doing: str, _fraction: float) -> None:
+    """Ignore the progress; a method of an exploration shows a line in place of it, see ``progress_line.reporting``."""
+
+
+def no_estimate(_left_s: float | None) -> None:
+    """Ignore how long it will take."""
+
+
 @dataclass(frozen=True)
 class Run:
     """How a long call is cancelled, where it reports its progress, and which threads do its work.
@@ -71,21 +79,25 @@ class Run:
 
     Args:
         cancelled: called often; once it returns True the call ends, and keeps what it has by then.
-        progress: called with what is being done, and the fraction done.
+        progress: called with what is being done, and the fraction done. By default a call that takes longer than two
+            seconds shows a line in a notebook or on a terminal, which is gone at its end.
         executor: runs timed and untimed work on the right threads.
+        estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 
     Raises:
         InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
     """
 
     cancelled: Callable[[], bool] = never_cancelled
-    progress: ProgressCallback = no_progress
+    progress: ProgressCallback = default_progress
     executor: Executor = SAME_THREAD
+    estimate: Callable[[float | None], object] = no_estimate
 
     def __post_init__(self) -> None:
         """Check the arguments."""
         check_callable("cancelled", self.cancelled, "a function that returns whether to stop")
         check_callable("progress", self.progress, "a function that takes what is being done and the fraction done")
+        check_callable("estimate", self.estimate, "a function that takes the seconds that are left, or None")
         for method in ("run_timed", "run_untimed"):
             if not callable(getattr(self.executor, method, None)):
                 raise InvalidArgumentError(
@@ -96,28 +108,56 @@ class Run:
         """Report that another thread compiles or traces, which torch allows to one thread at a time."""
         self.progress("waiting for another thread of this process that compiles", 0.0)
 
-    def part(self, start: float, end: float, title: str = "") -> Run:
-        """Return a part of the run, which reports fractions from ``start`` to ``end`` of the whole."""
+    def part(self, start: float, end: float, title: str = "", *, then_s: float = 0.0) -> Run:
+        """Return a part of the run, which reports fractions from ``start`` to ``end`` of the whole.
+
+        What comes after the part takes ``then_s`` seconds.
+        """
 
         def progress(doing: str, fraction: float) -> None:
             self.progress(title + doing, start + (end - start) * fraction)
 
-        return replace(self, progress=progress)
+        def estimate(left_s: float | None) -> None:
+            self.estimate(None if left_s is None else left_s + then_s)
+
+        return replace(self, progress=progress, estimate=estimate)
+
+    def also_reporting(self, other: Run) -> Run:
+        """Return the run with its reports going where those of ``other`` go, too."""
+
+        def progress(doing: str, fraction: float) -> None:
+            self.progress(doing, fraction)
+            other.progress(doing, fraction)
+
+        def estimate(left_s: float | None) -> None:
+            self.estimate(left_s)
+            other.estimate(left_s)
+
+        return replace(self, progress=progress, estimate=estimate)
 
     def silent(self) -> Run:
         """Return the run without its reports."""
-        return replace(self, progress=no_progress)
+        return replace(self, progress=no_progress, estimate=no_estimate)
 
 
 PLAIN_RUN = Run()
-"""A run that nothing cancels, that reports nothing and stays on the calling thread."""
+"""A run that nothing cancels, and that stays on the calling thread."""
+
+
+def check_run(run: object) -> None:
+    """Raise InvalidArgumentError unless ``run`` is a Run."""
+    check_argument("run", run, Run, "an rx.Run, such as rx.Run(progress=print)")
 
 
 REPORT_INTERVAL_S = 0.25
 """Seconds between two reports of the same kind of work. Each takes time that would disturb a benchmark."""
 
-_BAR_WIDTH = 24
 _DIGITS = re.compile(r"\d+")
+
+
+def kind_of(doing: str) -> str:
+    """Return what kind of work is done: without the numbers."""
+    return _DIGITS.sub("", doing)
 
 
 class Throttle:
@@ -131,38 +171,26 @@ class Throttle:
 
     def __call__(self, doing: str, fraction: float) -> None:
         """Report what is being done, and the fraction done."""
-        kind, now_s = _DIGITS.sub("", doing), self._clock()
+        kind, now_s = kind_of(doing), self._clock()
         if kind != self._last_kind or now_s - self._last_report_s >= REPORT_INTERVAL_S:
             self._last_kind, self._last_report_s = kind, now_s
             self._callback(doing, fraction)
 
 
-class StreamProgress:
-    """A progress callback that writes to a stream: a progress bar on a terminal, else one line per kind of work."""
+class LogProgress:
+    """A progress callback that writes one line per kind of work to a stream that is no terminal, such as a log."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._on_terminal = stream.isatty()
         self._last_kind: str | None = None
 
-    def __call__(self, doing: str, fraction: float) -> None:
-        """Write what is being done, and the fraction done."""
-        if self._on_terminal:
-            done = round(_BAR_WIDTH * fraction)
-            self._write(f"\r\x1b[K{'━' * done}{'╌' * (_BAR_WIDTH - done)} {doing}")
-        elif (kind := _DIGITS.sub("", doing)) != self._last_kind:
+    def __call__(self, doing: str, _fraction: float) -> None:
+        """Write what is being done, if it is of another kind than before."""
+        if (kind := kind_of(doing)) != self._last_kind:
             self._last_kind = kind
-            self._write(f"{doing}\n")
-
-    def close(self) -> None:
-        """Erase the progress bar."""
-        if self._on_terminal:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
-            self._stream.write(text)
-            self._stream.flush()
+            with contextlib.suppress(OSError):  # nobody reads it any more, or the disk is full; the work goes on
+                self._stream.write(f"{doing}\n")
+                self._stream.flush()
 
 
 @contextmanager
@@ -176,7 +204,7 @@ def interruptible(run: Run) -> Iterator[Run]:
         InvalidArgumentError: ``run`` is not a Run.
         KeyboardInterrupt: at the end, if one was dropped inside.
     """
-    check_argument("run", run, Run, "an rx.Run, such as rx.Run(progress=print)")
+    check_run(run)
     handler: Any = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield run

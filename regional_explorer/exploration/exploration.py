@@ -18,8 +18,9 @@ from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_plan
 from regional_explorer.compiler.partition_records import preview_of
 from regional_explorer.compiler.program import Program, stacklevel_of_caller
+from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured, source_plan
-from regional_explorer.compiler.run import PLAIN_RUN, Run, interruptible
+from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
 from regional_explorer.errors import (
     ArtifactError,
@@ -50,7 +51,7 @@ from regional_explorer.insight.roofline import (
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop, check_budget
-from regional_explorer.record.benchmark import BY_DEFAULT
+from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
@@ -125,13 +126,14 @@ class Exploration(Edits, Results):
 
     @contextmanager
     def _turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
-        """Context manager: the turn to trace, compile or measure; see ``ExclusiveUse.turn``.
+        """Context manager: the turn to trace, compile or measure, with a line of progress; see ``ExclusiveUse.turn``.
 
         Raises:
             ClosedError: the exploration is closed.
             BusyError: another thread measures.
         """
-        with self.exclusive_use.turn(run, measuring) as run:
+        check_run(run)
+        with reporting(run) as run, self.exclusive_use.turn(run, measuring) as run:
             self.live.require_open()
             yield run
 
@@ -276,7 +278,8 @@ class Exploration(Edits, Results):
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
             live = self.live
-            with interruptible(run) as run:
+            check_run(run)
+            with reporting(run) as run, interruptible(run) as run:
                 if live.is_open:
                     live.insights.read(region, run)
             region_code = super().code(name)
@@ -350,7 +353,7 @@ class Exploration(Edits, Results):
         budget = check_budget(budget_s)
         with self._turn(run, "kernel_times") as run:
             if not run.cancelled():
-                self.code(name, run=run)
+                self.code(name, run=run.part(0.0, 0.0, then_s=budget))
                 measure_kernel_times(self.live.insights, name, budget, run)
         return super().kernel_times(name)
 
@@ -378,10 +381,10 @@ class Exploration(Edits, Results):
         with self._turn(run, "diagnose") as run:
             if run.cancelled():
                 return DiagnosticList()
-            self.code(name, run=run)
-            measure_kernel_times(self.live.insights, name, half_s, run)
+            self.code(name, run=run.part(0.0, 0.0, then_s=2 * half_s))
+            measure_kernel_times(self.live.insights, name, half_s, run.part(0.0, 0.5, then_s=half_s))
             partitions = super().code(name).partitions
-            found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run)
+            found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run.part(0.5, 1.0))
             return DiagnosticList(finding for finding in self.session.diagnostics if finding in found)
 
     def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
@@ -428,15 +431,20 @@ class Exploration(Edits, Results):
         check_flag("bitwise", bitwise)
         with self._turn(run, "roofline") as run:
             reach = reached(self.live.session)
-            run.progress("writing the code of the whole graphs", 0.0)
-            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, run.cancelled))
+            costs = {cost.what: cost.seconds for cost in self.live.session.variant_costs}
+            full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
+            trials_s = full_s * len(TRIALS) if bitwise else 0.0
+            whole = run.part(0.0, 0.3, then_s=full_s + trials_s)
+            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, whole))
+            reading = run.part(0.3, 0.4, then_s=trials_s)
             for region in self.live.session.plan.regions:
-                run.executor.run_untimed(lambda name=region.name: self.live.insights.read(name, run))  # type: ignore[misc]
+                run.executor.run_untimed(lambda name=region.name: self.live.insights.read(name, reading))  # type: ignore[misc]
             full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
             session, bandwidth, ops = self.live.session, None, None
             crossing = borders(session, full)
             trials: tuple[BitwiseTrial, ...] = ()
             if not run.cancelled():
+                run.estimate(trials_s or None)
                 run.progress("measuring the copy bandwidth", 0.4)
                 largest = max((border.fused_bytes for border in crossing), default=0)
                 bandwidth = run.executor.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
@@ -444,7 +452,8 @@ class Exploration(Edits, Results):
                 run.progress("comparing ops with their decompositions", 0.5)
                 ops = run.executor.run_untimed(lambda: op_differences(self.live.variants))
             if bitwise and not run.cancelled():
-                trials = run.executor.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, run))
+                trying = run.part(0.5, 1.0)
+                trials = run.executor.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, trying, full_s))
         problems = [
             f"The graph {graph_id} is left out: {graph.code.problem}."
             for graph_id, graph in whole_graphs.items()
@@ -562,7 +571,8 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
-        with self._turn(PLAIN_RUN):
+        with self._turn(PLAIN_RUN) as run:
+            run.progress("recording the inputs of the partitions", 0.0)
             region = self.plan[name]
             self.live.program.record_layouts()
         switches = [switch for switch in self.live.program.switches if switch.piece.claim.region == region.name]
@@ -614,7 +624,9 @@ class Exploration(Edits, Results):
 
         The HTML file is an interactive page, and also lists the other measured plans.
         """
-        return save(self.session, path, self.runs)
+        with reporting(PLAIN_RUN) as run:
+            run.progress("drawing the graphs", 0.0)
+            return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:
         """Open the panel in the notebook; with ``widget=False`` show only tables and pictures.
@@ -736,7 +748,9 @@ def explore(
     collect_dropped()
     named = original_module(fn)
     title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
-    with interruptible(PLAIN_RUN):
+    with reporting(PLAIN_RUN) as run, interruptible(run):
+        run.progress("running the call eagerly", 0.0)
         call = Call(fn, args, kwargs, grad=grad)
+        run.progress("tracing the call", 0.5)
         with call.undone_if_refused():
             return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))

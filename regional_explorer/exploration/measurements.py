@@ -109,18 +109,22 @@ class Measurements:
         check_budget(budget_s)
         names = self._variants.measurable(checked_variants(variants))
         check_flag("regions", regions)
+        alone = regions and VariantName.REGIONAL in names
+        alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
-            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, run, results))
+            compiling = run.part(0.0, 1.0, then_s=budget_s + alone_s)
+            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, compiling, results))
         if run.cancelled():
             return
         toolchain.build.wait()
         # The current number of threads: artifacts are compiled for it, and all variants run with it.
         context = MeasureContext.of(run, replace(self._environment, threads=torch.get_num_threads()))
-        alone = regions and VariantName.REGIONAL in names
-        share = 1.0 / (1.0 + REGION_SHARE) if alone else 1.0
+        alone = alone and VariantName.REGIONAL in names
+        share = budget_s / (budget_s + alone_s)
         with suppress(CancelledError):
-            if benchmark(self._variants, names, budget_s, context.part(0.0, share), results) and alone:
-                benchmark_partitions(self._variants, budget_s * REGION_SHARE, context.part(share, 1.0), results)
+            whole = context.part(0.0, share, then_s=alone_s if alone else 0.0)
+            if benchmark(self._variants, names, budget_s, whole, results) and alone:
+                benchmark_partitions(self._variants, alone_s, context.part(share, 1.0), results)
 
     def _compile_stale(self, names: list[VariantName], run: Run, results: Results) -> list[VariantName]:
         """Compile stale partitions; return the variants that can run, only the eager ones without a C++ compiler."""
@@ -154,8 +158,16 @@ class Measurements:
             del self._plans[next(iter(self._plans))]
 
     def remember(self, session: Session) -> None:
-        """Keep the session of the newest benchmark in place of that of an earlier one of the same plan."""
-        other_runs = (run for run in self.runs if _history_key(run) != _history_key(session))
+        """Keep the session of the newest benchmark in place of that of an earlier one of the same plan.
+
+        What another plan had compiled before is reused.
+        """
+        runs = grouped((_history_key(run) == _history_key(session), run) for run in self.runs)
+        other_runs, own_runs = runs.get(False, []), runs.get(True, [])
+        reused = {made for run in other_runs for made in _compiles(run)} & _compiles(session)
+        # What this plan had compiled before may have been reused by others since.
+        reused -= {made for run in own_runs for made in _compiles(run) if made[0] not in run.reused}
+        session = replace(session, reused=tuple(sorted(artifact for artifact, _ in reused)))
         self.runs = (*other_runs, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
@@ -204,6 +216,11 @@ def _measured_by_content(
                 timing, tuple(numerics.get(name, ())), results.cures.get(name), sampled=(run, contents[name])
             )
     return measured
+
+
+def _compiles(run: Session) -> set[tuple[str, float]]:
+    """Return what tells the compiles of a run apart: the key of each artifact, and the seconds of its one compile."""
+    return {(key, artifact.compile.seconds) for key, artifact in run.artifacts.items() if artifact.compile}
 
 
 def _history_key(run: Session) -> tuple[object, ...]:

@@ -84,7 +84,7 @@ class Insights:
             for switch in self._switches_of(region)
             if keys.get(switch, "") in artifacts
         ]
-        for wanted in _with_progress(_missing(compiled, self.codes), region, run):
+        for wanted in _with_progress(_missing(compiled, self.codes), region, self.codes, run):
             self.codes[wanted.key] = artifact_code(artifacts[wanted.key], wanted, program.store.generated)
             self.revision += 1
 
@@ -116,13 +116,14 @@ class Insights:
         known = {key: code for (key, name), code in self._other_codes.items() if name == gpu_name}
         missing = _missing(changed.values(), known)
         if target is None:
-            for wanted in _with_progress(missing, region, run):
+            for wanted in _with_progress(missing, region, known, run):
                 known[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
                     program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
                     build = build_command(code.text, wanted.config)
                     program.store.hashes[wanted.key] = code_hash(code.text, build)
         elif missing:
+            run.estimate(None)
             run.progress(f"generating the code of {region} for {target.title}", 0.0)
             known |= _codes_on_gpu(missing, target, run)
         self._other_codes |= {(key, gpu_name): code for key, code in known.items()}
@@ -138,11 +139,15 @@ def _missing(all_wanted: Iterable[Wanted], known: Mapping[str, ArtifactCode]) ->
     return [wanted for key, wanted in by_key.items() if key not in known or known[key].problem is not None]
 
 
-def _with_progress(missing: Sequence[Wanted], region: str, run: Run) -> Iterator[Wanted]:
-    """Yield what is missing until cancelled, reporting progress before each."""
+def _with_progress(
+    missing: Sequence[Wanted], region: str, known: Mapping[str, ArtifactCode], run: Run
+) -> Iterator[Wanted]:
+    """Yield what is missing until cancelled, reporting progress before each; each takes as long as those ``known``."""
     for done, wanted in enumerate(missing):
         if run.cancelled():
             return
+        mean_s = sum(code.seconds for code in known.values()) / len(known) if known else None
+        run.estimate(None if mean_s is None else mean_s * (len(missing) - done))
         run.progress(f"reading the code of {region} ({done + 1} of {len(missing)})", done / len(missing))
         yield wanted
 

@@ -257,6 +257,7 @@ def _measured(
     if run.cancelled():
         return None
     region, config = candidate.cured.partition.region, dict(candidate.config)
+    run.estimate(share_s * len(candidate.parts))
     run.progress(f"measuring a remedy for {region}", 0.5)
     timings = [remedy_timing(program, environment, part, config, share_s, run) for part in candidate.parts]
     best = timings[candidate.parts.index(candidate.cured)]

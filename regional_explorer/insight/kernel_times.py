@@ -20,7 +20,7 @@ from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare, verdict
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.profile import overhead_s
-from regional_explorer.measure.rates import Rates, Work, product, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
 from regional_explorer.measure.rounds import Parts, RoundsResult, Stop, figure_of, run_rounds
@@ -68,12 +68,16 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
         for switch in program.switches
         if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
     )
+    share_s = budget_s / max(1, len(switches))
     for done, (key, equal_switches) in enumerate(switches.items()):
         if run.cancelled():
             return
         title = f"timing the kernels of {region} ({done + 1} of {len(switches)}): "
-        part = run.part(done / len(switches), (done + 1) / len(switches), title)
-        times, stopped = _measured_times(program, equal_switches, codes[key], budget_s / len(switches), part)
+        then_s = budget_s - (done + 1) * share_s
+        part = run.part(done / len(switches), (done + 1) / len(switches), title, then_s=then_s)
+        part.estimate(share_s)
+        part.progress("loading the code with clocks", 0.0)
+        times, stopped = _measured_times(program, equal_switches, codes[key], share_s, part)
         if times is not None:
             insights.kernel_times[key] = times
             insights.revision += 1
@@ -117,7 +121,7 @@ def _measured_times(
             budget_s,
             baseline="",
             context=run,
-            between=lambda: rates.measure(works),
+            between=lambda: rates.measure(works, budget_s * BURST_SHARE),
         )
     return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None, rounds.stopped
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.compiler.artifact import Wanted
 from regional_explorer.compiler.fingerprint import traced_layouts
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import Run, never_cancelled
+from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
@@ -56,15 +56,20 @@ That one has those configs of lite mode that affect results, but marked ops are 
 WHOLE_GRAPH = "the whole graph"
 
 
-def full_graphs(program: Program, cancelled: Callable[[], bool] = never_cancelled) -> dict[str, FullGraph]:
-    """Return the code that Inductor generates for each captured graph as a whole, until ``cancelled``.
+def full_graphs(program: Program, run: Run = PLAIN_RUN) -> dict[str, FullGraph]:
+    """Return the code that Inductor generates for each captured graph as a whole, until cancelled.
 
     Those of later calls are left out: one call does not run them besides the first ones. Nothing is compiled.
     """
-    late = program.capture.late_graphs
-    return {
-        live.id: _full_graph(program, live) for live in program.capture.live if live.id not in late and not cancelled()
-    }
+    graphs = [live for live in program.capture.live if live.id not in program.capture.late_graphs]
+    found: dict[str, FullGraph] = {}
+    for live in graphs:
+        if run.cancelled():
+            break
+        run.estimate(None)
+        run.progress(f"writing the code of the whole graph {live.id}", len(found) / len(graphs))
+        found[live.id] = _full_graph(program, live)
+    return found
 
 
 def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
@@ -227,8 +232,13 @@ def op_differences(variants: Variants) -> tuple[OpDifference, ...]:
     return tuple(sorted(rows, key=lambda row: (row.bitwise == row.nodes, -row.max_difference)))
 
 
-def bitwise_trials(variants: Variants, configs: Sequence[Mapping[str, object]], run: Run) -> tuple[BitwiseTrial, ...]:
-    """Compile the whole call under each config, and return how many results are bitwise equal to eager's."""
+def bitwise_trials(
+    variants: Variants, configs: Sequence[Mapping[str, object]], run: Run, compile_s: float = 0.0
+) -> tuple[BitwiseTrial, ...]:
+    """Compile the whole call under each config, and return how many results are bitwise equal to eager's.
+
+    A compile takes about ``compile_s``; zero if that is not known.
+    """
     eager = run_once(variants.call)
     draws = any(runs_random(node) for live in variants.program.capture.live for node in live.gm.graph.nodes)
     trials = []
@@ -238,6 +248,7 @@ def bitwise_trials(variants: Variants, configs: Sequence[Mapping[str, object]], 
         if not trial_config.keys() <= config_entries().keys():
             continue
         config = {**trial_config, **({"fallback_random": True} if draws else {})}
+        run.estimate(compile_s * (len(configs) - number) or None)
         run.progress(f"full under {config or 'its own config'}", number / len(configs))
         trials.append(_run_trial(variants, config, Reference(eager)))
     return tuple(trials)

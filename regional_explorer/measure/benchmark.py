@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import CpuClock, TimedCall
-from regional_explorer.measure.memory import Gauge, gauge_for, peak
+from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     Reference,
     compare,
@@ -37,6 +38,7 @@ from regional_explorer.record.benchmark import (
     Numerics,
     NumericsVerdict,
     PartitionTiming,
+    Phase,
     Reconciled,
     Timing,
     VariantName,
@@ -107,14 +109,36 @@ def benchmark(
     rounds.stopped.raise_interrupt()
     if rounds.stopped not in (Stop.PRECISE, Stop.BUDGET):
         return False
-    gauge = gauge_for(context.environment.device)
-    for timed_call in timed_calls:
-        if gauge is None or run.cancelled():
-            break
-        if timed_call.name not in rounds.dropped:
-            run.progress(f"reading the memory of {timed_call.name}", 1.0)
-            results.memory.append(untimed(partial(_memory_peak, variants, timed_call, gauge)))
+    _read_memory(variants, timed_calls, rounds, budget_s, context, results)
     return True
+
+
+def _read_memory(
+    variants: Variants,
+    timed_calls: Sequence[TimedCall],
+    rounds: RoundsResult,
+    budget_s: float,
+    context: MeasureContext,
+    results: Results,
+) -> None:
+    """Read the peak memory of each variant, but of none whose one call takes longer than its share of the time."""
+    run, gauge = context.run, gauge_for(context.environment.device)
+    measured = [timed_call for timed_call in timed_calls if timed_call.name not in rounds.dropped]
+    share_s = BUDGET_SHARE * budget_s / max(1, len(measured))
+    left_out = []
+    for done, timed_call in enumerate(measured):
+        if gauge is None or run.cancelled():
+            return
+        phases = rounds.samples.get(timed_call.name, {})
+        if statistics.median(phases.get(Phase.STEP) or phases.get(Phase.FORWARD) or (0.0,)) > share_s:
+            left_out.append(timed_call.name)
+            continue
+        run.estimate((len(measured) - done) * share_s)
+        run.progress(f"reading the memory of {timed_call.name}", 1.0)
+        read = partial(_memory_peak, variants, timed_call, gauge, share_s)
+        results.memory.append(run.executor.run_untimed(read))
+    if left_out and results.conditions is not None:
+        results.conditions = replace(results.conditions, memory_left_out=tuple(left_out))
 
 
 def _compile(variants: Variants, names: Sequence[VariantName], run: Run, results: Results) -> list[VariantName]:
@@ -124,6 +148,7 @@ def _compile(variants: Variants, names: Sequence[VariantName], run: Run, results
         if run.cancelled():
             break
         if name in BY_TORCH:
+            run.estimate(None)
             run.progress(_COMPILE_TASKS[name], 0.0)
             try:
                 compiled = variants.compile(name)
@@ -151,6 +176,7 @@ def _check_numerics(
     Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
     """
     call, program, untimed = variants.call, variants.program, run.executor.run_untimed
+    run.estimate(None)
     run.progress("checking numerics: eager", 0.0)
     reference = untimed(lambda: find_reference(call, program, run.cancelled))
     results.diagnostics += reference.diagnostics
@@ -233,10 +259,10 @@ def _without_verdict(
     ]
 
 
-def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge) -> MemoryPeak:
+def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
     timed_call.select()
     try:
         with variants.call.restoring():
-            return peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge)
+            return peak(timed_call.name, lambda: timed_call.marked_call(CpuClock()), gauge, limit_s)
     finally:
         variants.program.select_regional(on=True)

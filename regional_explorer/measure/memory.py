@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ import torch
 from regional_explorer.record.benchmark import LEAST_SAMPLES, MemoryPeak
 from regional_explorer.record.statistics import median_figure
 
-LONGEST_S = 5.0
-"""No further call is measured after as many seconds."""
+BUDGET_SHARE = 0.25
+"""Reading the memory of all variants together may take this much of the budget in addition."""
 LEAST_RESIDENT = 1 << 20
 """The system counts pages in batches, one per processor: smaller peaks of a resident set cannot be resolved."""
 
@@ -69,10 +70,13 @@ def gauge_for(device: str, reset: Callable[[], bool] | None = None) -> Gauge | N
     return ResidentGauge() if (reset or _reset_high_water)() else None
 
 
-def peak(variant: str, work: Callable[[], object], gauge: Gauge) -> MemoryPeak:
-    """Return the median peak of as many calls as an interval needs; of fewer if they take too long."""
+def peak(variant: str, work: Callable[[], object], gauge: Gauge, limit_s: float = math.inf) -> MemoryPeak:
+    """Return the median peak of as many calls as an interval needs; of fewer if these take longer than ``limit_s``."""
     began_s, peaks = time.perf_counter(), [gauge.peak_of(work)]
-    while len(peaks) < LEAST_SAMPLES and time.perf_counter() < began_s + LONGEST_S:
+    while len(peaks) < LEAST_SAMPLES:
+        spent_s = time.perf_counter() - began_s
+        if spent_s + spent_s / len(peaks) > limit_s:
+            break
         peaks.append(gauge.peak_of(work))
     why = f"a call takes too long for {LEAST_SAMPLES} of them" if len(peaks) < LEAST_SAMPLES else ""
     return MemoryPeak(variant, median_figure(peaks, why), gauge.how, gauge.least_bytes)

@@ -59,7 +59,8 @@ def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureCo
             name = switches[0].partition.name
             run.progress(f"{name} alone ({index + 1} of {len(kinds)})", index / len(kinds))
             kind_s = max(left_s, kinds_s / 100) / (len(kinds) - index)
-            kind_context = context.part(index / len(kinds), (index + 1) / len(kinds), f"{name} alone: ")
+            then_s = left_s - kind_s + dispatch_s
+            kind_context = context.part(index / len(kinds), (index + 1) / len(kinds), f"{name} alone: ", then_s=then_s)
             try:
                 rounds = _measure_kind(program, switches, kind_s, kind_context, results)
             except CancelledError:

@@ -18,7 +18,7 @@ from torch import fx
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.clock import Clock, clock_for
-from regional_explorer.measure.rates import STEPS, Rates, Work, rates_of, traffic
+from regional_explorer.measure.rates import BURST_SHARE, STEPS, Rates, Work, rates_of, traffic
 from regional_explorer.measure.rounds import RoundsResult, figure_of, run_rounds
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import Phase, VariantName
@@ -204,7 +204,7 @@ def profile(variants: Variants, budget_s: float, device: str, run: Run) -> Profi
                 first_calls=1,
                 clock=clock,
                 context=run.part(0.0, 1.0, "profiling: "),
-                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))]),
+                between=lambda: rates.measure([_copying(max([STEPS[0], *moved.values()]))], budget_s * BURST_SHARE),
             )
     finally:
         variants.program.select_regional(on=True)

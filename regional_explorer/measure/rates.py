@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +26,12 @@ STARTED = 1 << 22
 """The bytes from which on starting to move them hardly counts: of fewer, larger steps are measured too."""
 CALLS = 3
 """How often a burst does each work."""
-PRODUCT_SIZES = (256, 512, 1024)
-"""The largest product need not be the fastest."""
+PRODUCT_SIZES = (64, 128, 256, 512, 1024)
+"""The largest product need not be the fastest; of a dtype that a CPU has no instructions for it takes many seconds."""
+BURST_SHARE = 1 / 6
+"""A burst may take this much of the budget of the rounds it is spread over; there are up to six of them."""
+COPIES_S = 2.0
+"""No further copy to fresh memory begins after as many seconds."""
 BEATEN_BY_CHANCE = 1.25
 """Rates vary: a kernel up to so much faster than its bound is at its limit. One beyond that has no known bound."""
 
@@ -48,38 +55,48 @@ class Rates:
     """The fastest that ``device`` was seen to work, so that the time for some work is bounded from below.
 
     ``fastest`` has bytes or operations per second by kind and step. A rate only ever rises: measure in bursts, spread
-    over the time in which what is bounded is measured.
+    over the time in which what is bounded is measured. It is that of what was reached: of steps that take too long
+    there is none, and that of the largest step below them stands for them.
     """
 
     def __init__(self, device: str) -> None:
         self._device = device
         self.fastest: dict[tuple[str, int], float] = {}
 
-    def measure(self, works: Collection[Work]) -> None:
-        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs."""
+    def measure(self, works: Collection[Work], limit_s: float) -> None:
+        """Do once more what the bounds of ``works`` need, in memory in use: the steps up to theirs, small ones first.
+
+        A step that would take longer than what is left of ``limit_s`` is left out, with those above it.
+        """
         keys = {key for work in works for key in work}
         largest = max((step for _, step in keys), default=0)
-        for step in STEPS:
-            if largest and step <= max(largest, STARTED):
-                self._move(step)
-        for dtype in {kind for kind, step in keys if not step}:
-            for size in PRODUCT_SIZES:
-                left, right, out = (
-                    torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3)
-                )
-                self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
+        dtypes = sorted({kind for kind, step in keys if not step})
+        share_s = limit_s / max(1, len(dtypes) + bool(largest))
+        if largest:
+            steps = [step for step in STEPS if step <= max(largest, STARTED)]
+            _while_time_is_left(((step, partial(self._move, step)) for step in steps), share_s)
+        for dtype in dtypes:
+            _while_time_is_left(((size**3, partial(self._multiply, dtype, size)) for size in PRODUCT_SIZES), share_s)
 
-    def _move(self, step: int) -> None:
+    def _multiply(self, dtype: str, size: int) -> float:
+        left, right, out = (torch.ones(size, size, dtype=getattr(torch, dtype), device=self._device) for _ in range(3))
+        return self._see(dtype, 0, 2 * size**3, partial(torch.mm, left, right, out=out))
+
+    def _move(self, step: int) -> float:
         memory = torch.ones(step // 4, dtype=torch.float32, device=self._device)
         target, source = memory.chunk(2)
         total = torch.empty((), dtype=torch.float32, device=self._device)
-        self._see("copy", step, step, lambda: target.copy_(source))
-        self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
-        self._see("write", step, step, lambda: memory.fill_(1.0))
+        return (
+            self._see("copy", step, step, lambda: target.copy_(source))
+            + self._see("read", step, step, lambda: torch.sum(memory, 0, out=total))
+            + self._see("write", step, step, lambda: memory.fill_(1.0))
+        )
 
-    def _see(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> None:
-        rate = amount / min(_seconds(self._device, call, CALLS))
-        self.fastest[kind, step] = max(rate, self.fastest.get((kind, step), 0.0))
+    def _see(self, kind: str, step: int, amount: int, call: Callable[[], object]) -> float:
+        """Note the rate of a call; return how long all its calls take at that rate."""
+        fastest_s = min(_seconds(self._device, call, CALLS))
+        self.fastest[kind, step] = max(amount / fastest_s, self.fastest.get((kind, step), 0.0))
+        return fastest_s * (CALLS + 1)
 
     def seconds(self, work: Work) -> float:
         """Return the seconds that ``work`` needs at least, by what was measured so far."""
@@ -110,10 +127,23 @@ class Rates:
     def _rate(self, kind: str, step: int) -> float:
         """Return the fastest of a step and those above it: where starting takes long, these are faster.
 
-        What is read or written alone moves at least as fast as a copy.
+        What is read or written alone moves at least as fast as a copy. Of a step that was not reached it is the rate of
+        the largest that was.
         """
         kinds = (kind, "copy") if step else (kind,)
-        return max(rate for (of_kind, of), rate in self.fastest.items() if of_kind in kinds and of >= step)
+        rates = {key: rate for key, rate in self.fastest.items() if key[0] in kinds}
+        reached = min(step, max(of for _, of in rates))
+        return max(rate for (_, of), rate in rates.items() if of >= reached)
+
+
+def _while_time_is_left(steps: Iterable[tuple[int, Callable[[], float]]], limit_s: float) -> None:
+    """Measure steps, each given with its work, until the next would end after ``limit_s``; the first one always."""
+    began_s, next_s, last_work = time.perf_counter(), 0.0, 0
+    for work, measure in steps:
+        next_s *= work / max(1, last_work)
+        if time.perf_counter() - began_s + next_s > limit_s and last_work:
+            return
+        next_s, last_work = measure(), work
 
 
 def rates_of(device: str) -> Rates:
@@ -135,19 +165,21 @@ def copy_bandwidth(device: str, copied_bytes: int = COPIED_BYTES) -> Bandwidth:
     device = device.partition(" ")[0]
     copied = min(max(copied_bytes, STEPS[0]), COPIED_BYTES)
     source = torch.ones(copied // 4, dtype=torch.float32, device=device)
-    times = _seconds(device, source.clone, COPIES)
+    times = _seconds(device, source.clone, COPIES, COPIES_S)
     host_note = "" if device.startswith("cuda") else f", {count(torch.get_num_threads(), 'thread')}"
-    how = f"median of {COPIES} copies of {copied >> 10:,} KiB to fresh memory, reads and writes counted{host_note}"
+    copies = f"{count(len(times), 'copy', 'copies')} of {copied >> 10:,} KiB"
+    how = f"median of {copies} to fresh memory, reads and writes counted{host_note}"
     return Bandwidth(median_figure(2 * copied / np.array(times)), how)
 
 
-def _seconds(device: str, call: Callable[[], object], calls: int) -> list[float]:
-    """Return the seconds of some calls, after one that is not timed."""
+def _seconds(device: str, call: Callable[[], object], calls: int, limit_s: float = math.inf) -> list[float]:
+    """Return the seconds of some calls, after one that is not timed; of one at least, if they take too long."""
     clock = clock_for(device)
-    marks = []
+    marks: list[tuple[Any, Any]] = []
     with torch.no_grad():
         call()
-        for _ in range(calls):
+        end_s = time.perf_counter() + limit_s
+        while len(marks) < calls and (not marks or time.perf_counter() < end_s):
             clock.flush()
             begin = clock.mark()
             result = call()

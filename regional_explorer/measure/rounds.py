@@ -463,6 +463,7 @@ class _RoundsRun:
     def _report_progress(self, doing: str) -> None:
         self.reported_s = self.clock.now()
         with audible():  # the call is muted, the callback is not part of it
+            self.context.estimate(max(0.0, self.budget_s - self._spent_s()))
             self.context.progress(doing, min(1.0, self._spent_s() / self.budget_s))
 
 

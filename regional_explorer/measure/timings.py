@@ -136,9 +136,9 @@ class MeasureContext:
         """Return the context of a run in ``environment``, timed by the clock of its device."""
         return cls(run, environment, clock_for(environment.device))
 
-    def part(self, start: float, end: float, title: str = "") -> MeasureContext:
+    def part(self, start: float, end: float, title: str = "", *, then_s: float = 0.0) -> MeasureContext:
         """Return the context of a part of the run; see ``Run.part``."""
-        return dataclasses.replace(self, run=self.run.part(start, end, title))
+        return dataclasses.replace(self, run=self.run.part(start, end, title, then_s=then_s))
 
 
 def measure_rounds(

@@ -242,8 +242,9 @@ class ArtifactCompile(Record, frozen=True):
 
     ``reason`` says why the cache was bypassed or off, or explains its answer. ``nearest`` is the artifact with the most
     similar graph, config and settings among those that this process compiled before; ``changes`` are what differs.
-    ``phases`` adds up to ``seconds``. ``pre_grad_passes`` says when those passes run, ``pre_grad_s`` how long they took
-    here. ``cold`` says that the compile was requested with empty caches.
+    ``phases`` adds up to ``seconds``; in ``overlapped_s`` of them others were compiled too. ``pre_grad_passes`` says
+    when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says that the compile was requested with
+    empty caches.
     """
 
     seconds: Seconds
@@ -255,6 +256,12 @@ class ArtifactCompile(Record, frozen=True):
     pre_grad_passes: str = ""
     pre_grad_s: Seconds = 0.0
     cold: bool = False
+    overlapped_s: Seconds = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """Its part of the seconds that were waited for it and those compiled beside it: sums of these cost as much."""
+        return self.seconds - self.overlapped_s
 
     @property
     def why(self) -> str:

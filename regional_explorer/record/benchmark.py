@@ -161,7 +161,8 @@ class Conditions(Record, frozen=True):
     ``outdated`` says that a plan other than the session's was measured; ``smallest_difference`` is the smallest
     relative difference from eager that this run could have found. ``gpu`` is the memory in use, the clocks and the
     temperature of a GPU. ``rounds`` and ``noise`` are of the call; ``noise_beside`` has one for each measurement of a
-    partition or of the cut graph.
+    partition or of the cut graph. ``memory_left_out`` are the variants of which one call takes too long beside the
+    budget to read its memory.
     """
 
     device: str
@@ -176,6 +177,7 @@ class Conditions(Record, frozen=True):
     gpu: str = ""
     noise: Noise = QUIET
     noise_beside: tuple[Noise, ...] = ()
+    memory_left_out: tuple[str, ...] = ()
 
 
 class Numerics(Record, frozen=True):
@@ -212,11 +214,20 @@ class Numerics(Record, frozen=True):
 
 
 class CompileCost(Record, frozen=True):
-    """The compile time of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``."""
+    """The compile time of one artifact, or of the ``full`` variant. ``cache`` is ``cold`` or ``warm``.
+
+    In ``overlapped_s`` of the ``seconds`` others were compiled too.
+    """
 
     what: str
     seconds: Seconds
     cache: str
+    overlapped_s: Seconds = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        """Its part of the seconds that were waited for."""
+        return self.seconds - self.overlapped_s
 
 
 class PartitionTiming(Record, frozen=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import asdict
 
-from regional_explorer.errors import SessionError, count, listing
+from regional_explorer.errors import NoVerdictError, SessionError, count, listing
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.benchmark import Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
@@ -53,11 +53,12 @@ class SpeedChange:
     """How the time of a call changed, relative to the eager time that each session measured on its own machine.
 
     ``slowdown`` is the earlier speedup over eager divided by the later: 1.05 is 5 % slower; its interval has a
-    confidence of 99 %. ``problem`` says why there is none.
+    confidence of 99 %. ``problem`` says why there is none. ``busy`` says what else the machine did in which session.
     """
 
     slowdown: Figure | None = None
     problem: str = ""
+    busy: str = ""
 
     @property
     def verdict(self) -> str:
@@ -74,15 +75,30 @@ class SpeedChange:
     def is_slower(self, limit: float) -> bool:
         """Return whether it is slower by more than ``limit``, with the whole interval beyond it."""
         low = None if self.slowdown is None else self.slowdown.low
-        return low is not None and low > 1.0 + limit
+        return low is not None and low > 1.0 + limit and not self.busy
+
+    def why_no_verdict(self, limit: float) -> str:
+        """Return why nobody can tell whether it is slower by more than ``limit``; empty if that can be told.
+
+        On a quiet machine an interval across the limit is good enough if it is narrow: it would show what matters.
+        """
+        low, high = (self.slowdown and self.slowdown.bounds) or (1.0, 1.0)
+        if high <= 1.0 + limit or self.is_slower(limit):
+            return ""
+        if self.busy:
+            return self.busy
+        half_width = (high - low) / 2.0
+        wide = f"the interval of ±{half_width:.1%} is wider than the limit of {limit:.1%}"
+        return f"{wide}: measure with a larger --budget" if half_width > max(limit, PROCESS_NOISE) else ""
 
 
 def speed_change(before: Session, after: Session) -> SpeedChange:
     """Return how the whole call's speedup over eager changed, each against the eager samples of its own session.
 
     Raises:
-        SessionError: a session was not measured with eager and regional, or its plan has changed since, or in too few
-            rounds, or the two measured different phases.
+        SessionError: a session was not measured with eager and regional, or its plan has changed since, or the two
+            measured different phases.
+        NoVerdictError: one was measured in too few rounds, or the machine was too busy.
     """
     regional = {name: _regional(name, session) for name, session in (("A", before), ("B", after))}
     if regional["A"].phase != regional["B"].phase:
@@ -99,11 +115,13 @@ def speed_change(before: Session, after: Session) -> SpeedChange:
     }
     unsure = [f"{name} ({figure.why})" for name, figure in speedups.items() if figure.bounds is None]
     if unsure:
-        raise SessionError(
+        raise NoVerdictError(
             f"No speedup to compare in {' and in '.join(unsure)}: measure again with a larger --budget, on a quiet "
             "machine."
         )
-    return SpeedChange(speedups["A"].over(speedups["B"]))
+    noises = ((name, session.conditions.noise) for name, session in (("A", before), ("B", after)) if session.conditions)
+    busy = " ".join(f"{name}: {noise.sentence}" for name, noise in noises if noise.is_busy)
+    return SpeedChange(speedups["A"].over(speedups["B"]), busy=busy)
 
 
 def _regional(name: str, session: Session) -> Timing:

@@ -26,7 +26,7 @@ class RegionTiming(Record, frozen=True):
     eager); a step is forward + backward. The bounds assume all partitions at their bounds at once, so they are wider
     than a CI of the sum. ``compiled_s`` is None if nothing of it is compiled, ``speedup`` also if the
     numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
-    ``compile_warm_s`` are the compile times of its own artifacts; shared ones count for the region that compiled them.
+    ``compile_warm_s`` are the seconds waited for its own artifacts; a shared one counts where it was compiled.
     ``kept_share`` is the part of what the regions gain alone that the call keeps: wrappers and borders take the rest.
     None unless the whole call was measured to be faster.
     """
@@ -53,7 +53,7 @@ class RegionTiming(Record, frozen=True):
 
     @property
     def compile_s(self) -> float:
-        """Seconds that its own artifacts took to compile."""
+        """Seconds that were waited for the compiles of its own artifacts."""
         return self.compile_cold_s + self.compile_warm_s
 
     @property
@@ -145,8 +145,8 @@ def _summed(
         verdict=Verdict.UNKNOWN if failed else _region_verdict({own.verdict for _, own in compiled}, speedup),
         numerics=NumericsVerdict.worst(own.numerics for _, own in compiled),
         worst_tensor=next((one.worst_tensor for one in (*failed, *chosen) if one.worst_tensor), ""),
-        compile_cold_s=sum(cost.seconds for cost in costs if cost.cache != "warm"),
-        compile_warm_s=sum(cost.seconds for cost in costs if cost.cache == "warm"),
+        compile_cold_s=sum(cost.waited_s for cost in costs if cost.cache != "warm"),
+        compile_warm_s=sum(cost.waited_s for cost in costs if cost.cache == "warm"),
         partitions=len(chosen),
         measured=sum(timing.measured_as is None for timing in chosen),
     )
@@ -184,7 +184,7 @@ class RegionSummary(Record, frozen=True):
 
     ``number`` is its index in the plan. ``state`` is that of its worst partition; ``note`` explains it further.
     ``timing`` is that of the whole call, None if the region was not measured in its current state. ``compile_s`` are
-    the seconds that its own artifacts took to compile, None if it has none.
+    the seconds that were waited for the compiles of its own artifacts, None if it has none.
     """
 
     number: int
@@ -231,7 +231,7 @@ def _region_summary(session: Session, number: int, region: Region, timing: Regio
         ops[graph.kind] += len(members.get(graph.id, ()))
     forward, backward = ops[GraphKind.FORWARD] + ops[GraphKind.INFERENCE], ops[GraphKind.BACKWARD]
     partitions = tuple(part for part in session.partitions if part.region == region.name)
-    own = [compiled.seconds for part, compiled in session.compiled_partitions if part.region == region.name]
+    own = [compiled.waited_s for part, compiled in session.compiled_partitions if part.region == region.name]
     counts = Counter(part.state for part in partitions)
     state = next((state for state in State if state in counts), State.EAGER if forward + backward else State.EMPTY)
     return RegionSummary(

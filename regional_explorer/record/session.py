@@ -58,7 +58,8 @@ class Session(Record, frozen=True, dict=True):
     ``artifacts`` are those of the partitions by key: their compiles, and for what it was requested their code and the
     times of its kernels. ``toolchain`` is what its start cost, ``variant_costs`` what compiling other variants did.
     ``profile`` is the eager time of every op. ``dynamic`` is the option that the call was traced with.
-    ``late_graphs`` are the ids of the graphs of later calls, on other shapes say.
+    ``late_graphs`` are the ids of the graphs of later calls, on other shapes say. ``reused`` are the keys of artifacts
+    that were compiled for another plan which was measured before.
     """
 
     title: str
@@ -83,6 +84,7 @@ class Session(Record, frozen=True, dict=True):
     profile: Profile | None = None
     dynamic: bool | None = None
     late_graphs: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
 
     @property
     def shapes(self) -> str:
@@ -120,8 +122,8 @@ class Session(Record, frozen=True, dict=True):
 
     @property
     def compile_s(self) -> float:
-        """The seconds that compiling the partitions took, reused artifacts included."""
-        return sum(compiled.seconds for _, compiled in self.compiled_partitions)
+        """The seconds that were waited for what this plan alone needed to be compiled."""
+        return sum(made.waited_s for part, made in self.compiled_partitions if part.artifact not in self.reused)
 
     @cached_property
     def owners(self) -> Mapping[str, str]:

@@ -231,11 +231,11 @@ def regions_table(session: Session) -> Table[RegionSummary]:
 def region_timings_table(session: Session) -> Table[RegionTiming]:
     """One row per region and phase: the sum of its partitions, each measured alone, eager against compiled.
 
-    ``compile_s`` is the compile time of its own artifacts (``compile_cold_s`` plus ``compile_warm_s``), and
-    ``pays_off_after_calls`` the number of calls that save as much, by the part of the gain that the whole call keeps:
-    inf if no number does, NaN if unknown, or if the whole call was not measured to be faster.
-    ``measured`` of its ``partitions`` were measured themselves, the others share an artifact with one that was. Filled
-    by ``ex.benchmark()``.
+    ``compile_s`` are the seconds waited for its own artifacts (``compile_cold_s`` plus ``compile_warm_s``): less than
+    the sum of their compiles where these overlap. ``pays_off_after_calls`` is the number of calls that save as much, by
+    the part of the gain that the whole call keeps: inf if no number does, NaN if unknown, or if the whole call was not
+    measured to be faster. ``measured`` of its ``partitions`` were measured themselves, the others share an artifact
+    with one that was. Filled by ``ex.benchmark()``.
     """
     rows, region_numbers = region_timings(session), session.plan.numbers
     whole = [t for t in rows if t.phase is session.whole_phase]
@@ -362,6 +362,9 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
 
     A peak below ``least_bytes`` is noise.
     """
+    left_out = listing(session.conditions.memory_left_out) if session.conditions else ""
+    why = f"Not read of {left_out}: one call takes too long beside this budget_s." if left_out else ""
+    about = "Memory above what was in use before the call: outputs, gradients and intermediates."
     return Table(
         "Memory",
         (
@@ -374,7 +377,8 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
             Column("how", lambda peak: peak.how, "read from", tone="quiet"),
         ),
         session.memory,
-        notes=lambda: ["Memory above what was in use before the call: outputs, gradients and intermediates."],
+        why,
+        lambda: [about, why],
         heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.is_outdated,
         fold="long",
@@ -469,18 +473,22 @@ def region_numerics_table(session: Session) -> Table[Numerics]:
 
 
 def compile_costs_table(session: Session) -> Table[CompileCost]:
-    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm."""
+    """One row per compile: what was compiled, seconds, and whether the cache was cold or warm.
+
+    ``waited_s`` is its part of the seconds that were waited for: partitions are compiled side by side.
+    """
     return Table(
         "Compile time",
         (
             Column("what", lambda cost: cost.what),
             Number("compile_s", lambda cost: once(cost.seconds), "time"),
+            Number("waited_s", lambda cost: once(cost.waited_s), "waited"),
             Column("cache", lambda cost: cost.cache),
         ),
         (
             *([session.toolchain] if session.toolchain else []),
             *(
-                CompileCost(part.id, made.seconds, made.cache)
+                CompileCost(part.id, made.seconds, made.cache, made.overlapped_s)
                 for part, made in session.compiled_partitions
                 if made.seconds
             ),

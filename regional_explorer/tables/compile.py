@@ -63,6 +63,9 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
     Triton, ``cache_s`` computing keys and look-ups, ``other_s`` the time that belongs to no phase.
     """
     region_numbers = session.plan.numbers
+    compiles = [compiled for _, compiled in session.compiled_partitions]
+    waited = duration(sum(compiled.waited_s for compiled in compiles))
+    side_by_side = any(compiled.overlapped_s for compiled in compiles)
     return Table(
         "Where compile time goes",
         (
@@ -75,6 +78,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
         notes=lambda: [
             "Tracing includes the graph passes; code is its generation, build the C++ compiler or Triton.",
             "The toolchain's first start is not included.",
+            f"Partitions were compiled side by side: {waited} were waited for." if side_by_side else "",
         ],
         heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
         fold="long",

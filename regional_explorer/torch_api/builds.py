@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 from unittest import mock
@@ -31,7 +31,7 @@ class Builds:
         self._waits: list[Callable[[], None]] = []
         self._futures: list[Future[Any]] = []
         self._spans: list[tuple[float, float]] = []
-        self._lowered = (0.0, 0.0)
+        self._lowered = self._loading = (0.0, 0.0)
         self._is_abandoned = self._is_incomplete = False
 
     @contextlib.contextmanager
@@ -119,8 +119,13 @@ class Builds:
             for wait in self._waits:
                 wait()
         self._waits.clear()
-        loading = max([began, *(end for _, end in self._spans)]), time.perf_counter()
-        return covered([self._lowered, *self._spans, loading]) - covered([self._lowered])
+        self._loading = max([began, *(end for _, end in self._spans)]), time.perf_counter()
+        return covered(self.spans) - covered([self._lowered])
+
+    @property
+    def spans(self) -> Sequence[tuple[float, float]]:
+        """When it was lowered, built and loaded, each a beginning and an end."""
+        return self._lowered, *self._spans, self._loading
 
 
 def covered(spans: Iterable[tuple[float, float]]) -> float:

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from IPython import get_ipython
@@ -15,7 +15,8 @@ from ipywidgets import Output
 from ipywidgets.widgets.widget import _instances
 
 import regional_explorer
-from regional_explorer.compiler.run import Run, StreamProgress, Throttle
+from regional_explorer.compiler.progress_line import reporting, reporting_of_command
+from regional_explorer.compiler.run import Run
 from regional_explorer.page.report import diagnostics_text, headline, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.benchmark import checked_variants
@@ -52,8 +53,8 @@ class TerminalDisplay:
     def working(self, name: str) -> Iterator[Run]:  # noqa: ARG002 - the notebook shows the name
         """Context manager around work: print its progress to stderr, and erase it afterwards."""
         self._measured = True
-        with closing(StreamProgress(sys.stderr)) as progress:
-            yield Run(progress=Throttle(progress))
+        with reporting_of_command(sys.stderr) as run:
+            yield run
 
     def show_note(self, note: str) -> None:
         """Show a note."""
@@ -158,22 +159,14 @@ class NotebookDisplay:
 
     @contextmanager
     def working(self, name: str) -> Iterator[Run]:
-        """Context manager around work: show its progress in the panel, or in a line that is erased afterwards."""
+        """Context manager around work: show its progress in the panels, and without one in a line of its own."""
         try:
             with self._control.jobs.running_in_cell(name) as run:
                 if self._with_panel:
                     yield run
                     return
-                note_handle = display(_note_bundle(f"{name} …"), raw=True, display_id=True)
-
-                def show_progress(doing: str, fraction: float) -> None:
-                    run.progress(doing, fraction)
-                    note_handle.update(_note_bundle(doing, fraction), raw=True)
-
-                try:
-                    yield Run(progress=Throttle(show_progress))
-                finally:
-                    note_handle.update(_note_bundle(""), raw=True)
+                with reporting(Run()) as with_line:
+                    yield run.also_reporting(with_line)
         finally:
             # Not later: where a program runs the notebook, nobody listens any more once the cell has ended.
             self._update_static_copy()
@@ -314,6 +307,5 @@ def _running_cell_ids() -> tuple[str, str]:
     return str(metadata.get("cellId", "")), str(header.get("msg_id", ""))
 
 
-def _note_bundle(text: str, fraction: float | None = None) -> dict[str, str]:
-    bar = f'<progress max="1" value="{fraction:.3f}"></progress> ' if fraction is not None else ""
-    return {"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"}
+def _note_bundle(text: str) -> dict[str, str]:
+    return {"text/plain": text, "text/html": f"<div>{markup(text)}</div>"}

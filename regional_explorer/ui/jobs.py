@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import torch
 
 from regional_explorer.capture.call import Modes
+from regional_explorer.compiler.progress_line import TimeLeft
 from regional_explorer.compiler.run import SAME_THREAD, Executor, Run, Throttle
 from regional_explorer.errors import BusyError
 from regional_explorer.record.session import Session
@@ -271,7 +272,7 @@ class Jobs:
                 )
                 self._interrupts.start()
                 self._control.heartbeat.start(loop, lambda: self.cancel(ABANDONED_NOTE))
-            run, state = Run(cancelled, Throttle(self._show_progress), executor), self._control.state
+            run, state = replace(self._reporting_run(), cancelled=cancelled, executor=executor), self._control.state
 
             def do_work() -> None:
                 with self._ending():
@@ -292,7 +293,16 @@ class Jobs:
         with self._starting(name, in_cell=True):
             pass
         with self._ending(in_cell=True):
-            yield Run(progress=Throttle(self._show_progress))
+            yield self._reporting_run()
+
+    def _reporting_run(self) -> Run:
+        """Return a run whose reports the panels show."""
+        left = TimeLeft()
+
+        def show(doing: str, fraction: float) -> None:
+            self._change_job(doing=doing, fraction=min(1.0, max(0.0, fraction)), left=str(left))
+
+        return Run(progress=Throttle(show), estimate=left.estimate)
 
     @contextmanager
     def _starting(self, name: str, *, in_cell: bool = False, shapes: str = "") -> Iterator[None]:
@@ -347,9 +357,6 @@ class Jobs:
             finally:  # also after an interrupt of the kernel; a cell may have edited the plan meanwhile
                 plan = self._control.session.plan
                 self._control.update(lambda state: state.edited(plan).ended(note, problem))
-
-    def _show_progress(self, doing: str, fraction: float) -> None:
-        self._change_job(doing=doing, fraction=min(1.0, max(0.0, fraction)))
 
     def _change_job(self, **fields: Any) -> None:
         self._control.update(

@@ -37,7 +37,7 @@ from regional_explorer.ui.widget import SessionView
 def but_progress(shown: Shown) -> object:
     """Return everything but the progress of the job."""
     job = shown.state.job
-    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0)))
+    return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
 
 
 def of_session(shown: Shown) -> object:

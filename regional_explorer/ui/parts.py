@@ -179,7 +179,7 @@ def progress(shown: Shown) -> list[Node]:
     job, note = shown.state.job, shown.state.note
     if job is None:
         return [node("span", note, role="status")] if note else []
-    doing = job.doing or f"{job.name}: starting"
+    doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:

@@ -38,7 +38,7 @@ class InvalidInput:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A running job.
+    """A running job; ``left`` is how long it still takes, or has taken.
 
     With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. ``shapes`` are those that it
     traces the call with, empty if it does something else.
@@ -47,6 +47,7 @@ class Job:
     name: str
     doing: str = ""
     fraction: float = 0.0
+    left: str = ""
     cancelling: bool = False
     in_cell: bool = False
     shapes: str = ""

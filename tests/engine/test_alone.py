@@ -90,7 +90,8 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
     regions = ex.region_timings.set_index("phase")
     assert list(regions.index) == ["forward", "backward", "step"]
     assert regions.eager_us["step"] == pytest.approx(regions.eager_us["forward"] + regions.eager_us["backward"])
-    assert regions.compile_s["step"] == pytest.approx(ex.partitions.compile_s.sum())
+    assert regions.compile_s["step"] == pytest.approx(ex.session.compile_s)
+    assert regions.compile_s["step"] <= ex.partitions.compile_s.sum()
     assert ex.regions.eager_us[0] == regions.eager_us["step"]
     assert set(ex.region_numerics.partition) == set(alone[alone.measured_as.isna()].partition)
 

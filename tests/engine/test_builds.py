@@ -23,6 +23,7 @@ from regional_explorer.compiler import child, toolchain
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.measure.__main__ import torch_threads
+from regional_explorer.record.regions import region_summaries
 from regional_explorer.torch_api.builds import covered
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.shipping import dump_piece
@@ -240,6 +241,58 @@ def test_the_time_of_a_compile_is_its_own_lowering_and_build(builds):
     assert 0.1 < ex.partitions.compile_s[0] < seconds - 0.4
     compiled = ex.live.program.switches[0].artifact.made
     assert sum(compiled.phases.values()) == pytest.approx(compiled.seconds)
+
+
+def compiled_side_by_side(ex, builds, **options):
+    """Compile what is stale, builds side by side; return the seconds that were waited for it."""
+    builds.go.clear()
+
+    def progress(doing, _fraction):
+        if doing.startswith("building"):
+            time.sleep(0.3)
+            builds.go.set()
+
+    began = time.monotonic()
+    ex.compile(run=rx.Run(progress=progress), **options)
+    return time.monotonic() - began
+
+
+@pytest.mark.compiles
+def test_a_plan_and_its_regions_cost_what_was_waited_for(builds):
+    ex = rx.explore(three, arguments())
+    waited_s = compiled_side_by_side(ex, builds, cold=True)
+    costs = ex.compile_costs.set_index("what").drop("toolchain (once per process)")
+    assert costs.waited_s.sum() <= waited_s < costs.compile_s.sum(), "two were built at a time"
+    assert ex.session.compile_s == pytest.approx(costs.waited_s.sum())
+    assert sum(summary.compile_s for summary in region_summaries(ex.session)) == pytest.approx(costs.waited_s.sum())
+    assert ex.partitions.compile_s.sum() == pytest.approx(costs.compile_s.sum()), "the detailed table has each alone"
+    ex.disable("b")
+    ex.disable("c")
+    builds.go.set()
+    ex.compile(cold=True)
+    (made,) = (made for _, made in ex.session.compiled_partitions)
+    assert made.overlapped_s == 0.0, "nothing was compiled beside it"
+
+
+@pytest.mark.compiles
+def test_a_plan_costs_what_it_alone_needed(builds):
+    builds.go.set()
+    ex = rx.explore(three, arguments())
+    ex.compile(cold=True)
+    ex.benchmark(("regional",), 0.02, regions=False)
+    first = ex.session
+    ex.configure("a", {"max_fusion_size": 3})
+    ex.compile(cold=False)
+    ex.benchmark(("regional",), 0.02, regions=False)
+    (own,) = (made for part, made in ex.session.compiled_partitions if part.region == "a")
+    assert ex.history.compile_s.tolist() == pytest.approx([first.compile_s, own.seconds])
+    ex.plan = first.plan
+    ex.benchmark(("regional",), 0.02, regions=False)
+    assert ex.history.compile_s.tolist() == pytest.approx([own.seconds, first.compile_s]), "measured once more"
+    ex.rename("b", "bee")
+    ex.disable("c")
+    ex.benchmark(("regional",), 0.02, regions=False)
+    assert ex.history.compile_s.tolist() == pytest.approx([own.seconds, first.compile_s, 0.0]), "all of it reused"
 
 
 @pytest.mark.compiles

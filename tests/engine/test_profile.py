@@ -249,7 +249,7 @@ def test_copying_is_not_said_to_take_longer_than_the_op(monkeypatch):
     """As 113.5 µs beside 51.9 µs, when the rate was that of large copies to memory that is new."""
 
     class Slow(Rates):
-        def measure(self, works):
+        def measure(self, works, limit_s):
             self.fastest = dict.fromkeys((("copy", step) for step in STEPS), 1.0)
 
     monkeypatch.setattr("regional_explorer.measure.profile.rates_of", Slow)

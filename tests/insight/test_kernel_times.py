@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
@@ -320,7 +321,7 @@ def test_one_bad_burst_bounds_nothing(disturbed, monkeypatch):
     for burst in range(3):
         slow = 390 if burst == disturbed else 1
         monkeypatch.setattr(rates, "_seconds", lambda _device, _call, calls, slow=slow: [slow * 1e-3] * calls)
-        planted.measure(works)
+        planted.measure(works, 3600)
     assert planted.seconds(traffic(MIB, MIB)) == pytest.approx(2 * MIB * 1e-3 / (4 * MIB))
     assert planted.seconds(product(10**9, "float32")) == pytest.approx(10**9 * 1e-3 / (2 * 1024**3))
 
@@ -328,16 +329,61 @@ def test_one_bad_burst_bounds_nothing(disturbed, monkeypatch):
 def test_rates_are_those_of_explicit_dtypes_on_an_explicit_device(monkeypatch):
     moved = set()
 
-    def seconds(_device, call, calls):
+    def seconds(_device, call, calls, _limit_s=0.0):
         result = call()
         moved.add((result.device.type, result.dtype))
         return [1.0] * calls
 
     monkeypatch.setattr(rates, "_seconds", seconds)
     with torch_setting("default_dtype", torch.float64), torch.device("meta"):
-        Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")])
+        Rates("cpu").measure([traffic(8, 8), product(1, "bfloat16")], 3600)
         rates.copy_bandwidth("cpu:0", MIB)
     assert moved == {("cpu", torch.float32), ("cpu", torch.bfloat16)}
+
+
+class SlowMachine:
+    """A clock, and what it shows of calls: they move or multiply so much per second, whatever they are."""
+
+    def __init__(self, monkeypatch, per_s):
+        self.now_s = 0.0
+
+        def see(measured, kind, step, amount, _call):
+            took_s = (rates.CALLS + 1) * amount / per_s
+            self.now_s += took_s
+            measured.fastest[kind, step] = per_s
+            return took_s
+
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(Rates, "_see", see)
+
+
+SLOW_WORKS = {
+    "products": [product(1, "float16")],
+    "products of two dtypes": [product(1, "float16"), product(1, "float64")],
+    "copies": [traffic(128 * MIB, 128 * MIB)],
+    "reads beside products": [traffic(128 * MIB, 0), product(1, "int8")],
+}
+
+
+@pytest.mark.parametrize("works", SLOW_WORKS.values(), ids=SLOW_WORKS)
+@pytest.mark.parametrize("per_s", [1e6, 1e8, 1e12])
+def test_rates_of_a_slow_device_stop_at_their_limit(works, per_s, monkeypatch):
+    """An 8 × 8 product of float16 waited 146 s for products of 1024 × 1024, where a CPU has no instructions for it."""
+    machine, measured = SlowMachine(monkeypatch, per_s), Rates("cpu")
+    measured.measure(works, 0.5)
+    smallest_s = (rates.CALLS + 1) * 2 * (2 * 64**3 + 3 * STEPS[0]) / per_s
+    assert machine.now_s <= 0.5 + smallest_s
+    assert measured.seconds(works[0]) > 0, "the rate of the largest step that was reached stands for larger ones"
+    if per_s == 1e12:
+        assert not works[0].keys() - measured.fastest.keys(), "a fast one reaches every step that is asked for"
+
+
+def test_copies_to_fresh_memory_stop_too(monkeypatch):
+    now_s = iter(range(1000))
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(now_s)))
+    found = rates.copy_bandwidth("cpu", MIB)
+    assert "median of 1 copy of 1,024 KiB" in found.how
+    assert found.bytes_per_s.bounds is None
 
 
 def test_rates_are_kept_by_threads_and_precision():

@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.run import SAME_THREAD, Run, SameThread, T
 from regional_explorer.errors import MeasureError
-from regional_explorer.measure import memory, timings
+from regional_explorer.measure import benchmark, memory, timings
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import Clock, CpuClock, CudaClock, TimedCall, clock_for
 from regional_explorer.measure.machine import (
@@ -41,6 +42,8 @@ from regional_explorer.measure.rounds import COLD_MATTERS_S, FIRST_CALLS, Rounds
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.record.benchmark import LEAST_SAMPLES, Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
+from regional_explorer.record.session import Session
+from regional_explorer.tables.benchmark import memory_table
 from tests.shared.fakes import FakeClock, Make
 from tests.shared.sessions import ENVIRONMENT
 
@@ -639,15 +642,63 @@ class FakeGauge(AllocatorGauge):
         return next(self._peaks)
 
 
-def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peak_is_the_median_of_as_many_calls_as_its_interval_needs() -> None:
     work = Mock()
     found = peak("regional", work, FakeGauge(100, 140, 110, 110, 110, 110, 120, 130))
     assert (found.variant, found.peak_bytes, found.how) == ("regional", Figure(110, 100, 140), "allocator")
     assert work.call_count == LEAST_SAMPLES
     assert peak("full", work, FakeGauge(*[64] * 8)).peak_bytes == Figure(64, 64, 64), "exact"
-    monkeypatch.setattr(memory, "LONGEST_S", 0.0)
-    long = peak("full", work, FakeGauge(64)).peak_bytes
+    long = peak("full", work, FakeGauge(64), 0.0).peak_bytes
     assert long == Figure(64, why="a call takes too long for 8 of them")
+
+
+def test_reading_a_peak_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(time, "perf_counter", clock.now)
+
+    def work() -> None:
+        clock.spend(1.0)
+
+    assert peak("full", work, FakeGauge(*[64] * 8), 3.5).peak_bytes == Figure(
+        64, why="a call takes too long for 8 of them"
+    )
+    assert clock.now() == 3.0
+    assert peak("full", work, FakeGauge(*[64] * 8), 8.0).peak_bytes == Figure(64, 64, 64)
+    assert clock.now() == 11.0
+
+
+@pytest.mark.parametrize(
+    ("calls_s", "read"),
+    [
+        ({"eager": 0.01, "regional": 0.01, "full": 0.01}, ["eager", "regional", "full"]),
+        ({"eager": 9.0, "regional": 0.01, "full": 0.01}, ["regional", "full"]),
+        ({"eager": 9.0, "regional": 9.0, "full": 9.0}, []),
+        ({"eager": 0.3, "regional": 0.2, "full": 0.3}, ["regional"]),
+    ],
+)
+def test_memory_is_read_in_a_part_of_the_budget(
+    calls_s: dict[str, float], read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took 16 s beside 3 s of timing; a call that takes long is left out, and that is said."""
+    clock, budget_s = FakeClock(), 3.0
+    monkeypatch.setattr(time, "perf_counter", clock.now)
+    monkeypatch.setattr(benchmark, "gauge_for", lambda _device: FakeGauge(*[64] * 99))
+    variants: Any = SimpleNamespace(
+        call=SimpleNamespace(restoring=nullcontext), program=SimpleNamespace(select_regional=Mock())
+    )
+    calls = [TimedCall(name, partial(clock.spend, call_s)) for name, call_s in calls_s.items()]
+    rounds = run_rounds(calls, budget_s, clock=clock)
+    results = benchmark.Results(conditions=timings.conditions_of(rounds, ENVIRONMENT))
+    began_s = clock.now()
+    benchmark._read_memory(variants, calls, rounds, budget_s, MeasureContext(Run(), ENVIRONMENT, clock), results)
+    assert clock.now() - began_s <= budget_s * memory.BUDGET_SHARE
+    assert [one.variant for one in results.memory] == read
+    assert results.conditions is not None
+    left_out = [name for name in calls_s if name not in read]
+    assert list(results.conditions.memory_left_out) == left_out
+    session = Session("f", ENVIRONMENT, grad=False, conditions=results.conditions, memory=tuple(results.memory))
+    text = memory_table(session).text()
+    assert (f"Not read of {', '.join(left_out)}: one call takes too long" in " ".join(text.split())) is bool(left_out)
 
 
 @linux

@@ -1,0 +1,232 @@
+"""One line that shows how far a long call is, below the cell of a notebook or on a terminal; it is gone at the end."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import contextvars
+import os
+import shutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, Protocol, TextIO
+
+from regional_explorer.compiler.run import (
+    REPORT_INTERVAL_S,
+    LogProgress,
+    Run,
+    Throttle,
+    default_progress,
+    kind_of,
+    no_progress,
+)
+from regional_explorer.style.element import markup
+
+AFTER_S = 2.0
+"""A call that takes no longer shows nothing."""
+TICK_S = 1.0
+"""Seconds after which the line is drawn again although nothing new was reported: the time goes on."""
+_BAR_WIDTH = 24
+
+
+class Place(Protocol):
+    """Where a line is shown."""
+
+    def show(self, text: str, fraction: float) -> None:
+        """Show a line in place of the one before."""
+
+    def erase(self) -> None:
+        """Leave nothing of the line."""
+
+
+class TerminalPlace:
+    """The last line of a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, text: str, fraction: float) -> None:
+        """Write the line over the one before, with a bar."""
+        done = round(_BAR_WIDTH * fraction)
+        line = f"{'━' * done}{'╌' * (_BAR_WIDTH - done)} {text}"
+        # One that wraps could not be erased.
+        self._write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
+
+    def erase(self) -> None:
+        """Erase the line."""
+        self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, it was closed, or lacks the letters
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class CellPlace:
+    """An output of the running cell, by the ``publish`` of its shell; in the end it is empty."""
+
+    def __init__(self, publish: Callable[..., object]) -> None:
+        self._publish = publish
+        self._id = uuid.uuid4().hex
+        self._shown = False
+
+    def show(self, text: str, fraction: float) -> None:
+        """Show the line with a bar."""
+        bar = f'<progress max="1" value="{fraction:.3f}"></progress> '
+        self._update({"text/plain": text, "text/html": f"<div>{bar}{markup(text)}</div>"})
+
+    def erase(self) -> None:
+        """Empty the output: without any data it takes no room, an empty text would take a line."""
+        self._update({})
+
+    def _update(self, data: dict[str, str]) -> None:
+        self._publish(data=data, metadata={}, transient={"display_id": self._id}, update=self._shown)
+        self._shown = True
+
+
+def find_place() -> Place | None:
+    """Return where a line can be shown now: in a running cell of a notebook, or where stderr is a terminal."""
+    # IPython puts it there while a cell runs. Not imported: it need not be installed.
+    shell: Any = getattr(builtins, "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is not None:
+        publisher = shell.display_pub
+        # Under %%capture the outputs are kept, to be shown later.
+        return None if hasattr(publisher, "outputs") else CellPlace(publisher.publish)
+    return TerminalPlace(sys.stderr) if is_terminal(sys.stderr) else None
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a line on a stream can be written over."""
+    return stream is not None and not stream.closed and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class TimeLeft:
+    """How long a run has taken, and how long it will still take, counted down from the last estimate."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began_s = clock()
+        self._ends_s: float | None = None
+
+    def estimate(self, left_s: float | None) -> None:
+        """Note the seconds that are left; None if nobody knows."""
+        self._ends_s = None if left_s is None else self._clock() + left_s
+
+    def __str__(self) -> str:
+        """Return ``about 12 s left``, or ``14 s so far`` where that is not known or was too little."""
+        now_s = self._clock()
+        if self._ends_s is not None and self._ends_s - now_s >= 1.0:
+            return f"about {_rounded(self._ends_s - now_s)} left"
+        return f"{_rounded(now_s - self._began_s)} so far"
+
+
+_MINUTES_FROM_S = 100.0
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < _MINUTES_FROM_S else f"{seconds / 60.0:.0f} min"
+
+
+class ProgressLine:
+    """A progress callback that shows a line at ``place`` once the call has taken ``AFTER_S``.
+
+    It is drawn by the thread that reports, between what is timed; only where that is silent for long, ``tick`` does.
+    """
+
+    def __init__(self, place: Place, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place = place
+        self._clock = clock
+        self._drawing = threading.Lock()
+        self._doing, self._fraction = "working", 0.0
+        self._due_s = clock() + AFTER_S
+        self._drawn_s: float | None = None
+        self._is_closed = False
+        self.left = TimeLeft(clock)
+
+    def __call__(self, doing: str, fraction: float) -> None:
+        """Show what is being done, and the fraction done: another kind of work at once."""
+        is_other = kind_of(doing) != kind_of(self._doing)
+        self._doing, self._fraction = doing, min(1.0, max(0.0, fraction))
+        self._draw(0.0 if is_other else REPORT_INTERVAL_S)
+
+    def tick(self) -> None:
+        """Show the time again, if nothing was reported for a while."""
+        self._draw(TICK_S)
+
+    def _draw(self, interval_s: float) -> None:
+        now_s = self._clock()
+        due_s = self._due_s if self._drawn_s is None else self._drawn_s + interval_s
+        with self._drawing:
+            if now_s >= due_s and not self._is_closed:
+                self._drawn_s = now_s
+                self._place.show(f"{self._doing} · {self.left}", self._fraction)
+
+    def close(self) -> None:
+        """Erase the line, for good."""
+        with self._drawing:
+            self._is_closed = True
+            if self._drawn_s is not None:
+                self._place.erase()
+
+
+@contextmanager
+def _ticking(line: ProgressLine) -> Iterator[None]:
+    """Context manager: have the time shown where nothing is reported, by a thread that mostly sleeps."""
+    ended = threading.Event()
+
+    def tick() -> None:
+        wait_s = AFTER_S
+        while not ended.wait(wait_s):
+            line.tick()
+            wait_s = TICK_S
+
+    # In this context: what is shown belongs to this cell, and is not muted as what the call prints.
+    run = contextvars.copy_context().run
+    thread = threading.Thread(target=run, args=(tick,), name="regional-explorer-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+_ONLY_LINE = threading.Lock()
+"""Held by who shows progress: one line at a time in a process, whatever is called inside or on other threads."""
+
+
+@contextmanager
+def reporting(run: Run) -> Iterator[Run]:
+    """Context manager: give ``run`` a line that shows its progress, where there is a place for one.
+
+    Not if it has a progress callback of its own, nor inside of another call that has a line.
+    """
+    place = find_place() if run.progress is default_progress else None
+    if place is None or not _ONLY_LINE.acquire(blocking=False):
+        yield run
+        return
+    try:
+        with closing(ProgressLine(place)) as line, _ticking(line):
+            yield replace(run, progress=line, estimate=line.left.estimate)
+    finally:
+        _ONLY_LINE.release()
+
+
+@contextmanager
+def reporting_of_command(stream: TextIO, *, quiet: bool = False) -> Iterator[Run]:
+    """Context manager: give the run of a command a line on a terminal, and each kind of work one on other streams.
+
+    With ``quiet`` nothing is shown, neither by what is called inside.
+    """
+    if quiet:
+        with _ONLY_LINE:
+            yield Run(progress=no_progress)
+    elif is_terminal(stream):
+        with reporting(Run()) as run:
+            yield run
+    else:
+        yield Run(progress=Throttle(LogProgress(stream)))
