@@ -30,31 +30,6 @@ WRITING_OPS = frozenset(
 """Ops that write in place by another name than one that ends in ``_``: assignments to items, augmented ones."""
 
 
-def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost = grouped(
-        (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
-        for break_ in evidence.breaks
-        for mark in break_.blocks
-    )
-    for region, places in lost.items():
-        yield DiagnosticCode.REGION_LOST.found(
-            f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python: {places[0][0].reason}",
-            region=region,
-            where=[*(break_.source for break_, _ in places), *(block for _, block in places)],
-            remedy="Move this line out of the block, or end the block before it and begin another after it.",
-        )
-    for break_ in evidence.breaks:
-        if not break_.blocks:
-            yield DiagnosticCode.GRAPH_BREAK.found(
-                f"Dynamo stopped the graph here: {break_.reason}",
-                where=break_.stack[-1:],
-                remedy="Move this line out of the call if a region should reach across it."
-                + (f" Torch's own hint: {break_.hint}." if break_.hint else ""),
-            )
-
-
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-empty`` per region without ops in any graph, or without any in the backward."""
     places_by_region: dict[str, set[tuple[int, GraphKind]]] = {region.name: set() for region in evidence.plan.regions}
