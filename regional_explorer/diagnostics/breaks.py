@@ -23,7 +23,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
         first = places[0][0]
         yield DiagnosticCode.REGION_LOST.found(
             f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python: {first.place}: {first.reason}",
+            f"Python{_place(first)}: {first.reason}",
             region=region,
             where=[*(break_.own_line for break_, _ in places), *(block for _, block in places)],
             remedy=first.remedy_in_block,
@@ -34,14 +34,20 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
 
 def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic:
     """Return the finding of the breaks of one line of the user's."""
-    reasons = grouped((break_.place, break_.reason.rstrip(".")) for break_ in breaks)
-    found = "; ".join(f"{place}: {'; '.join(reasons_there)}" for place, reasons_there in reasons.items())
+    reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
+    found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
     return DiagnosticCode.GRAPH_BREAK.found(
-        f"Dynamo stopped {stopped}, {found}. {_eager_part(evidence, breaks)}",
+        f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{found}. {_eager_part(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
         remedy=" ".join(dict.fromkeys(break_.remedy for break_ in breaks)),
     )
+
+
+def _place(break_: GraphBreak) -> str:
+    """Return where a break is, for after the user's line is named: in a module, and at which line of a library."""
+    place = break_.place if break_.in_library else break_.inside
+    return f", {place}" if place else ""
 
 
 def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:

@@ -74,12 +74,16 @@ class GraphBreak(Record, frozen=True):
         return next((line for line in reversed(self.stack) if not line.in_library), self.source)
 
     @property
+    def inside(self) -> str:
+        """The hook and the modules: ``in a forward hook of module '1' (ReLU)``; empty outside of any."""
+        preposition = f"in a {self.hook}{' of' if self.broken else ''}" if self.hook else "in" if self.broken else ""
+        return f"{preposition} {named_modules(self.broken)}".strip()
+
+    @property
     def place(self) -> str:
         """The modules and the line itself: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
-        preposition = "" if not self.broken and not self.hook else f"in a {self.hook}" if self.hook else "in"
-        modules = f"{preposition}{' of' if self.hook and self.broken else ''} {named_modules(self.broken)}".strip()
         line = self.innermost or self.source
-        return ", ".join(filter(None, (modules, f"at {line}" if line else ""))) or "in the call itself"
+        return ", ".join(filter(None, (self.inside, f"at {line}" if line else ""))) or "in the call itself"
 
     @property
     def place_and_caller(self) -> str:

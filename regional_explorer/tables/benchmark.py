@@ -86,18 +86,15 @@ def trace_note(session: Session) -> str:
     faster = [timing for timing in timings if timing.verdict is Verdict.FASTER]
     if cost_s is None or not faster:
         return ""
-    cost = f"which aot_eager runs, take {with_interval(cost_s, duration)} longer in each call than the program's own"
+    cost = f"{with_interval(cost_s, duration)} longer than the program's own, before anything is compiled"
+    means = "guards, wrappers, and traced ops in place of the program's (aot_eager − eager)"
     if over_trace := [clean(timing.region) for timing in faster if timing.over_trace]:
-        one = len(over_trace) == 1
         return (
-            f"The speedup of {listing(over_trace)} is over {'its' if one else 'their'} traced ops, not over the "
-            f"program: run eagerly, {'they take' if one else 'these take'} longer than the program's own call. The "
-            f"traced ops, {cost}."
+            f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, they take "
+            f"longer than the program's own call. Traced, the call takes {cost}: {means}."
         )
     if (cost_s.low or 0.0) >= TRACING_MATTERS * gain_alone_s(faster):
-        return (
-            f"The regions' speedups are over the traced ops. These, {cost}: what regions gain makes up for that first."
-        )
+        return f"Traced, the call takes {cost}: {means}. What regions gain makes up for that first."
     return ""
 
 

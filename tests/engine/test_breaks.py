@@ -83,7 +83,7 @@ def test_a_break_in_a_library_of_which_nothing_better_is_known_passes_on_torchs_
 )
 def test_a_break_in_a_hook_says_so_and_names_its_modules(register, hook, kind):
     found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
-    assert f"in a {kind} of modules '0' (Linear), '1' (Linear), at test_breaks.py:" in found.message
+    assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
     assert [line.text for line in found.where] == ['print("a graph break")']
     assert found.remedy.startswith("Remove the hook")
     assert "reorderable_logging_functions" in found.remedy
@@ -95,7 +95,7 @@ def test_a_hook_of_all_modules_is_named_as_one():
         found = only(exploring(layers()), "graph-break")
     finally:
         handle.remove()
-    assert "in a global forward hook, at test_breaks.py:" in found.message
+    assert "in a global forward hook: Failed" in found.message
 
 
 def test_removing_the_hook_helps():
@@ -120,7 +120,7 @@ def test_a_break_in_the_users_own_module_names_it():
             return x.sin() if x.abs().sum() > 0 else x
 
     found = only(exploring(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
-    assert "in module '1' (Branching), at test_breaks.py:" in found.message
+    assert "in module '1' (Branching): Data-dependent" in found.message
     assert "torch.where" in found.remedy
     assert "Move this line" not in found.remedy
 
@@ -137,7 +137,6 @@ def test_a_disabled_function_passes_on_that_the_decorator_can_go():
 def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
     found = only(rx.explore(lambda x: x.sin().unique().sum() + x.nonzero().sum(), (X,)), "graph-break")
     assert "Dynamo stopped the graph 2 times in this line" in found.message
-    assert found.message.count("at test_breaks.py:") == 1
     assert "_unique2" in found.message
     assert "nonzero" in found.message
     assert "The call has 3 graphs." in found.message
