@@ -46,9 +46,10 @@ class Edits:
 
 @dataclass(frozen=True)
 class Words:
-    """The remedy is nothing to run on the program, for a reason."""
+    """The remedy is nothing to run on the program, for a reason; ``code`` stands in it with names of the user's."""
 
     why: str
+    code: str = ""
 
 
 def edits(*alternatives: tuple[str, str] | tuple[tuple[str, str], ...]) -> Edits:
@@ -114,7 +115,7 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "state-kept": edits(("ex = rx.explore(Model(), (x,))", "model = Model()\nmodel(x)\nex = rx.explore(model, (x,))")),
     "source-changed": Words("the source is loaded again, by Python"),
     "recompiled": Runs(compiles_all),
-    "plan-differs": Words("the graph is looked at, and the plan saved again"),
+    "plan-differs": Words("the graph is looked at, and the plan saved again", "rx.explore(fn, args, plan=path)"),
     "aot-eager-failed": Words("nothing has to be done"),
     "region-failed": Runs(),
     "no-compiler": Words("a compiler is installed"),
@@ -123,7 +124,7 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "artifact-unsaved": SHIPPED,
     "full-failed": MEASURED,
     "upstream-failed": Words("rx.compile runs the plan: tests of the backend"),
-    "upstream-merged": Words("upstream's ids in the source"),
+    "upstream-merged": Words("upstream's ids in the source", "ex.to_source()"),
     "upstream-config": Words("what to run instead"),
     "upstream-ignored": Words("what to run instead"),
     "variant-failed": MEASURED,
@@ -142,7 +143,10 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
 }
 """What the remedy of each code is."""
 
-COMPILES = {"recompiled", "region-failed", "call-nondeterministic"}
+COMPILES = {
+    *("recompiled", "region-failed", "call-nondeterministic"),
+    *("upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"),
+}
 PROGRAMS = diagnostics_programs.page_programs()
 
 
@@ -185,6 +189,14 @@ def test_the_code_of_a_remedy_does_what_it_says(code: str, tmp_path: Path) -> No
         assert promised.keeps(ex, returned)
     else:
         assert code not in codes(ex)
+
+
+@pytest.mark.parametrize("code", [code for code in kinds(Words) if code.values[0] in PROGRAMS])
+def test_a_remedy_in_words_has_no_code_to_run(code: str, tmp_path: Path) -> None:
+    promised = REMEDIES[code]
+    assert isinstance(promised, Words)
+    for found in told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code):
+        assert CODE.findall(found.remedy) == [*filter(None, [promised.code])]
 
 
 @pytest.mark.parametrize("code", kinds(Edits))
