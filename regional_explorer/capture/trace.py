@@ -344,15 +344,16 @@ def traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
 def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
     listed = "".join(f"\n  - {item.place_and_caller}: {item.reason} {item.torch_hint}".rstrip() for item in breaks[:5])
     if listed:
-        lost = dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks)
-        why = (
-            f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block makes the "
-            "whole function run as plain Python: move the line below out of the block."
-        )
-        do = " Change the lines below, or explore the part of the call that does not need them."
+        do = "Change the lines below, or explore the part of the call that does not need them."
         if breaks[0].is_elsewhere:
-            do = f" {breaks[0].advice} Or explore the part of the call that does not need it."
-        return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else do}{listed}"
+            do = f"{breaks[0].advice} Or explore the part of the call that does not need it."
+        if lost := dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks):
+            advice = next(item.advice_in_block for item in breaks if item.blocks)
+            do = (
+                f"Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block makes "
+                f"the whole function run as plain Python. {advice}"
+            )
+        return f"Nothing was captured: every frame of the call fell back to plain Python. {do}{listed}"
     if (mode := dispatch_mode()) is not None:
         return (
             f"Nothing was captured: Dynamo does not trace under {mode}. Explore the call outside of this mode's block."

@@ -26,7 +26,7 @@ def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
             f"Python{_place(first)}: {first.reason}",
             region=region,
             where=[*(break_.own_line for break_, _ in places), *(block for _, block in places)],
-            remedy=first.remedy_in_block,
+            remedy=first.advice_in_block,
         )
     for breaks in grouped((break_.own_line, break_) for break_ in evidence.breaks if not break_.blocks).values():
         yield _graph_break(evidence, breaks)

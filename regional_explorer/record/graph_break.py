@@ -118,10 +118,10 @@ class GraphBreak(Record, frozen=True):
         return f"{self.advice} {self.torch_hint}".strip()
 
     @property
-    def remedy_in_block(self) -> str:
+    def advice_in_block(self) -> str:
         """What helps if it happened in a marked block."""
         if self.is_elsewhere:
-            return f"End the block before this call, and begin another after it. {self.remedy}"
+            return f"End the block before this call, and begin another after it. {self.advice}"
         return "Move this line out of the block, or end the block before it and begin another after it."
 
     @property

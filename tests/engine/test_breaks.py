@@ -143,16 +143,19 @@ def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
 
 
 def test_a_region_lost_to_a_hook_says_so():
-    model = layers(0)
+    model = nn.Identity()
+    model.register_forward_hook(printing)
 
-    def call(x):
+    def marked(x):
         with rx.region("r"):
-            x = model(x)
-        return x.sin()
+            return model(x)
 
-    found = only(rx.explore(call, (X,)), "region-lost")
-    assert "in a forward hook of module '0' (Linear)" in found.message
-    assert found.remedy.startswith("End the block before this call, and begin another after it. Remove the hook")
+    advice = "End the block before this call, and begin another after it. Remove the hook"
+    found = only(rx.explore(lambda x: marked(x.exp()).sin(), (X,)), "region-lost")
+    assert "in a forward hook of module Identity" in found.message
+    assert found.remedy.startswith(advice)
+    with pytest.raises(rx.CaptureError, match=f"region 'r' .region-lost.(?s:.)*{advice}"):
+        rx.explore(marked, (X,))
 
 
 def test_a_call_of_which_a_hook_leaves_nothing_says_so():
