@@ -17,7 +17,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut
 from tests.engine import diagnostics_programs
 from tests.shared import programs
-from tests.shared.checks import codes, told
+from tests.shared.checks import REGION_IDS, codes, told
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again", "ignore:.*has a config key")
 
@@ -203,6 +203,8 @@ def test_a_remedy_in_words_has_no_code_to_run(code: str, tmp_path: Path) -> None
 def test_a_program_changed_as_the_remedy_says_no_longer_has_the_diagnostic(code: str, tmp_path: Path) -> None:
     promised = REMEDIES[code]
     assert isinstance(promised, Edits)
+    if code == "backward-only" and not REGION_IDS:
+        pytest.skip("torch 2.11 takes the mark away with the frame, from the backward too")
     assert not CODE.search(told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code)[0].remedy)
     for edit in promised.edits:
         source = PROGRAMS[code]
