@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import CodeType
 from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch import fx
+from torch import fx, nn
 
 from regional_explorer.capture.user_lines import (
     Outdated,
@@ -23,7 +24,6 @@ from regional_explorer.capture.user_lines import (
 from regional_explorer.record.graph import (
     Chain,
     Graph,
-    GraphBreak,
     GraphKind,
     MarkedBlock,
     ModuleCall,
@@ -33,6 +33,7 @@ from regional_explorer.record.graph import (
     TensorSpec,
     traced_from,
 )
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.torch_api.dynamo import Break, OpenMark, calls_subgraph, subgraph_options
 from regional_explorer.torch_api.graphs import (
@@ -46,6 +47,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     runs_random,
 )
+from regional_explorer.torch_api.module_calls import Hook
 
 
 def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:
@@ -238,29 +240,65 @@ _ESCAPED_MARK = "torch.fx.traceback.annotate escaped"
 """How Dynamo says that it cannot resume after a break inside a marked block: it reported the break itself before."""
 
 
-def record_breaks(breaks: Sequence[Break], names: ModuleNames, outdated: Outdated) -> tuple[GraphBreak, ...]:
+def record_breaks(
+    breaks: Sequence[Break], names: ModuleNames, outdated: Outdated, hooks: Sequence[Hook] = ()
+) -> tuple[GraphBreak, ...]:
     """Return the graph breaks, each place and reason once: Dynamo reports one again for every frame above it.
 
-    ``names`` are the module paths by ``id(module)``. A break in code of torch alone has that code's lines.
+    ``names`` are the module paths by ``id(module)``, ``hooks`` those of these modules. A break in code of torch alone
+    has that code's lines.
     """
-    records: dict[tuple[str, SourceLine | None], GraphBreak] = {}
+    records: dict[tuple[str, SourceLine | None, SourceLine | None], GraphBreak] = {}
     for graph_break in breaks:
         if graph_break.reason.startswith(_ESCAPED_MARK) and records:
             continue
         frames = [frame for frame in graph_break.frames if not any(where in frame[0] for where in _WRAPPERS)]
-        users = [frame for frame in frames if not is_internal(frame[0])]
-        stack = tuple(
-            loaded_line(outdated, file, line, original_function(function)) for file, line, function in users or frames
-        )
+        lines = [loaded_line(outdated, file, line, original_function(function)) for file, line, function in frames]
+        users = [line for line in lines if not is_internal(line.file)]
+        stack, innermost = tuple(users or lines), lines[-1] if lines else None
         reason = _first_sentences(graph_break.reason)
-        key = (reason, stack[-1] if stack else None)
+        key = (reason, stack[-1] if stack else None, innermost)
+        # Reported again for a loop, Dynamo's explanation is longer by that.
+        key = next((known for known in records if known[1:] == key[1:] and reason.startswith(known[0])), key)
         if key not in records or (graph_break.marks and not records[key].blocks):
-            modules = records[key].modules if key in records else ()
+            earlier = records.get(key, GraphBreak(reason))
             blocks, hint = marked_blocks(graph_break.marks, outdated), _workaround(graph_break.reason)
-            records[key] = GraphBreak(reason, stack, blocks, hint, modules)
-        paths = [path for module in graph_break.modules for path in names.get(module, ()) if path]
-        records[key] = replace(records[key], modules=tuple(dict.fromkeys((*records[key].modules, *paths))))
+            records[key] = replace(earlier, stack=stack, blocks=blocks, hint=hint, innermost=innermost)
+        kind, hooked = _hook_of(graph_break, frames, hooks)
+        broken = [(id(module), type(module).__name__) for module in hooked] if kind else graph_break.modules[-1:]
+        paths = [path for number, _ in graph_break.modules for path in names.get(number, ()) if path]
+        records[key] = replace(
+            records[key],
+            modules=tuple(dict.fromkeys((*records[key].modules, *paths))),
+            broken=tuple(dict.fromkeys((*records[key].broken, *(module_call(*module, names) for module in broken)))),
+            hook=kind or records[key].hook,
+        )
     return tuple(records.values())
+
+
+def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
+    """Return the record of a module, under its first path; one that the user's program does not hold has none."""
+    path, *aliases = names.get(module_id, ("",))
+    return ModuleCall(path, class_name, aliases=tuple(aliases))
+
+
+def _hook_of(
+    graph_break: Break, frames: Sequence[tuple[str, int, str]], hooks: Sequence[Hook]
+) -> tuple[str, list[nn.Module]]:
+    """Return the kind of hook that a break is in, and the modules that have this hook; an empty text for none."""
+    if _BACKWARD_HOOKS.search(graph_break.reason):  # Dynamo does not trace into these: the module has one
+        broken = {number for number, _ in graph_break.modules[-1:]}
+        found = [hook for hook in hooks if hook.is_backward and (hook.module is None or id(hook.module) in broken)]
+    else:
+        found = [hook for hook in hooks if hook.code is not None and any(_runs(hook.code, frame) for frame in frames)]
+    return (found[0].kind if found else ""), [hook.module for hook in found if hook.module is not None]
+
+
+def _runs(code: CodeType, frame: tuple[str, int, str]) -> bool:
+    """Return whether a frame, given by file, line and function, runs this code, or resumes it after a break."""
+    file, line, function = frame
+    same_function = (file, original_function(function)) == (code.co_filename, code.co_name)
+    return same_function and line in {number for _, _, number in code.co_lines()}
 
 
 def marked_blocks(marks: Sequence[OpenMark], outdated: Outdated) -> tuple[MarkedBlock, ...]:
@@ -276,15 +314,23 @@ def marked_blocks(marks: Sequence[OpenMark], outdated: Outdated) -> tuple[Marked
     )
 
 
+_BACKWARD_HOOKS = re.compile(r"backwards? hooks", re.IGNORECASE)
+
+
 def _first_sentences(reason: str) -> str:
     """Return Dynamo's headline and explanation; its hints and developer notes fill a screen."""
     lines = [line.strip().rstrip(".") for line in reason.strip().splitlines() if line.strip()]
-    explanations = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation:")]
+    explanations = [line.removeprefix("Explanation: ") for line in lines[1:] if line.startswith("Explanation: ")]
     return f"{'. '.join([*lines[:1], *explanations])}{'.' if explanations else ''}"
+
+
+_WORKAROUND = re.compile(r"torch\._dynamo\.config\.|`torch\.cond`|Remove the `torch\.compiler\.disable`")
+"""What a hint says that names a way around a break."""
 
 
 def _workaround(reason: str) -> str:
     """Return the first of Dynamo's hints that names a workaround, rather than where to report the break."""
     hints = [line.strip() for line in reason.splitlines() if line.strip().startswith("Hint:")]
-    workarounds = (hint for hint in hints if "torch._dynamo.config." in hint or "`torch.cond`" in hint)
+    # Under compiled autograd a trace fails that is not of Inductor's own backend (torch 2.13).
+    workarounds = (hint for hint in hints if _WORKAROUND.search(hint) and "compiled_autograd" not in hint)
     return next(workarounds, "").removeprefix("Hint: ").rstrip(".")

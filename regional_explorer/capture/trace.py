@@ -16,12 +16,15 @@ from regional_explorer.capture.call import Call, Modes, closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
+from regional_explorer.capture.untraced import untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, RefusalCode
-from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, SourceLine
+from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.plan_file import CallModes
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
+    Break,
     aot_backend,
     as_first_call,
     compile_isolated,
@@ -32,6 +35,7 @@ from regional_explorer.torch_api.dynamo import (
     traced_code,
 )
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
+from regional_explorer.torch_api.module_calls import hooks_of
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled
 
 
@@ -62,6 +66,7 @@ class TracedGraphs:
         self.generated = GeneratedCode()
         self._next_origin = 0
         self._traced_code: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+        self._traced_functions: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
     @property
     def failed_targets(self) -> set[Any]:
@@ -180,6 +185,7 @@ class TracedGraphs:
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         self._traced_code.update(code[:1])
+        self._traced_functions.update(code)
         return compiled
 
     def add_graph(self, frame: Frame, kind: GraphKind, gm: fx.GraphModule) -> BoxedCall:
@@ -259,12 +265,23 @@ class Capture(TracedGraphs):
             self._run_traced()
             for live in self.live:
                 live.run_as_captured(self.failed_targets)
+            if breaks:
+                call.restore()
+                self.breaks = self._record_breaks(breaks)
         self.complete = self.all_late = True
         for frame in self.frames if self.failed_ops else ():
             frame.record(self.names)
-        self.breaks = record_breaks(breaks, self.names, self.outdated)
         if not self.frames:
             raise CaptureError(RefusalCode.NOTHING_CAPTURED, _nothing_captured(self.breaks))
+
+    def _record_breaks(self, breaks: Sequence[Break]) -> tuple[GraphBreak, ...]:
+        """Return the record of the breaks, with what runs eagerly because of each."""
+        hooks = [*hooks_of(module for _, root in self.call.modules for module in root.modules())]
+        records = record_breaks(breaks, self.names, self.outdated, hooks)
+        if not self.frames:
+            return records
+        untraced = untraced_ops(self.call, self.graphs, self._traced_functions, self.names, self.outdated)
+        return with_untraced(records, untraced)
 
     def _run_traced(self) -> None:
         try:
@@ -334,18 +351,18 @@ def traceable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _nothing_captured(breaks: Sequence[GraphBreak]) -> str:
-    listed = "".join(
-        f"\n  - {item.source or 'the call itself'}: {item.reason}{f' {item.hint}.' if item.hint else ''}"
-        for item in breaks[:5]
-    )
+    listed = "".join(f"\n  - {item.place_and_caller}: {item.reason} {item.torch_hint}".rstrip() for item in breaks[:5])
     if listed:
-        lost = dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks)
-        why = (
-            f" Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block makes the "
-            "whole function run as plain Python: move the line below out of the block."
-        )
-        do = " Change the lines below, or explore the part of the call that does not need them."
-        return f"Nothing was captured: every frame of the call fell back to plain Python.{why if lost else do}{listed}"
+        do = "Change the lines below, or explore the part of the call that does not need them."
+        if breaks[0].is_elsewhere:
+            do = f"{breaks[0].advice} Or explore the part of the call that does not need it."
+        if lost := dict.fromkeys(repr(block.region) for item in breaks for block in item.blocks):
+            advice = next(item.advice_in_block for item in breaks if item.blocks)
+            do = (
+                f"Lost with them: region {', '.join(lost)} (region-lost). A graph break inside a marked block makes "
+                f"the whole function run as plain Python. {advice}"
+            )
+        return f"Nothing was captured: every frame of the call fell back to plain Python. {do}{listed}"
     if (mode := dispatch_mode()) is not None:
         return (
             f"Nothing was captured: Dynamo does not trace under {mode}. Explore the call outside of this mode's block."

@@ -80,6 +80,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
         not_restored=capture.not_restored,
         outdated=list(capture.outdated.values()),
         failed_ops=capture.failed_ops,
+        late_graphs=capture.late_graphs,
     )
 
 

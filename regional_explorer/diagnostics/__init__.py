@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from regional_explorer.diagnostics import backward, configs, regions
+from regional_explorer.diagnostics import backward, breaks, configs, regions
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.record.diagnostic import Diagnostic
 
 CHECKS: Sequence[Callable[[Evidence], Iterator[Diagnostic]]] = (
     regions.check_failures,
     regions.check_repaired,
-    regions.check_breaks,
+    breaks.check_breaks,
     regions.check_empty,
     regions.check_cycles,
     regions.check_split,

@@ -127,6 +127,7 @@ def check_recompute(evidence: Evidence) -> Iterator[Diagnostic]:
         (claim.region, graph, evidence.nodes[graph.id][name])
         for graph in evidence.graphs
         for name, claim in evidence.claims.get(graph.id, {}).items()
+        if evidence.nodes[graph.id][name].op != "detach"  # autograd's own copy of a reference: it computes nothing
     ]
     forward = grouped(
         (region, (_identity(graph, node), node))

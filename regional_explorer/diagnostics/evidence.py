@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from regional_explorer.record.graph import FailedOp, Graph, GraphBreak, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, Node, SourceLine
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
@@ -25,7 +26,8 @@ class Evidence:
     around each origin, outermost first; ``folded`` the ops that were replaced by equal ones; ``min_cut`` says whether
     that partitioner was requested; ``not_restored`` names what the call assigned in Python and was not restored;
     ``outdated`` are the lines of functions whose file was edited after it was loaded; ``failed_ops`` are the ops of
-    captured graphs that raised when the graphs first ran; ``pending`` are the backwards that no call has run yet.
+    captured graphs that raised when the graphs first ran; ``pending`` are the backwards that no call has run yet;
+    ``late_graphs`` the ids of the graphs of later calls.
     """
 
     graphs: Sequence[Graph]
@@ -41,6 +43,7 @@ class Evidence:
     outdated: Sequence[SourceLine] = ()
     failed_ops: Sequence[FailedOp] = ()
     pending: Sequence[Graph] = ()
+    late_graphs: frozenset[str] = frozenset()
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Node]]:

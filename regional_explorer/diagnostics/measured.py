@@ -14,10 +14,18 @@ from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_file import plan_slower
-from regional_explorer.record.regions import RegionTiming, gain_alone_s, whole_gain_s, whole_region_timings
+from regional_explorer.record.regions import (
+    RegionTiming,
+    gain_alone_s,
+    is_one_region,
+    tracing_cost_s,
+    whole_gain_s,
+    whole_region_timings,
+)
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_ratios, verdict_of
+from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_gaps, paired_ratios, verdict_of
 from regional_explorer.style.formats import duration, with_interval
+from regional_explorer.tables.benchmark import trace_note
 
 MOST_ADVISED = 6
 NOT_MEASURED = "not measured"
@@ -91,6 +99,7 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
 
 
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
+ONE_REGION = "every op is in one region, so there is no larger one to mark."
 
 
 def slower_than(session: Session) -> dict[str, str]:
@@ -116,17 +125,38 @@ def slower_than(session: Session) -> dict[str, str]:
 
 def plan_diagnostics(session: Session) -> list[Diagnostic]:
     """Return a ``plan-slower`` for eager and for plain ``torch.compile`` if the whole call is slower than that."""
-    verdicts = {timing.verdict for timing in whole_region_timings(session).values()}
-    if Verdict.SLOWER in verdicts:
-        remedy = f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which."
-    elif not verdicts or any(verdict.is_unsure for verdict in verdicts):
-        remedy = SLOWER_REMEDY
-    else:
-        remedy = "Mark larger regions: none is slower alone, but what runs around each costs time, too."
     return [
-        plan_slower(f"The plan is slower than {against}: {ratio}", against, remedy)
+        plan_slower(f"The plan is slower than {against}: {ratio}", against, _slower_remedy(session, against))
         for against, ratio in slower_than(session).items()
     ]
+
+
+def _slower_remedy(session: Session, against: str) -> str:
+    verdicts = {timing.verdict for timing in whole_region_timings(session).values()}
+    if is_one_region(session):
+        reason = _cost_around(session, against)
+        disable = f" Or ex.disable({session.partitions[0].region!r})." if Verdict.SLOWER in verdicts else ""
+        return f"{ONE_REGION[0].upper()}{ONE_REGION[1:]} {reason}{disable}"
+    if Verdict.SLOWER in verdicts:
+        return f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which."
+    if verdicts and verdicts <= {Verdict.FASTER, Verdict.SAME}:
+        return "Mark larger regions: none is slower alone, but what runs around each costs time, too."
+    return SLOWER_REMEDY
+
+
+def _cost_around(session: Session, against: str) -> str:
+    """Return what makes a plan of one region slower, with the time that was measured for it, and what to do."""
+    if against == VariantName.EAGER:
+        cost_s = tracing_cost_s(session, session.whole_phase)
+        why = "guards, AOTAutograd's wrappers, and traced ops in place of the program's own"
+        instead = "Give each call more work, or leave it to eager."
+    else:
+        regional, full = (session.whole_timings[name] for name in (VariantName.REGIONAL, VariantName.FULL))
+        cost_s = median_figure(paired_gaps(regional.samples_s, full.samples_s))
+        why = "what calls the region, and what torch.compile does to the whole graph before that is partitioned"
+        instead = "Use plain torch.compile for this call."
+    took = f" {with_interval(cost_s, duration)} of each call" if cost_s is not None and cost_s.bounds else ""
+    return f"The difference is{took}: {why} (ex.reconciliation). {instead}"
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
@@ -136,11 +166,11 @@ def region_diagnostics(session: Session) -> list[Diagnostic]:
     """
     timings = sorted(whole_region_timings(session).values(), key=lambda timing: -_gain_s(timing))
     slower = [timing for timing in timings if timing.verdict is Verdict.SLOWER]
-    found = [_slower_diagnostic(timing) for timing in slower]
+    found = [_slower_diagnostic(timing, one_region=is_one_region(session)) for timing in slower]
     gain_s, regional = whole_gain_s(session), session.whole_timings.get(VariantName.REGIONAL)
     if gain_s is not None and regional is not None and regional.speedup is not None:
         whole_gain = f"the {session.whole_phase} {duration(gain_s)}, {with_interval(regional.speedup)}"
-        found += _worth_diagnostic(timings, whole_gain)
+        found += _worth_diagnostic(timings, whole_gain, trace_note(session))
     return found
 
 
@@ -148,16 +178,18 @@ def _gain_s(timing: RegionTiming) -> float:
     return timing.gain_s.value if timing.gain_s else 0.0
 
 
-def _slower_diagnostic(row: RegionTiming) -> Diagnostic:
+def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
     return DiagnosticCode.REGION_SLOWER.found(
         f"Region {row.region!r} takes {duration(-_gain_s(row))} longer in each call compiled than eager "
         f"({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, measured alone).",
         region=row.region,
-        remedy=f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
+        remedy=f"ex.disable({row.region!r}): {ONE_REGION}"
+        if one_region
+        else f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
     )
 
 
-def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnostic]:
+def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str, of_trace: str) -> list[Diagnostic]:
     """Return what each region brings of the gain of the whole: wrappers and borders take their part of each."""
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     same = [repr(row.region) for row in rows if row.verdict is Verdict.SAME]
@@ -177,7 +209,7 @@ def _worth_diagnostic(rows: list[RegionTiming], whole_gain: str) -> list[Diagnos
         f". Together with what runs around them, they save {whole_gain}",
         f"; measured alone, {duration(gain_alone_s(rows))} (ex.reconciliation)" if kept < 1.0 and faster else "",
     ]
-    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}.")]
+    return [DiagnosticCode.REGION_WORTH.found(f"{''.join(clauses)}. {of_trace}".strip())]
 
 
 def _numerics_note(row: RegionTiming) -> str:

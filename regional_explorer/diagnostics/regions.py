@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
@@ -28,31 +28,6 @@ WRITING_OPS = frozenset(
     }
 )
 """Ops that write in place by another name than one that ends in ``_``: assignments to items, augmented ones."""
-
-
-def check_breaks(evidence: Evidence) -> Iterator[Diagnostic]:
-    """Yield one ``region-lost`` per region with a graph break inside, and one ``graph-break`` per other break."""
-    lost = grouped(
-        (evidence.region_of_mark(mark.annotation) or mark.region, (break_, mark.source))
-        for break_ in evidence.breaks
-        for mark in break_.blocks
-    )
-    for region, places in lost.items():
-        yield DiagnosticCode.REGION_LOST.found(
-            f"A graph break inside the block of region {region!r} makes the whole function around it run as plain "
-            f"Python: {places[0][0].reason}",
-            region=region,
-            where=[*(break_.source for break_, _ in places), *(block for _, block in places)],
-            remedy="Move this line out of the block, or end the block before it and begin another after it.",
-        )
-    for break_ in evidence.breaks:
-        if not break_.blocks:
-            yield DiagnosticCode.GRAPH_BREAK.found(
-                f"Dynamo stopped the graph here: {break_.reason}",
-                where=break_.stack[-1:],
-                remedy="Move this line out of the call if a region should reach across it."
-                + (f" Torch's own hint: {break_.hint}." if break_.hint else ""),
-            )
 
 
 def check_empty(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -211,9 +186,15 @@ def _moved_by_folding(evidence: Evidence, region: str, folds: list[Folded], *, g
     )
 
 
-def shortest_cycle(evidence: Evidence, graph: str, regions: Sequence[str]) -> list[list[str]]:
-    """Return a shortest cycle among the instances of ``regions``: the paths from one to the next; empty if none."""
-    claims = {name: claim for name, claim in evidence.claims[graph].items() if claim.region in regions}
+def shortest_cycle(
+    evidence: Evidence, graph: str, regions: Sequence[str], moved: Mapping[str, Claim] | None = None
+) -> list[list[str]]:
+    """Return a shortest cycle among the instances of ``regions``: the paths from one to the next; empty if none.
+
+    ``moved`` are other claims on some nodes.
+    """
+    all_claims = {**evidence.claims[graph], **(moved or {})}
+    claims = {name: claim for name, claim in all_claims.items() if claim.region in regions}
     members, users = grouped((claim, name) for name, claim in claims.items()), evidence.users(graph, random=True)
     for start in sorted(members, key=lambda claim: regions.index(claim.region)):
         path_to: dict[Claim, list[str]] = {}
@@ -323,7 +304,9 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
             at=between,
             remedy="Nothing, if these ops are to stay eager."
             if carved or stays or not between
-            else _how_to_include(region, partitions[0].graph, between),
+            else "Draw these numbers before or after all of the region's, in the program."
+            if drawn
+            else _how_to_include(evidence, region, partitions[0].graph, _all_separating_ops(evidence, cases)),
             severity=Severity.INFO if carved else Severity.WARNING,
             upstream="one piece, which draws in another order: other numbers with the same seed."
             if drawn
@@ -331,11 +314,26 @@ def check_split(evidence: Evidence) -> Iterator[Diagnostic]:
         )
 
 
-def _how_to_include(region: str, graph: str, ops: Sequence[Node]) -> str:
-    """Return the call that adds ops to a region: selectors match only those with an origin."""
-    if (name := next((node.name for node in ops if node.origin is not None), None)) is None:
+MOST_INCLUDED = 8
+"""How many ops are named at most in a call that adds them."""
+
+
+def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequence[Node]) -> str:
+    """Return the call that adds ops to a region: selectors match only those with an origin.
+
+    Ops of other regions stay theirs if these are later in the plan, so the regions become one.
+    """
+    names = dict.fromkeys(f"{graph_id}:{node.name}" for node in ops if node.origin is not None)
+    if not names:
         return "Nothing: torch added these ops while tracing, and no selector matches them."
-    return f"Include the ops between in the region, for example ex.mark({region!r}, nodes='{graph}:{name}')."
+    claims = (evidence.assignment.claim(graph_id, node.name) for node in ops)
+    owners = dict.fromkeys(claim.region for claim in claims if claim is not None and claim.region != region)
+    if owners:
+        return f"Make one region of them: ex.merge({', '.join(map(repr, (region, *owners)))})."
+    shown = list(names)[:MOST_INCLUDED]
+    nodes = shown if len(shown) > 1 else shown[0]
+    more = f" {count(len(names) - len(shown), 'more op')} are between as well." if len(names) > len(shown) else ""
+    return f"Include the ops between in the region: ex.mark({region!r}, nodes={nodes!r}).{more}"
 
 
 def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -408,7 +406,7 @@ def _separate_piece(
         region=region.name,
         graph=graph.id,
         at=between,
-        remedy=_how_to_include(region.name, graph.id, between) if between else "Keep them separate.",
+        remedy=_how_to_include(evidence, region.name, graph.id, between) if between else "Keep them separate.",
         upstream="blocks with the same name that do not feed each other directly are merged only if they lie side by "
         "side.",
     )
@@ -416,15 +414,33 @@ def _separate_piece(
 
 def _separating_ops(evidence: Evidence, partitions: list[Partition]) -> tuple[list[Node], bool]:
     """Return the ops that separate two partitions of one instance, and whether only their random draws do so."""
+    for drawn in (False, True):
+        if nodes := next(_between_partitions(evidence, partitions, drawn=drawn), None):
+            return nodes, drawn
+    return [], False
+
+
+def _all_separating_ops(evidence: Evidence, cases: Sequence[tuple[list[Partition], list[Node], bool]]) -> list[Node]:
+    """Return the ops on a path to each partition from those before it, of the instances in the first one's graph."""
+    graph = cases[0][0][0].graph
+    instances = (partitions for partitions, _, _ in cases if partitions[0].graph == graph)
+    return [
+        node
+        for partitions in instances
+        for nodes in _between_partitions(evidence, partitions, drawn=False)
+        for node in nodes
+    ]
+
+
+def _between_partitions(evidence: Evidence, partitions: list[Partition], *, drawn: bool) -> Iterator[list[Node]]:
+    """Yield the ops on a shortest path to each partition from those before it; if ``drawn``, on one by random draws."""
     graph = partitions[0].graph
     own_nodes = frozenset(name for part in partitions for name in part.nodes)
-    for drawn in (False, True):
-        users = evidence.users(graph, random=drawn)
-        for index, part in enumerate(partitions[1:], start=1):
-            earlier = [name for previous in partitions[:index] for name in previous.nodes]
-            if names := nodes_between(users, earlier, part.nodes, own_nodes):
-                return [evidence.nodes[graph][name] for name in names], drawn
-    return [], False
+    users = evidence.users(graph, random=drawn)
+    for index, part in enumerate(partitions[1:], start=1):
+        earlier = [name for previous in partitions[:index] for name in previous.nodes]
+        if names := nodes_between(users, earlier, part.nodes, own_nodes):
+            yield [evidence.nodes[graph][name] for name in names]
 
 
 def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -458,12 +474,28 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
             region=order[0],
             graph=graphs[0],
             at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path)],
-            remedy="Move the op where the paths meet into one of the regions, or reorder the plan: the first stays "
-            "whole.",
+            remedy=f"{_how_to_uncross(evidence, graphs[0], order, cycle)} Or reorder the plan: the first stays whole.",
             upstream="it fails with 'Invalid partition, found dependency cycles', without any names."
             if several
             else "it keeps the instances of one region free of cycles as well.",
         )
+
+
+def _how_to_uncross(evidence: Evidence, graph: str, order: Sequence[str], cycle: Sequence[Sequence[str]]) -> str:
+    """Return how to move an op with which a path begins or ends, so that no cycle is left; or that some have to be."""
+    claims = evidence.claims[graph]
+    for path in cycle:
+        for name, other in ((path[0], path[-1]), (path[-1], path[0])):
+            target = claims[other]
+            # The later one in the plan has an op that two claim.
+            is_later = order.index(target.region) > order.index(claims[name].region)
+            if (
+                is_later
+                and evidence.nodes[graph][name].origin is not None
+                and not shortest_cycle(evidence, graph, order, {name: target})
+            ):
+                return f"Move an op into the other region: ex.mark({target.region!r}, nodes={f'{graph}:{name}'!r})."
+    return "Move ops so that no region both feeds and needs another."
 
 
 def check_shared(evidence: Evidence) -> Iterator[Diagnostic]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from regional_explorer.capture.user_lines import is_internal
 from regional_explorer.export.statements import Mark, Site, SourceFile
-from regional_explorer.record.graph import Chain, Graph, GraphBreak, GraphKind, Node, SourceLine
+from regional_explorer.record.graph import Chain, Graph, GraphKind, Node, SourceLine
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of

@@ -22,7 +22,8 @@ from regional_explorer.export.statements import (
     split_lines,
 )
 from regional_explorer.record.files import write_bytes
-from regional_explorer.record.graph import Graph, GraphBreak, is_library
+from regional_explorer.record.graph import Graph, is_library
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region, SelectorKind, config_of

@@ -33,7 +33,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
-from regional_explorer.record.statistics import Floats, median_figure
+from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration
 from regional_explorer.torch_api.graphs import outside_autocast
 
@@ -278,7 +278,7 @@ def _phase_rows(
             return []
         timings = variants[later], variants[earlier]
         why = next((timing.median_s.why for timing in timings if timing.median_s.why), "")
-        gap = _gap_by_round(*(timing.samples_s for timing in timings))
+        gap = paired_gaps(*(timing.samples_s for timing in timings))
         return [Reconciled(phase, row_name, median_figure(gap, why), note=_ROW_NOTES[row_name])]
 
     if problem := _parts_exceed_whole(variants, regions):
@@ -289,7 +289,7 @@ def _phase_rows(
         dispatch_rows = _dispatch_rows(phase, cut)
         gains = [_region_gain_row(phase, region) for region in regions]
         known_rows = [*dispatch_rows, *[row for row in gains if row is not None]]
-        whole_s = float(np.median(_gap_by_round(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
+        whole_s = float(np.median(paired_gaps(variants[REGIONAL].samples_s, variants[AOT_EAGER].samples_s)))
         no_gain = [region.region for region, row in zip(regions, gains, strict=True) if row is None]
         note = _ROW_NOTES[REST] + (f"; and {', '.join(no_gain)}, of which no gain is known" if no_gain else "")
         rest_s = Figure(whole_s - sum(row.seconds.value for row in known_rows), why="what is left of several runs")
@@ -311,19 +311,13 @@ def _parts_exceed_whole(variants: Mapping[str, Timing], regions: Sequence[Region
     )
 
 
-def _gap_by_round(later: Sequence[float], earlier: Sequence[float]) -> Floats:
-    """Return by how many seconds the later variant takes longer, by round."""
-    rounds = min(len(later), len(earlier))
-    return np.asarray(later[:rounds], dtype=np.float64) - np.asarray(earlier[:rounds], dtype=np.float64)
-
-
 def _dispatch_rows(phase: Phase, cut: RoundsResult | None) -> list[Reconciled]:
     if cut is None:
         return []
     samples = [cut.samples.get(name, {}).get(phase) for name in (CUT_GRAPH, AOT_EAGER)]
     if samples[0] is None or samples[1] is None:
         return []
-    gap = figure_of(_gap_by_round(samples[0], samples[1]), cut.noise)
+    gap = figure_of(paired_gaps(samples[0], samples[1]), cut.noise)
     return [Reconciled(phase, DISPATCH, gap, note=_ROW_NOTES[DISPATCH])]
 
 

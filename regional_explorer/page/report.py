@@ -65,7 +65,9 @@ def _regions_text(session: Session) -> str:
         for verdict in (Verdict.FASTER, Verdict.SLOWER)
         if (names := [name for name, measured_verdict in measured if measured_verdict is verdict])
     ]
-    return f". Measured alone, {' and '.join(clauses)} compiled" if clauses else ""
+    over_trace = any(summary.timing and summary.timing.over_trace for summary in summaries)
+    than = ", against traced ops that are slower than the program's own" if over_trace else ""
+    return f". Measured alone, {' and '.join(clauses)} compiled{than}" if clauses else ""
 
 
 def session_facts(session: Session) -> tuple[tuple[str, str], ...]:

@@ -265,25 +265,6 @@ class FailedOp(Record, frozen=True):
     error: str
 
 
-class GraphBreak(Record, frozen=True):
-    """A place where Dynamo ended one graph; the code there runs in plain Python.
-
-    ``blocks`` are the marked blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the
-    workaround that torch itself suggests, if any. ``modules`` are the paths of the modules it happened in.
-    """
-
-    reason: str
-    stack: tuple[SourceLine, ...] = ()
-    blocks: tuple[MarkedBlock, ...] = ()
-    hint: str = ""
-    modules: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> SourceLine | None:
-        """The innermost line of the user's program, or None."""
-        return self.stack[-1] if self.stack else None
-
-
 def subgraphs(graphs: Sequence[Graph]) -> Iterator[Graph]:
     """Yield Dynamo's bodies of ``nested_compile_region``; those of other higher-order ops have no name."""
     return (graph for graph in graphs if graph.kind is GraphKind.DYNAMO and graph.name)

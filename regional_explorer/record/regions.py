@@ -13,10 +13,12 @@ from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming,
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Region
 from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session, derived
+from regional_explorer.record.statistics import median_figure, paired_gaps
 
 
 class RegionTiming(Record, frozen=True):
@@ -28,7 +30,9 @@ class RegionTiming(Record, frozen=True):
     numerics check of a partition failed. ``numerics`` is the worst verdict of its artifacts. ``compile_cold_s`` and
     ``compile_warm_s`` are the seconds waited for its own artifacts; a shared one counts where it was compiled.
     ``kept_share`` is the part of what the regions gain alone that the call keeps: wrappers and borders take the rest.
-    None unless the whole call was measured to be faster.
+    None unless the whole call was measured to be faster. ``over_trace`` says that the traced ops, run eagerly, take
+    longer than the program's own call, which runs others in their place: the speedup is over them, not over the
+    program.
     """
 
     region: str
@@ -44,6 +48,7 @@ class RegionTiming(Record, frozen=True):
     partitions: int
     measured: int
     kept_share: float | None = None
+    over_trace: bool = False
 
     @property
     def gain_s(self) -> Figure | None:
@@ -105,7 +110,31 @@ def region_timings(session: Session) -> tuple[RegionTiming, ...]:
                 rows.append(_summed(region.name, phase, [timings[part.id] for part in parts], compiles))
     whole_s, alone_s = whole_gain_s(session), gain_alone_s(row for row in rows if row.phase is session.whole_phase)
     kept_share = None if whole_s is None else min(1.0, whole_s / alone_s) if alone_s > 0.0 else 0.0
-    return tuple(replace(row, kept_share=kept_share) for row in rows)
+    return tuple(replace(row, kept_share=kept_share, over_trace=_is_over_trace(session, row)) for row in rows)
+
+
+def _is_over_trace(session: Session, row: RegionTiming) -> bool:
+    """Return whether a region's ops, run eagerly, certainly take longer than the whole call of the program."""
+    eager = next((t for t in session.timings if t.variant == VariantName.EAGER and t.phase is row.phase), None)
+    if eager is None or tracing_cost_s(session, row.phase) is None:
+        return False
+    own, whole = row.eager_s.bounds, eager.median_s.bounds
+    return own is not None and whole is not None and own[0] > whole[1]
+
+
+def tracing_cost_s(session: Session, phase: Phase) -> Figure | None:
+    """Return by how many seconds the traced graphs take longer in each call than the program, neither compiled.
+
+    None unless they were measured to be slower, in the same rounds.
+    """
+    if session.is_outdated:
+        return None
+    timings = {timing.variant: timing for timing in session.timings if timing.phase is phase}
+    eager, traced = timings.get(VariantName.EAGER), timings.get(VariantName.AOT_EAGER)
+    if eager is None or traced is None or traced.verdict is not Verdict.SLOWER:
+        return None
+    gap_s = median_figure(paired_gaps(traced.samples_s, eager.samples_s))
+    return gap_s if gap_s.bounds is not None else None
 
 
 def whole_gain_s(session: Session) -> float | None:
@@ -120,6 +149,19 @@ def whole_gain_s(session: Session) -> float | None:
 def gain_alone_s(rows: Iterable[RegionTiming]) -> float:
     """Return the seconds that the regions which are faster gain together, each measured alone."""
     return sum(row.gain_s.value for row in rows if row.gain_s and row.verdict is Verdict.FASTER)
+
+
+def is_one_region(session: Session) -> bool:
+    """Return whether every op of every graph of the call is in one partition: there is no larger region to mark."""
+    graphs = [
+        graph
+        for graph in session.graphs
+        if graph.kind is not GraphKind.DYNAMO and graph.parent is None and graph.id not in session.late_graphs
+    ]
+    nodes = grouped((part.graph, {*part.nodes}) for part in session.partitions)
+    return bool(graphs) and all(
+        len(cut := nodes.get(graph.id, [])) == 1 and {node.name for node in graph.ops} <= cut[0] for graph in graphs
+    )
 
 
 def whole_region_timings(session: Session) -> Mapping[str, RegionTiming]:

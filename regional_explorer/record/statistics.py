@@ -59,6 +59,14 @@ def paired_ratios(eager: ArrayLike, variant: ArrayLike) -> Floats:
     return ratios
 
 
+def paired_gaps(later: ArrayLike, earlier: ArrayLike) -> Floats:
+    """Return by how many seconds the later variant takes longer, round by round, for the rounds that have both."""
+    later_s, earlier_s = np.asarray(later, dtype=np.float64), np.asarray(earlier, dtype=np.float64)
+    rounds = min(len(later_s), len(earlier_s))
+    gaps: Floats = later_s[:rounds] - earlier_s[:rounds]
+    return gaps
+
+
 def quiet_rounds(fixed_work_s: ArrayLike, undisturbed_s: float = math.inf) -> Flags:
     """Return which rounds were not disturbed, by the seconds that a fixed piece of work took around each.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 from regional_explorer.errors import PlanError, SelectorError, did_you_mean, listing, shown_value
 from regional_explorer.record.graph import (
     Graph,
-    GraphBreak,
     GraphKind,
     Node,
     Role,
@@ -20,6 +20,7 @@ from regional_explorer.record.graph import (
     subgraph_names,
     subgraphs,
 )
+from regional_explorer.record.graph_break import GraphBreak, UntracedOps
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, configs_text, require_name
 from regional_explorer.regions.instances import direct_feeds
@@ -88,21 +89,34 @@ def require_match(
 
 
 def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
-    """Return which graph break is inside what ``selector`` names, or around it: it ran eagerly. Empty if none is."""
-    for graph_break in reversed(breaks):
-        where = f"at {graph_break.source}" if graph_break.source is not None else "in the call"
-        runs_eagerly = f"where it runs eagerly: {graph_break.reason.rstrip('.')}."
-        for pattern in selector.patterns:
-            if selector.kind is SelectorKind.MODULES:
-                rule = module_glob(pattern)
-                for path in reversed(graph_break.modules):
-                    if rule.fullmatch(path) or pattern.startswith(f"{path}."):
-                        return f" The graph broke in module {path!r} {where}, {runs_eagerly}"
-            elif selector.kind is SelectorKind.LINES:
-                lines = LineRange.parse(pattern)
-                if any(lines.contains(line) for line in graph_break.stack):
-                    return f" The graph broke {where}, {runs_eagerly}"
+    """Return why what ``selector`` names runs eagerly: a graph break inside it, around it or before it. Else empty."""
+    for pattern in selector.patterns:
+        for graph_break in breaks:
+            because = f"{graph_break.place_and_caller}: {graph_break.reason.rstrip('.')}."
+            for ops in graph_break.untraced:
+                if _names_untraced(selector.kind, pattern, ops):
+                    return f" {_capitalized(ops.place)} runs eagerly, in no graph: the graph broke {because}"
+            if selector.kind is SelectorKind.LINES and any(map(LineRange.parse(pattern).contains, graph_break.stack)):
+                return f" The graph broke {because}"
     return ""
+
+
+def _names_untraced(kind: SelectorKind, pattern: str, ops: UntracedOps) -> bool:
+    """Return whether a pattern names ops that run in no graph: by the module, the line or the operator."""
+    match kind:
+        case SelectorKind.MODULES if ops.module is not None:
+            rule, parts = module_glob(pattern), ops.module.path.split(".")
+            holders = (".".join(parts[:depth]) for depth in range(1, len(parts) + 1))
+            return any(map(rule.fullmatch, (*holders, *ops.module.aliases)))
+        case SelectorKind.LINES:
+            return ops.line is not None and LineRange.parse(pattern).contains(ops.line)
+        case SelectorKind.OPS:
+            return any(fnmatch.fnmatchcase(name, pattern) for name in Node("", Role.OP, ops.op).op_names)
+    return False
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def require_one_op(name: str, graphs: Sequence[Graph], among: Among) -> None:

@@ -130,10 +130,14 @@ Compared = Timing | RegionTiming
 
 
 def speedup(timing: Compared | None) -> str:
-    """Return ``1.24×``, with ``not comparable`` added if that is the numerics check's verdict; a dash if it failed."""
+    """Return ``1.24×``, with what it is a speedup over if not over the program; a dash if the numerics check failed.
+
+    ``not comparable`` is added if that is the check's verdict.
+    """
     if timing is None or timing.speedup is None or withheld(timing):
         return NONE
-    note = f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
+    note = " over the trace" if isinstance(timing, RegionTiming) and timing.over_trace else ""
+    note += f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
     return f"{times(timing.speedup.value)}{note}"
 
 

@@ -27,8 +27,11 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.regions import (
     RegionSummary,
     RegionTiming,
+    gain_alone_s,
     region_summaries,
     region_timings,
+    tracing_cost_s,
+    whole_region_timings,
 )
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import TONES
@@ -44,6 +47,7 @@ from regional_explorer.style.formats import (
     significant,
     size,
     speedup,
+    with_interval,
     withheld,
 )
 from regional_explorer.tables.chart import whiskers
@@ -70,6 +74,32 @@ def _interval_text(timing: Compared) -> str:
     if timing.speedup is None or withheld(timing) or timing.verdict is Verdict.BASELINE:
         return NONE
     return interval(timing.speedup) or NONE
+
+
+def trace_note(session: Session) -> str:
+    """Return that regions' speedups are over the traced ops, where these are slower than the program; else nothing.
+
+    Each region whose ops take longer, run eagerly, than the program's own call is named. That what tracing costs is
+    half of what the regions gain, or more, is said where there is none.
+    """
+    cost_s, timings = tracing_cost_s(session, session.whole_phase), list(whole_region_timings(session).values())
+    faster = [timing for timing in timings if timing.verdict is Verdict.FASTER]
+    if cost_s is None or not faster:
+        return ""
+    cost = f"{with_interval(cost_s, duration)} longer than the program's own, before anything is compiled"
+    means = "guards, wrappers, and traced ops in place of the program's (aot_eager − eager)"
+    if over_trace := [clean(timing.region) for timing in faster if timing.over_trace]:
+        return (
+            f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, they take "
+            f"longer than the program's own call. Traced, the call takes {cost}: {means}."
+        )
+    if (cost_s.low or 0.0) >= TRACING_MATTERS * gain_alone_s(faster):
+        return f"Traced, the call takes {cost}: {means}. What regions gain makes up for that first."
+    return ""
+
+
+TRACING_MATTERS = 0.5
+"""Tracing is mentioned if it costs this share of what the regions gain alone, or more."""
 
 
 COMPARED: tuple[Column[Any], ...] = (
@@ -205,6 +235,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
         text=lambda s: s.numerics or NONE,
         tone=lambda s: TONES.get(s.numerics, "quiet") if s.numerics else "",
     ),
+    Column("over_trace", lambda s: s.timing and s.timing.over_trace),
     Number("pays_off_after_calls", lambda s: s.timing and s.timing.pays_off_after_calls),
 )
 
@@ -235,7 +266,8 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
     the sum of their compiles where these overlap. ``pays_off_after_calls`` is the number of calls that save as much, by
     the part of the gain that the whole call keeps: inf if no number does, NaN if unknown, or if the whole call was not
     measured to be faster. ``measured`` of its ``partitions`` were measured themselves, the others share an artifact
-    with one that was. Filled by ``ex.benchmark()``.
+    with one that was. ``over_trace`` says that the speedup is over the traced ops, which are slower than the program's
+    own. Filled by ``ex.benchmark()``.
     """
     rows, region_numbers = region_timings(session), session.plan.numbers
     whole = [t for t in rows if t.phase is session.whole_phase]
@@ -251,6 +283,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             f"{phases}, all partitions of a region together; ex.region_timings has each phase.{equal}"
             f"{several if any(t.partitions > 1 for t in whole) else ''}"
         )
+        yield trace_note(session)
         yield from warning_lines((t.partition, t.warnings) for t in session.partition_timings)
 
     return Table(
@@ -262,6 +295,7 @@ def region_timings_table(session: Session) -> Table[RegionTiming]:
             Number("compiled_us", lambda t: t.compiled_s),
             Number("", lambda t: t.gain_s, "gain per call", write=signed),
             *COMPARED,
+            Column("over_trace", lambda t: t.over_trace),
             Column("worst_tensor", lambda t: t.worst_tensor, "worst", tone="quiet"),
             Number(
                 "compile_s",

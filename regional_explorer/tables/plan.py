@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import once
-from regional_explorer.record.graph import GraphBreak
+from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.session import Session
@@ -39,7 +39,7 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
         (
             Column("where", lambda found: found.source or "unknown line"),
             Column("code", lambda found: found.source.text if found.source else ""),
-            Column("reason", lambda found: found.reason),
+            Column("reason", lambda found: f"{found.place}: {found.reason}" if found.is_elsewhere else found.reason),
         ),
         session.breaks,
         notes=lambda: [f"{more} more are in the saved session."] if more > 0 else [],

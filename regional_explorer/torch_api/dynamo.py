@@ -345,30 +345,30 @@ class Break:
     """A graph break as Dynamo reports it.
 
     ``frames`` are ``(file, line, function)``, outermost first; ``marks`` the marked blocks it happened in, ``modules``
-    the ids of the modules.
+    the ids and class names of the modules.
     """
 
     reason: str
     frames: tuple[tuple[str, int, str], ...]
     marks: tuple[OpenMark, ...] = ()
-    modules: tuple[int, ...] = ()
+    modules: tuple[tuple[int, str], ...] = ()
 
 
-def _modules_around(translator: Any, error: BaseException | None) -> Iterator[int]:
-    """Yield the ids of the modules that Dynamo was in when ``error`` was raised, outermost first.
+def _modules_around(translator: Any, error: BaseException | None) -> Iterator[tuple[int, str]]:
+    """Yield the ids and class names of the modules that Dynamo was in when ``error`` was raised, outermost first.
 
     It reports the break for the frame that can go on, and has left those of the modules below: they are in the
     traceback.
     """
     if (module := frame_module()) is not None:
-        yield id(module)
+        yield id(module), type(module).__name__
     for frame, _ in traceback.walk_tb(getattr(error, "__traceback__", None)):
         inner = frame.f_locals.get("self")
         translator = inner if isinstance(inner, symbolic_convert.InstructionTranslatorBase) else translator
-    for key in translator.nn_module_stack:
+    for key, (_, cls) in translator.nn_module_stack.items():
         module_id = str(key).partition("@")[0]  # "<id(module)>", or "<id>@k" for a later call
         if module_id.isdigit():
-            yield int(module_id)
+            yield int(module_id), cls if isinstance(cls, str) else cls.__name__
 
 
 @contextlib.contextmanager

@@ -187,6 +187,8 @@ def _speedup_cell(summary: RegionSummary) -> Node:
     if timing.speedup.bounds is None:
         bounds_text = f"without CI ({timing.speedup.why})"
     about = f"eager ÷ compiled, {bounds_text}: {timing.verdict}"
+    if timing.over_trace:
+        about += "; eager are the traced ops here, which are slower than the program's own"
     # What stands in the columns beside it is the sum of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
     if disagrees := disagreement(of_medians, timing.speedup):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,13 +13,24 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.page.report import headline
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
-from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Phase, Reconciled, Timing, Verdict
+from regional_explorer.record.benchmark import (
+    Conditions,
+    NumericsVerdict,
+    PartitionTiming,
+    Phase,
+    Reconciled,
+    Timing,
+    Verdict,
+)
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure, Noise, exactly
-from regional_explorer.record.regions import RegionTiming, region_timings, whole_region_timings
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.regions import RegionTiming, is_one_region, region_timings, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html
+from regional_explorer.style.formats import speedup
 from regional_explorer.tables.benchmark import region_timings_table
 from tests.shared.sessions import alone, measured, measured_alone, timing
 
@@ -275,3 +287,102 @@ def test_a_region_that_loses_is_told_with_the_way_out() -> None:
         replace(measured_alone(), partition_timings=()),
     ):
         assert region_diagnostics(without_data) == []
+
+
+def of_one_region(call: Session, **changes: Any) -> Session:
+    """Return the session with each graph cut to one partition's ops: every op is in the region."""
+    cut = {part.graph: part for part in reversed(call.partitions)}
+    graphs = tuple(replace(g, nodes=tuple(n for n in g if n.name in cut[g.id].nodes)) for g in call.graphs)
+    timings = tuple(t for t in call.partition_timings if t.partition in {part.id for part in cut.values()})
+    return replace(call, graphs=graphs, partitions=tuple(cut.values()), partition_timings=timings, **changes)
+
+
+def with_trace(speedup: float, verdict: Verdict, traced_s: float = 3e-3, eager_s: float = 1e-3) -> Session:
+    """Return a session whose traced ops take three times as long as the program, neither compiled."""
+    base = of_a_call(speedup, verdict)
+    eager = timing("eager", eager_s, 1.0, phase=Phase.STEP, verdict=Verdict.BASELINE)
+    traced = timing("aot_eager", traced_s, eager_s / traced_s, phase=Phase.STEP, verdict=Verdict.SLOWER)
+    return replace(base, timings=(eager, traced, base.timings[1]))
+
+
+def test_no_larger_region_is_advised_where_every_op_is_in_one() -> None:
+    (found,) = plan_diagnostics(of_one_region(with_trace(0.62, Verdict.SLOWER)))
+    assert "arger region" not in found.remedy
+    assert found.remedy.startswith("Every op is in one region, so there is no larger one to mark.")
+    assert "2.00 ms (2.00 ms to 2.00 ms) of each call: guards, AOTAutograd's wrappers" in found.remedy
+    without_trace = of_one_region(of_a_call(0.62, Verdict.SLOWER))
+    (found,) = plan_diagnostics(without_trace)
+    assert "The difference is: guards" in found.remedy, "no figure that was not measured"
+    full = timing("full", 0.4e-3, 2.5, phase=Phase.STEP)
+    faster = of_one_region(of_a_call(1.25))
+    (found,) = plan_diagnostics(replace(faster, timings=(*faster.timings, full)))
+    assert "The difference is 400 µs (400 µs to 400 µs) of each call: what calls the region" in found.remedy
+    assert found.remedy.endswith("Use plain torch.compile for this call.")
+
+
+def test_a_region_of_every_op_that_is_slower_is_not_to_be_made_larger() -> None:
+    slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
+    (found,) = region_diagnostics(of_one_region(slower))
+    assert found.remedy == "ex.disable('mlp'): every op is in one region, so there is no larger one to mark."
+    with_call = replace(of_a_call(0.62, Verdict.SLOWER), partition_timings=slower.partition_timings)
+    (found,) = plan_diagnostics(of_one_region(with_call))
+    assert found.remedy.endswith("Or ex.disable('mlp').")
+
+
+@pytest.mark.parametrize("change", ["two partitions", "an op outside", "a later call"])
+def test_whether_every_op_is_in_one_region(change: str) -> None:
+    whole = of_one_region(measured_alone())
+    assert is_one_region(whole)
+    first = whole.partitions[0]
+    changed = {
+        "two partitions": replace(whole, partitions=(*whole.partitions, replace(first, id="another"))),
+        "an op outside": replace(whole, graphs=measured_alone().graphs),
+        "a later call": replace(whole, graphs=(*whole.graphs, late_graph()), late_graphs=("1/forward",)),
+    }[change]
+    assert is_one_region(changed) is (change == "a later call")
+
+
+def late_graph() -> Graph:
+    return replace(measured_alone().graphs[0], id="1/forward")
+
+
+def test_a_speedup_over_traced_ops_that_are_slower_than_the_program_says_so() -> None:
+    over = with_trace(1.25, Verdict.FASTER, eager_s=5e-4)  # its regions take 600 µs eagerly, alone
+    assert step(over).over_trace
+    assert speedup(step(over)) == "2.00× over the trace"
+    table = region_timings_table(over)
+    assert "2.00× over the trace" in table.text()
+    assert "The speedup of mlp is over traced ops, not over the program" in " ".join(table.text().split())
+    (found,) = region_diagnostics(over)
+    assert "Traced, the call takes 2.50 ms (2.50 ms to 2.50 ms) longer than the program's own, before" in found.message
+    assert "against traced ops that are slower than the program's own" in headline(over)
+
+
+def test_what_tracing_costs_is_said_where_it_takes_what_the_regions_gain() -> None:
+    costly = with_trace(1.25, Verdict.FASTER, traced_s=1.2e-3)
+    assert not step(costly).over_trace
+    note = "Traced, the call takes 200 µs (200 µs to 200 µs) longer than the program's own"
+    assert note in " ".join(region_timings_table(costly).text().split())
+    assert note in region_diagnostics(costly)[0].message
+
+
+@pytest.mark.parametrize("why", ["cheap", "not slower", "not measured", "of another plan", "no region gains"])
+def test_nothing_is_said_of_the_trace_where_it_takes_nothing(why: str) -> None:
+    session = with_trace(1.25, Verdict.FASTER, traced_s=1.1e-3 if why == "cheap" else 3e-3, eager_s=1e-3)
+    eager, traced, regional = session.timings
+    session = {
+        "cheap": session,
+        "not slower": replace(session, timings=(eager, replace(traced, verdict=Verdict.INCONCLUSIVE), regional)),
+        "not measured": replace(session, timings=(eager, regional)),
+        "of another plan": replace(session, conditions=replace(conditions(), outdated=True)),
+        "no region gains": replace(session, partition_timings=measured_alone(verdict=Verdict.SAME).partition_timings),
+    }[why]
+    assert "Traced" not in region_timings_table(session).text()
+    assert not step(session).over_trace
+    assert speedup(step(session)) == "2.00×"
+
+
+def conditions() -> Conditions:
+    found = measured().conditions
+    assert found
+    return found

@@ -1,0 +1,140 @@
+"""Finds the ops that a call with graph breaks runs in no graph: those of functions and modules left to plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regional_explorer.capture.call import Call
+from regional_explorer.capture.convert import ModuleNames, module_call
+from regional_explorer.capture.user_lines import Outdated, is_internal, loaded_line
+from regional_explorer.record.graph import Graph, GraphKind, ModuleCall
+from regional_explorer.record.graph_break import GraphBreak, UntracedOps
+from regional_explorer.record.grouping import grouped
+from regional_explorer.torch_api.dynamo import code_of, running_uncompiled
+from regional_explorer.torch_api.module_calls import called_module
+
+
+def untraced_ops(
+    call: Call, graphs: Sequence[Graph], traced: Collection[CodeType], names: ModuleNames, outdated: Outdated
+) -> tuple[UntracedOps, ...]:
+    """Run the forward once eagerly, in a block of ``call.restoring``; return which of its ops are in no graph.
+
+    Dynamo leaves a function to plain Python as a whole, or traces it up to a break and from there on. So an op runs
+    eagerly where nothing of its function was traced, or nothing of its module: ``traced`` is the code of functions that
+    Dynamo traced, ``names`` are the module paths by ``id(module)``. The op at a break itself is not counted.
+    """
+    recorder = _OpRecorder()
+    try:
+        with running_uncompiled(), recorder:
+            call.forward()
+    except Exception:  # noqa: BLE001 - an operator may refuse a dispatch mode; then nothing is known
+        return ()
+    dynamo = [node for graph in graphs if graph.kind is GraphKind.DYNAMO for node in graph.ops]
+    lines = {(line.file, line.function, line.line) for node in dynamo for line in node.stack}
+    paths = {path for node in dynamo for module in node.modules for path in (module.path, *module.aliases)}
+
+    def is_traced(place: _Place) -> bool:
+        path = names.get(id(place.module), ("",))[0]
+        if path and path not in paths:
+            return False
+        # Ops do not record the module whose own frame they were traced in.
+        forward = None if path or place.module is None else code_of(place.module)
+        code = place.line[0] if place.in_function and place.line else forward
+        return code is None or code in traced or any((*_name(code), line) in lines for _, _, line in code.co_lines())
+
+    return tuple(
+        UntracedOps(
+            op=op,
+            count=number,
+            module=_module_call(place.module, names),
+            line=loaded_line(outdated, *_at(place.line)) if place.line else None,
+            function=place.line[0].co_name if place.in_function and place.line else "",
+        )
+        for (place, op), number in recorder.counts.items()
+        if not is_traced(place)
+    )
+
+
+def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps]) -> tuple[GraphBreak, ...]:
+    """Return the breaks, each with the ops that run eagerly because of it: of those nearest to it, by modules."""
+
+    def nearness(graph_break: GraphBreak, ops: UntracedOps) -> tuple[int, bool]:
+        parts = ops.module.path.split(".") if ops.module else []
+        own_function = any(line.function == ops.function for line in graph_break.stack)
+        return max((_shared_depth(parts, path.split(".")) for path in graph_break.modules), default=0), own_function
+
+    def nearest_break(ops: UntracedOps) -> int:
+        return max(range(len(breaks)), key=lambda number: nearness(breaks[number], ops))
+
+    nearest = grouped((nearest_break(ops), ops) for ops in untraced)
+    return tuple(replace(item, untraced=tuple(nearest.get(number, ()))) for number, item in enumerate(breaks))
+
+
+def _shared_depth(parts: Sequence[str], others: Sequence[str]) -> int:
+    return len(list(itertools.takewhile(bool, map(operator.eq, parts, others))))
+
+
+def _module_call(module: nn.Module | None, names: ModuleNames) -> ModuleCall | None:
+    return None if module is None else module_call(id(module), type(module).__name__, names)
+
+
+def _name(code: CodeType) -> tuple[str, str]:
+    return code.co_filename, code.co_name
+
+
+def _at(line: tuple[CodeType, int]) -> tuple[str, int, str]:
+    code, number = line
+    return code.co_filename, number, code.co_name
+
+
+class _Place(NamedTuple):
+    """The innermost module around an op, the innermost line of the user's, and whether that is inside the module."""
+
+    module: nn.Module | None
+    line: tuple[CodeType, int] | None
+    in_function: bool
+
+
+class _OpRecorder(TorchDispatchMode):
+    """Counts the ops that run, by place and name."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let operators such as flex_attention compile what they run eagerly."""
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts = Counter[tuple[_Place, str]]()
+        self._below = Call.forward.__code__
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run ``func`` and count it, unless it only lets autograd save a result."""
+        if func is not torch.ops.aten.detach.default:
+            self.counts[self._place(sys._getframe(1)), str(func)] += 1  # noqa: SLF001 - Python's way to the caller
+        return func(*args, **(kwargs or {}))
+
+    def _place(self, frame: FrameType | None) -> _Place:
+        module, line, in_function = None, None, False
+        while frame is not None and frame.f_code is not self._below and (module is None or line is None):
+            if line is None and not is_internal(frame.f_code.co_filename):
+                line, in_function = (frame.f_code, frame.f_lineno), module is None
+            if module is None:
+                module = called_module(frame)
+            frame = frame.f_back
+        return _Place(module, line, in_function)

@@ -1,0 +1,139 @@
+"""Graph breaks: where Dynamo ended a graph, what runs eagerly because of it, and what helps there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regional_explorer.errors import listing
+from regional_explorer.record.graph import MarkedBlock, ModuleCall, SourceLine
+from regional_explorer.record.record import Integer, Record
+
+MOST_MODULES = 8
+
+
+def named_modules(calls: Sequence[ModuleCall]) -> str:
+    """Return ``module '1' (ReLU)``, or ``modules '1' (ReLU), '2' (Linear)``; a module without a path by its class."""
+    texts = dict.fromkeys(f"{call.path!r} ({call.class_name})" if call.path else call.class_name for call in calls)
+    return f"module{'s' if len(texts) > 1 else ''} {listing(texts, MOST_MODULES)}" if texts else ""
+
+
+class UntracedOps(Record, frozen=True):
+    """Ops that run eagerly, in no graph, because of a graph break: ``count`` of one operator, module and line.
+
+    ``line`` is the innermost one of the user's program, ``function`` the user's function in which nothing was traced;
+    without it, the module itself calls the ops.
+    """
+
+    op: str
+    count: Integer
+    module: ModuleCall | None = None
+    line: SourceLine | None = None
+    function: str = ""
+
+    @property
+    def place(self) -> str:
+        """What runs eagerly: ``module '1' (ReLU)``, or ``function mix``."""
+        if self.function and not (self.module and self.module.path):
+            return f"function {(self.line and self.line.scope) or self.function}"
+        return named_modules([self.module]) if self.module else self.op
+
+
+class GraphBreak(Record, frozen=True):
+    """A place where Dynamo ended one graph; the code there runs in plain Python.
+
+    ``stack`` has the user's lines, ``innermost`` is the line itself, of whatever library. ``blocks`` are the marked
+    blocks it happened in, outermost first: they run entirely in plain Python. ``hint`` is the workaround that torch
+    itself suggests, if any. ``modules`` are the paths of the modules it happened in, ``broken`` the innermost ones;
+    ``hook`` is the kind of hook that it happened in, such as ``forward hook``, and then ``broken`` are all modules that
+    have it, none for a hook of all modules. ``untraced`` are the ops that run in no graph because of it.
+    """
+
+    reason: str
+    stack: tuple[SourceLine, ...] = ()
+    blocks: tuple[MarkedBlock, ...] = ()
+    hint: str = ""
+    modules: tuple[str, ...] = ()
+    innermost: SourceLine | None = None
+    broken: tuple[ModuleCall, ...] = ()
+    hook: str = ""
+    untraced: tuple[UntracedOps, ...] = ()
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The innermost line of the user's program, or None."""
+        return self.stack[-1] if self.stack else None
+
+    @property
+    def in_library(self) -> bool:
+        """Whether the line itself belongs to torch or another library, so that the user cannot move it."""
+        return self.innermost is not None and (self.innermost.in_library or self.innermost != self.source)
+
+    @property
+    def own_line(self) -> SourceLine | None:
+        """The innermost line that the user can edit, or else ``source``."""
+        return next((line for line in reversed(self.stack) if not line.in_library), self.source)
+
+    @property
+    def inside(self) -> str:
+        """The hook and the modules: ``in a forward hook of module '1' (ReLU)``; empty outside of any."""
+        preposition = f"in a {self.hook}{' of' if self.broken else ''}" if self.hook else "in" if self.broken else ""
+        return f"{preposition} {named_modules(self.broken)}".strip()
+
+    @property
+    def place(self) -> str:
+        """The modules and the line itself: ``in module '1' (BatchNorm1d), at batchnorm.py:192 in forward``."""
+        line = self.innermost or self.source
+        return ", ".join(filter(None, (self.inside, f"at {line}" if line else ""))) or "in the call itself"
+
+    @property
+    def place_and_caller(self) -> str:
+        """The place, and the user's line that leads to it if that is another one."""
+        own = self.own_line
+        return f"{self.place}, called at {own}" if self.in_library and own not in (None, self.innermost) else self.place
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is in a hook or a library, where the user's line alone does not say what happened."""
+        return bool(self.hook) or self.in_library
+
+    @property
+    def advice(self) -> str:
+        """What helps if a region should reach across it, in a sentence."""
+        if self.hook:
+            return "Remove the hook while you explore: handle.remove(), on what registering it returned."
+        if self.in_library:
+            return self._known or "The line is not yours to move: use another module there, or other options of it."
+        if "branch" in self.reason:
+            return "Choose without a branch, as torch.where does, if a region should reach across it."
+        return "Move this line out of the call if a region should reach across it."
+
+    @property
+    def torch_hint(self) -> str:
+        """Torch's own hint as a sentence, unless it is known not to help there."""
+        return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
+
+    @property
+    def remedy(self) -> str:
+        """The advice, and torch's own hint."""
+        return f"{self.advice} {self.torch_hint}".strip()
+
+    @property
+    def advice_in_block(self) -> str:
+        """What helps if it happened in a marked block."""
+        if self.is_elsewhere:
+            return f"End the block before this call, and begin another after it. {self.advice}"
+        return "Move this line out of the block, or end the block before it and begin another after it."
+
+    @property
+    def _known(self) -> str:
+        file = self.innermost.file if self.innermost else ""
+        return next((text for (end, words), text in _KNOWN.items() if file.endswith(end) and words in self.reason), "")
+
+
+_KNOWN = {
+    ("/torch/nn/modules/batchnorm.py", "item()"): (
+        "Give the batch norm a momentum: with momentum=None it reads num_batches_tracked as a number. "
+        "torch._dynamo.config.capture_scalar_outputs does not help: it divides by that number."
+    ),
+}
+"""What helps at a line of a library, by the end of its file and words of the reason, where torch's hint does not."""

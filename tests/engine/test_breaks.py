@@ -1,0 +1,268 @@
+"""Graph breaks: where each is, in a hook or a library too, what runs eagerly because of it, and what helps."""
+
+import functools
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import regional_explorer as rx
+from regional_explorer.errors import SelectorError
+from regional_explorer.record.graph_break import GraphBreak
+from regional_explorer.tables.plan import breaks_table
+from tests.shared.checks import codes, only
+
+X = torch.randn(4, 8)
+
+
+def averaging():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=None), nn.ReLU())
+
+
+def printing(_module, _inputs, *_output):
+    print("a graph break")
+
+
+class Printer:
+    """A hook that is an object, and has one that is a method."""
+
+    def __call__(self, module, inputs, output):
+        print("a graph break")
+
+    def method(self, module, inputs, output):
+        print("a graph break")
+
+
+def layers(*hooked, register="register_forward_hook", hook=printing):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8), nn.ReLU())
+    for index in hooked:
+        getattr(model[index], register)(hook)
+    return model
+
+
+def exploring(model, *args):
+    return rx.explore(lambda x: model(x).sin().sum(), args or (X,))
+
+
+# ------------------------------------------------------------------------------------------------ where, and what helps
+
+
+def test_a_break_in_a_module_of_torch_names_the_module_and_torchs_line():
+    found = only(exploring(averaging()), "graph-break")
+    assert re.search(r"in module '1' \(BatchNorm1d\), at batchnorm\.py:\d+ in forward: Unsupp", found.message)
+    assert [line.text for line in found.where] == ["return rx.explore(lambda x: model(x).sin().sum(), args or (X,))"]
+    assert "momentum" in found.remedy
+    assert "Move this line" not in found.remedy
+
+
+def test_the_advice_about_a_momentum_helps_and_torchs_hint_does_not():
+    assert "graph-break" not in codes(exploring(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8, momentum=0.1))))
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        assert "graph-break" in codes(exploring(averaging()))
+
+
+def test_a_break_in_a_library_of_which_nothing_better_is_known_passes_on_torchs_hint():
+    adaptive, target = nn.AdaptiveLogSoftmaxWithLoss(8, 10, [3, 6]), torch.tensor([1, 2, 4, 8])
+    found = only(rx.explore(lambda x, y: adaptive(x, y).loss * 2, (X, target)), "graph-break")
+    assert re.search(r"in module AdaptiveLogSoftmaxWithLoss, at adaptive\.py:\d+ in forward", found.message)
+    assert "outside of it, 5" in found.message, "its own ops are among them, not those of its layers alone"
+    assert "not yours to move" in found.remedy
+    assert "Torch's own hint: Enable tracing of dynamic shape operators" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("register", "hook", "kind"),
+    [
+        ("register_forward_hook", printing, "forward hook"),
+        ("register_forward_pre_hook", printing, "forward pre-hook"),
+        ("register_forward_hook", functools.partial(printing), "forward hook"),
+        ("register_forward_hook", Printer(), "forward hook"),
+        ("register_forward_hook", Printer().method, "forward hook"),
+    ],
+)
+def test_a_break_in_a_hook_says_so_and_names_its_modules(register, hook, kind):
+    found = only(exploring(layers(0, 1, register=register, hook=hook)), "graph-break")
+    assert f"in a {kind} of modules '0' (Linear), '1' (Linear): Failed" in found.message
+    assert [line.text for line in found.where] == ['print("a graph break")']
+    assert found.remedy.startswith("Remove the hook")
+    assert "reorderable_logging_functions" in found.remedy
+
+
+def test_a_hook_of_all_modules_is_named_as_one():
+    handle = nn.modules.module.register_module_forward_hook(printing)
+    try:
+        found = only(exploring(layers()), "graph-break")
+    finally:
+        handle.remove()
+    assert "in a global forward hook: Failed" in found.message
+
+
+def test_removing_the_hook_helps():
+    model = layers()
+    handle = model[0].register_forward_hook(printing)
+    assert "graph-break" in codes(exploring(model))
+    handle.remove()
+    assert "graph-break" not in codes(exploring(model))
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_a_backward_hook_is_named_without_the_hint_that_would_make_the_trace_fail():
+    model = layers(1, register="register_full_backward_hook", hook=lambda *_: None)
+    found = only(exploring(model), "graph-break")
+    assert "in a backward hook of module '1' (Linear), at module.py:" in found.message
+    assert found.remedy == "Remove the hook while you explore: handle.remove(), on what registering it returned."
+
+
+def test_a_break_in_the_users_own_module_names_it():
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x.sin() if x.abs().sum() > 0 else x
+
+    found = only(exploring(nn.Sequential(nn.Linear(8, 8), Branching())), "graph-break")
+    assert "in module '1' (Branching): Data-dependent" in found.message
+    assert "torch.where" in found.remedy
+    assert "Move this line" not in found.remedy
+
+
+def test_a_disabled_function_passes_on_that_the_decorator_can_go():
+    @torch.compiler.disable
+    def plain(x):
+        return x.cos()
+
+    found = only(rx.explore(lambda x: plain(x.sin()).exp(), (X,)), "graph-break")
+    assert "Torch's own hint: Remove the `torch.compiler.disable` call" in found.remedy
+
+
+def test_several_breaks_of_one_line_are_one_diagnostic_with_their_number():
+    found = only(rx.explore(lambda x: x.sin().unique().sum() + x.nonzero().sum(), (X,)), "graph-break")
+    assert "Dynamo stopped the graph 2 times in this line" in found.message
+    assert "_unique2" in found.message
+    assert "nonzero" in found.message
+    assert "The call has 3 graphs." in found.message
+
+
+def test_a_region_lost_to_a_hook_says_so():
+    model = nn.Identity()
+    model.register_forward_hook(printing)
+
+    def marked(x):
+        with rx.region("r"):
+            return model(x)
+
+    advice = "End the block before this call, and begin another after it. Remove the hook"
+    found = only(rx.explore(lambda x: marked(x.exp()).sin(), (X,)), "region-lost")
+    assert "in a forward hook of module Identity" in found.message
+    assert found.remedy.startswith(advice)
+    with pytest.raises(rx.CaptureError, match=f"region 'r' .region-lost.(?s:.)*{advice}"):
+        rx.explore(marked, (X,))
+
+
+def test_a_call_of_which_a_hook_leaves_nothing_says_so():
+    model = nn.Identity()
+    model.register_forward_hook(printing)
+    with pytest.raises(rx.CaptureError, match=r"Remove the hook(?s:.)*in a forward hook of module Identity"):
+        rx.explore(model, (X,))
+
+
+# ------------------------------------------------------------------------------------------------ what runs in no graph
+
+
+def test_what_runs_eagerly_because_of_a_break_is_counted_and_named():
+    found = only(exploring(averaging()), "graph-break")
+    assert re.search(r"The call has 1 graph; outside of it, [6-8] ops run eagerly because of this: mod", found.message)
+    assert "modules '0' (Linear), '1' (BatchNorm1d), '2' (ReLU)." in found.message
+
+
+def test_nothing_is_counted_where_dynamo_goes_on_behind_the_break():
+    def call(x):
+        x = x.sin()
+        print("a graph break")
+        return x.cos()
+
+    ex = rx.explore(call, (X,))
+    assert only(ex, "graph-break").message.endswith("The call has 2 graphs.")
+    for size in (5, 6):
+        ex.live.capture.run(torch.ones(size))
+    assert only(ex, "graph-break").message.endswith("The call has 2 graphs."), "not those of later calls"
+
+
+def test_a_function_left_to_plain_python_is_named():
+    def loop(x):
+        for _ in range(3):
+            x = x.sin()
+            print("a graph break")
+        return x
+
+    found = only(rx.explore(lambda x: loop(x.exp()).cos(), (X,)), "graph-break")
+    assert re.search(r"outside of them, 3 ops run eagerly because of this: function \S*loop\.", found.message)
+
+
+def test_each_break_has_the_ops_nearest_to_it():
+    model = nn.ModuleDict({"first": averaging(), "second": averaging()})
+
+    def call(x):
+        x = model["first"](x)
+        return model["second"](x.sin()).cos()
+
+    breaks = rx.explore(call, (X,)).session.breaks
+    paths = [{ops.module.path for ops in item.untraced if ops.module} for item in breaks]
+    assert paths == [{f"{name}.{index}" for index in range(3)} for name in ("first", "second")]
+
+
+def test_the_breaks_table_says_where_a_break_in_a_library_is():
+    table = breaks_table(exploring(averaging()).session)
+    (row,) = table.rows
+    texts = {column.name: column.value(row) for column in table.columns}
+    assert texts["reason"].startswith("in module '1' (BatchNorm1d), at batchnorm.py:")
+
+
+# ----------------------------------------------------------------------------------------- marking what is in no graph
+
+
+@pytest.mark.parametrize(
+    ("model", "selector", "place"),
+    [
+        (averaging, {"modules": "2"}, "Module '2' (ReLU)"),
+        (averaging, {"modules": "[02]"}, "Module '0' (Linear)"),
+        (averaging, {"ops": "aten.relu*"}, "Module '2' (ReLU)"),
+        (lambda: layers(0, 1), {"modules": "2"}, "Module '2' (ReLU)"),
+    ],
+)
+def test_a_mark_on_what_runs_in_no_graph_says_why(model, selector, place):
+    ex = exploring(model())
+    with pytest.raises(SelectorError) as told:
+        ex.mark("act", **selector)
+    assert f"matches no operation of this call. {place} runs eagerly, in no graph: the graph broke in " in str(
+        told.value
+    )
+    ex.plan = rx.Plan((rx.Region("act", told_selector(selector)),))
+    assert f"{place} runs eagerly, in no graph" in only(ex, "region-empty").message
+
+
+def told_selector(selector):
+    ((kind, pattern),) = selector.items()
+    return (rx.Selector(kind, (pattern,)),)
+
+
+def test_a_mark_on_the_line_of_what_runs_in_no_graph_says_why():
+    model = averaging()
+
+    def call(x):
+        x = model(x)
+        return x.sin()
+
+    with pytest.raises(SelectorError, match=r"Module '0' \(Linear\) runs eagerly, in no graph: the graph broke in mod"):
+        rx.explore(call, (X,)).mark("r", lines="call:2")
+
+
+def test_a_mark_on_what_the_call_does_not_have_names_no_break():
+    with pytest.raises(SelectorError) as told:
+        exploring(averaging()).mark("act", modules="7")
+    assert "broke" not in str(told.value)
+
+
+def test_a_break_without_what_later_versions_record_says_what_is_known():
+    found = GraphBreak("call to print")
+    assert found.place == "in the call itself"
+    assert found.remedy == "Move this line out of the call if a region should reach across it."
