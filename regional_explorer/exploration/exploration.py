@@ -60,6 +60,7 @@ from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
+from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.torch_api.dynamo import original_module
@@ -81,6 +82,8 @@ class Exploration(Edits, Results):
     def __init__(self, live: Live) -> None:
         self.live = live
         self.exclusive_use = ExclusiveUse()
+        self.displayed: Session | None = None
+        """The session that the running cell has displayed: as the value of that cell it is not displayed again."""
 
     @property
     def title(self) -> str:
@@ -625,6 +628,12 @@ class Exploration(Edits, Results):
         check_flag("widget", widget)
         require_notebook("ex.show()")
         importlib.import_module("regional_explorer.ui.display").show(self, widget=widget)
+
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends; one line where the cell has displayed them already."""
+        if self.displayed is self.session:
+            return {"text/plain": f"{clean(self.title)}: displayed above."}
+        return super()._repr_mimebundle_(**wanted)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise RegionalExplorerError: the traced call cannot leave this process, so it cannot be copied or pickled."""
