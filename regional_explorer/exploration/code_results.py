@@ -7,7 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import InvalidArgumentError, NotCompiledError, check_argument, shown_value
+from regional_explorer.errors import (
+    InvalidArgumentError,
+    NotCompiledError,
+    check_argument,
+    shown_value,
+    user_facing_methods,
+)
 from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
 from regional_explorer.page.stages import stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
@@ -77,6 +83,7 @@ class CodeDiffs(CodeResult):
         return diff_html(self.region, self.partitions)
 
 
+@user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionCode(CodeResult):
     """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
@@ -181,6 +188,7 @@ def why_no_code(session: Session, region: str) -> str:
     )
 
 
+@user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionStages(CodeResult):
     """The stages of a region, one entry per distinct partition; displayed as text or HTML.

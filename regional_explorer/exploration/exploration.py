@@ -29,6 +29,8 @@ from regional_explorer.errors import (
     check_argument,
     check_flag,
     require_notebook,
+    user_facing,
+    user_facing_methods,
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from regional_explorer.export.regions_into_source import Contents, SourcePatch
 
 
+@user_facing_methods
 class Exploration(Edits, Results):
     """One call and its trace: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
@@ -700,6 +703,7 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     return source_patch(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
+@user_facing
 def explore(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import InvalidArgumentError, check_argument, require_notebook, shown_value
+from regional_explorer.errors import (
+    InvalidArgumentError,
+    check_argument,
+    require_notebook,
+    shown_value,
+    user_facing,
+    user_facing_methods,
+)
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.export.save import save
 from regional_explorer.page.report import session_html, session_text
@@ -36,6 +43,7 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
     return property(frame, doc=table.__doc__)
 
 
+@user_facing_methods
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
@@ -115,6 +123,7 @@ class SavedSession(Results):
     """The results of a session loaded from a file; does not need torch."""
 
 
+@user_facing
 def load(path: str | Path) -> SavedSession:
     """Open a session saved as JSON.
 
@@ -124,6 +133,7 @@ def load(path: str | Path) -> SavedSession:
     return SavedSession(load_session(path))
 
 
+@user_facing
 def compare(*views: Results | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 

@@ -18,6 +18,8 @@ from regional_explorer.errors import (
     check_flag,
     did_you_mean,
     shown_value,
+    user_facing,
+    user_facing_methods,
 )
 from regional_explorer.record.record import Record
 
@@ -53,6 +55,7 @@ class Selector(Record, frozen=True):
     innermost: bool = False
     only: tuple[str, ...] = ()
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields: a selector without patterns picks nothing.
 
@@ -145,6 +148,7 @@ class Region(Record, frozen=True):
             return ((None, self.config),)
         return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields.
 
@@ -271,12 +275,14 @@ class Cut(StrEnum):
     UPSTREAM = "upstream"
 
 
+@user_facing_methods
 class Plan(Record, frozen=True):
     """The ordered regions. If two regions select a node, the later one gets it. Every edit returns a new plan."""
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields; names are unique.
 
