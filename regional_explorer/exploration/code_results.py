@@ -19,6 +19,7 @@ from regional_explorer.page.stages import stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
+from regional_explorer.record.plan import the_region
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
 from regional_explorer.record.roofline import (
@@ -93,13 +94,13 @@ class RegionCode(CodeResult):
     note: str = ""
 
     @classmethod
-    def of(cls, session: Session, region: str) -> RegionCode:
+    def of(cls, session: Session, region: str | None) -> RegionCode:
         """Return the code of a region that ``session`` holds.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or it is None and there are several.
         """
-        name = session.plan[region].name
+        name = the_region(session.plan, region).name
         return cls(name, region_code(session, name))
 
     @classmethod

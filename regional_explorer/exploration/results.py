@@ -70,25 +70,27 @@ class Results:
         """The frozen record."""
         return self._session
 
-    def code(self, name: str) -> RegionCode:
+    def code(self, name: str | None = None) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
 
+        Without a name it is that of the only region.
+
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or there are several and no name is given.
         """
         return RegionCode.of(self.session, name)
 
-    def stages(self, name: str) -> RegionStages:
-        """Return the stages of a region, as far as the session has its code.
+    def stages(self, name: str | None = None) -> RegionStages:
+        """Return the stages of a region, as far as the session has its code; without a name of the only region.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or there are several and no name is given.
             NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
 
-    def kernel_times(self, name: str) -> pd.DataFrame:
-        """One row per kernel of a region that ``ex.kernel_times(name)`` has timed, most wasted time first.
+    def kernel_times(self, name: str | None = None) -> pd.DataFrame:
+        """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.
 
         Raises:
             UnknownRegionError: there is no such region.

@@ -263,6 +263,21 @@ def preset(name: str) -> Mapping[str, Any]:
     return PRESETS[name]
 
 
+def the_region(plan: Plan, name: str | None) -> Region:
+    """Return the region called ``name``, or without a name the only one.
+
+    Raises:
+        UnknownRegionError: there is none of that name; or without a name, there are several.
+    """
+    if name is None and len(plan.regions) == 1:
+        return plan.regions[0]
+    if name is None and plan.regions:
+        raise UnknownRegionError(f"Which region? {', '.join(region.name for region in plan.regions)}")
+    if name is None:
+        raise UnknownRegionError("There is no region yet: mark one, as in ex.mark('mlp', modules='layers.*.mlp').")
+    return plan[name]
+
+
 class Cut(StrEnum):
     """How regions become partitions.
 
