@@ -183,7 +183,7 @@ def user_facing(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except RegionalExplorerError as error:
-            if not _is_own(sys._getframe(1)) and FULL_TRACEBACKS not in os.environ:  # noqa: SLF001
+            if not is_own_frame(sys._getframe(1)) and FULL_TRACEBACKS not in os.environ:  # noqa: SLF001
                 _remove_own_frames(error)
             raise  # alone, it does not add this frame again
 
@@ -203,7 +203,8 @@ def user_facing_methods(owner: C) -> C:
     return owner
 
 
-def _is_own(frame: FrameType) -> bool:
+def is_own_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package."""
     return str(frame.f_globals.get("__package__")).partition(".")[0] == _PACKAGE
 
 
@@ -226,7 +227,7 @@ def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
     below_own = True
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__")).partition(".")[0]
-        below_own = _is_own(traceback.tb_frame) or (below_own and module in sys.stdlib_module_names)
+        below_own = is_own_frame(traceback.tb_frame) or (below_own and module in sys.stdlib_module_names)
         if not below_own:
             entries.append(traceback)
         traceback = traceback.tb_next

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
+from regional_explorer.capture.misplaced import check_places
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at
@@ -27,6 +28,7 @@ from regional_explorer.errors import (
     RegionalExplorerError,
     ReproError,
     check_argument,
+    check_callable,
     check_flag,
     require_notebook,
     user_facing,
@@ -733,11 +735,12 @@ def explore(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    *,
+    *misplaced: Never,
     grad: bool | None = None,
     dynamic: bool | None = None,
     plan: Plan | str | Path | None = None,
     partitioner: str | None = None,
+    **unknown: Never,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
 
@@ -754,15 +757,20 @@ def explore(
         plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
         partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
             ``"min_cut"``; by default that of the exploration a saved plan comes from, else ``"default"``.
+        *misplaced: nothing: arguments of the call go in ``args``.
+        **unknown: nothing: keyword arguments of the call go in ``kwargs``.
 
     Raises:
-        InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
+        InvalidArgumentError: an argument has the wrong type or stands in the wrong place, or ``fn`` was made by
+            torch.jit.
         CaptureError: the call raises, trains by itself, or cannot be traced.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a region has an invalid config.
         SelectorError: a selector of the plan is malformed.
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
+    check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
+    check_places(args, kwargs, misplaced, unknown)
     initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
     if partitioner is None:
         explored = initial_plan.explored if isinstance(initial_plan, PlanFile) else None
