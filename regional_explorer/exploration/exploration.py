@@ -67,6 +67,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
+from regional_explorer.tables.profile import profile_table
 from regional_explorer.torch_api.dynamo import original_module
 
 if TYPE_CHECKING:
@@ -416,7 +417,9 @@ class Exploration(Edits, Results):
             yield name, budget_s / len(names), run.part(number / len(names), (number + 1) / len(names))
 
     def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
-        """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
+        """Measure the eager time of every op of the captured graphs, and return where the time goes.
+
+        Modules that are equal in all layers are one row, as ``layers.*.mlp``; ``op_times`` has each by itself.
 
         Forward and backward run op by op, in rounds that alternate with an unmodified ``aot_eager``; the cost of timing
         an op is measured and subtracted. Nothing is compiled, and the plan does not matter.
@@ -437,8 +440,7 @@ class Exploration(Edits, Results):
             if found is not None:
                 live.profile = found
                 Stop(found.stopped).raise_interrupt()
-        op_times: pd.DataFrame = self.op_times
-        return op_times
+        return profile_table(self.session).frame()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
