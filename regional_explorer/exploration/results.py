@@ -16,7 +16,7 @@ from regional_explorer.errors import (
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.export.save import save
-from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.report import brief_text, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
@@ -108,15 +108,20 @@ class Results:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
         return save(self.session, path)
 
-    def __repr__(self) -> str:
-        """Return the session as plain text."""
+    @property
+    def text(self) -> str:
+        """All tables and diagnostics as plain text."""
         return session_text(self.session)
+
+    def __repr__(self) -> str:
+        """Return what the session is, its headline and regions, and what to do next, in at most 12 lines."""
+        return brief_text(self.session)
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         return {
-            "text/plain": session_text(session),
+            "text/plain": brief_text(session),
             "text/html": session_html(session, picture=session_svg(session)),
         }
 

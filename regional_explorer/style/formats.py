@@ -32,7 +32,57 @@ STATE_GLYPHS = {
 MOST_ENTRIES = 8
 """How many entries of a list are shown at most."""
 
-_TIME_UNITS = (
+_TIME_UNITS = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """Return ``seconds`` with three significant digits in µs, ms or s: ``12.3 µs``."""
+    if seconds is None:
+        return NONE
+    for below, factor, unit in _TIME_UNITS:
+        # Rounded first: 999.9996 µs is 1.00 ms, not 1000 µs.
+        if float(f"{abs(seconds):.3g}") < below:
+            return f"{significant(seconds * factor)} {unit}"
+    return NONE
+
+
+def signed(seconds: float | None) -> str:
+    """Return ``seconds`` as a difference: ``+12.3 µs`` or ``−12.3 µs``."""
+    if seconds is None:
+        return NONE
+    return f"{'−' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def percent(share: float) -> str:
+    """Return a fraction in per cent with three significant digits, ``12.3 %``, but nothing finer than a tenth."""
+    if 0 < abs(share) < 1e-3:  # noqa: PLR2004 - a tenth of a per cent
+        return "< 0.1 %" if share > 0 else "> -0.1 %"
+    return f"{significant(100 * share)} %"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes; from 1 KiB on with three significant digits in KiB, MiB or GiB."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        # Rounded first: one byte less than 1 MiB is 1.00 MiB, not 1,020 KiB.
+        if float(f"{number / (1 << shift):.3g}") >= 1:
+            return f"{significant(number / (1 << shift))} {unit}"
+    return f"{number} B"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The unit of the numbers of a DataFrame's column: the end of its name, what a second or byte is multiplied by.
+
+    ``text`` writes a value in a unit that fits, where the name is not shown. ``whole`` numbers have no fractions.
+    """
+
+    ending: str
+    factor: float
+    text: Callable[[Any], str]
+    whole: bool = False
+
+
+UNITS = (
     Unit("_us", 1e6, duration),
     Unit("_s", 1, duration),
     Unit("_bytes", 1, lambda number: size(int(number)), whole=True),
