@@ -409,4 +409,4 @@ def test_the_short_text_has_the_headline_the_regions_and_what_to_do_next() -> No
     assert "ex.timings" in measured
     assert "ex.benchmark()" in captured
     assert "ex.mark(" in repr(Results(brief_sessions()["no region"]))
-    assert "27 more: ex.regions" in repr(Results(brief_sessions()["many regions"]))
+    assert re.search(r"\d\d more: ex\.regions", repr(Results(brief_sessions()["many regions"])))
