@@ -60,6 +60,7 @@ _HOMES = {
 __all__ = [*_HOMES, *errors.__all__, "last"]  # noqa: PLE0604 - they are strings
 
 
+@errors.user_facing
 def __getattr__(name: str) -> Any:
     """Load a public name from its home when it is first used."""
     if name not in _HOMES:
@@ -74,6 +75,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+@errors.user_facing
 def last() -> Exploration:
     """Return the exploration that was shown last.
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import itertools
-from collections.abc import Container, Iterable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import StrEnum
+from types import FrameType, FunctionType, TracebackType
+from typing import Any, TypeVar
 
 __all__ = [
     "ArtifactError",
@@ -159,6 +164,84 @@ class BusyError(RegionalExplorerError):
 class ClosedError(RegionalExplorerError):
     """The exploration was closed: its arguments and artifacts are freed."""
 
+
+# ---------------------------------------------------------------------------------------------------------- tracebacks
+
+FULL_TRACEBACKS = "REGIONAL_EXPLORER_FULL_TRACEBACKS"
+"""The environment variable with which errors keep the frames of this package."""
+
+_PACKAGE = __name__.partition(".")[0]
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+
+def user_facing(function: F) -> F:
+    """Return the function such that errors of this package leave it without the package's own frames.
+
+    Where this package itself calls the function, and with any other exception, the traceback stays as it is.
+    """
+
+    @functools.wraps(function)
+    def called_by_user(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except RegionalExplorerError as error:
+            if not is_own_frame(sys._getframe(1)) and FULL_TRACEBACKS not in os.environ:  # noqa: SLF001
+                _remove_own_frames(error)
+            raise  # alone, it does not add this frame again
+
+    return called_by_user  # type: ignore[return-value]
+
+
+def user_facing_methods(owner: C) -> C:
+    """Return the class with all of its public methods and properties ``user_facing``."""
+    for name, member in list(vars(owner).items()):
+        if name.startswith("_") and name not in ("__init__", "__getitem__"):
+            continue
+        if isinstance(member, FunctionType):
+            setattr(owner, name, user_facing(member))
+        elif isinstance(member, property):
+            accessors: list[Any] = [one and user_facing(one) for one in (member.fget, member.fset, member.fdel)]
+            setattr(owner, name, property(accessors[0], accessors[1], accessors[2], member.__doc__))
+    return owner
+
+
+def is_own_frame(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package."""
+    return str(frame.f_globals.get("__package__")).partition(".")[0] == _PACKAGE
+
+
+def _remove_own_frames(error: BaseException) -> None:
+    """Remove the frames of this package from the traceback of an error, and of what caused it.
+
+    A cause that has no other frames is not shown; it stays the context of the error.
+    """
+    error.__traceback__ = _foreign_frames(error.__traceback__)
+    cause = error.__cause__
+    if cause is not None:
+        _remove_own_frames(cause)
+        if cause.__traceback__ is None:
+            error.__context__, error.__cause__ = cause, None  # set, it keeps the context from being shown
+
+
+def _foreign_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the entries of a traceback without this package's, and the standard library's below them."""
+    entries: list[TracebackType] = []
+    below_own = True
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__")).partition(".")[0]
+        below_own = is_own_frame(traceback.tb_frame) or (below_own and module in sys.stdlib_module_names)
+        if not below_own:
+            entries.append(traceback)
+        traceback = traceback.tb_next
+    kept: TracebackType | None = None
+    for entry in reversed(entries):
+        kept = TracebackType(kept, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return kept
+
+
+# --------------------------------------------------------------------------------------------------- words of messages
 
 LONGEST_COMPARED_NAME = 500
 """Longer names get no suggestions: nobody mistypes one, and comparing it with each name would take minutes."""

@@ -337,6 +337,37 @@ def test_every_bad_cell_gives_one_clear_line(refused: Refused, shell: Any, cell:
     assert "z" not in shell.user_ns, "nothing of it was run"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("-r act=lines:f", "not a line range"),
+        ("-r act=lines:f:9-3", "ends before it begins. Did you mean f:3-9?"),
+        ("-r act=ops:,", "give a pattern, or a list of patterns"),
+        (f"-r act=ops:{'a' * 2000}", "at most 1000 are allowed"),
+        ("-r act=ops:relu -c act:max_fusio_size=3", "Did you mean 'max_fusion_size'"),
+        ("-r act=ops:relu -c act:max_fusion_size=big", "takes an int"),
+        ("--plan {plan} -c atc:max_fusion_size=3", "No region is called 'atc'. Did you mean 'act'"),
+        ("--plan {plan} -r up=ops:sin -c upp:max_fusion_size=3", "No region is called 'upp'. Did you mean 'up'"),
+        ("--plan {plan} -c act.backwrd:max_fusion_size=3", "No region is called 'act.backwrd'"),
+    ],
+)
+def test_a_wrong_region_or_config_is_refused_before_the_cell_runs(
+    made: Made, refused: Refused, shell: Any, tmp_path: Path, options: str, message: str
+) -> None:
+    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    assert message in refused(f"%%regional_compile {options.format(plan=plan)}\nran = True\nf(x)")
+    assert "ran" not in shell.user_ns
+
+
+def test_a_config_of_a_region_in_the_source_or_the_plan_is_not_refused(made: Made, run: Run, tmp_path: Path) -> None:
+    run("import regional_explorer as rx\ndef marked(x):\n    with rx.region('act'):\n        return x.sin()")
+    assert made("-c act:max_fusion_size=4 marked(x)").plan["act"].config == {"max_fusion_size": 4}
+    plan = made("-r act=ops:aten.relu* f(x)").save_plan(tmp_path / "plan.json")
+    both = made(f"--plan {plan} -r up=ops:sin -c act.backward:max_fusion_size=4 -c up:max_fusion_size=2 f(x)").plan
+    assert both["act"].backward_config == {"max_fusion_size": 4}
+    assert both["up"].config == {"max_fusion_size": 2}
+
+
 def test_earlier_results_survive_an_error(made: Made, refused: Refused, shell: Any) -> None:
     earlier = made("f(x)")
     refused("%regional_compile --no-bench -o ex f(xx)")

@@ -21,7 +21,7 @@ from regional_explorer.backend.planned_backend import (
 from regional_explorer.capture.live_graph import Frame
 from regional_explorer.compiler.partition_records import artifact_records, diagnostics, environment_of, partitions
 from regional_explorer.compiler.program import dynamic_remedy, frame_inputs
-from regional_explorer.errors import InvalidArgumentError, check_callable, check_flag, count, shown_value
+from regional_explorer.errors import InvalidArgumentError, check_callable, check_flag, count, shown_value, user_facing
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.partition import Partition, State
@@ -35,6 +35,7 @@ from regional_explorer.record.plan_file import (
 from regional_explorer.torch_api.dynamo import compile_isolated
 
 
+@user_facing
 def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keyword
     fn: Callable[..., Any],
     plan: Plan | str | Path | None = None,
@@ -130,6 +131,7 @@ class Status:
         return f"{states}{artifacts_text}{'' if region.enabled else ' (disabled)'}"
 
 
+@user_facing
 def status(compiled: Any) -> Status:
     """Return which regions of ``compiled``, a result of ``rx.compile``, run compiled, which run eagerly, and why.
 

@@ -37,7 +37,6 @@ from regional_explorer.errors import (
     InvalidArgumentError,
     RefusalCode,
     check_argument,
-    check_callable,
     check_flag,
     did_you_mean,
     shown_value,
@@ -230,6 +229,19 @@ class Call:
         with compile_lock_for_user_code():
             return self.fn(*self.args, **self.kwargs)
 
+    def _one_argument_remedy(self) -> str:
+        """Return how to give all arguments as one, a list, if the function takes them in no other way."""
+        try:
+            signature = inspect.signature(self.fn.forward if isinstance(self.fn, nn.Module) else self.fn)
+            signature.bind(self.args, **self.kwargs)
+        except (TypeError, ValueError):
+            return ""
+        try:
+            signature.bind(*self.args[:2], **self.kwargs)
+        except TypeError:
+            return f". To give these {len(self.args)} values as one argument, write rx.explore(fn, (args,))."
+        return ""
+
     def _first_run(
         self, tensors_before: Sequence[torch.Tensor], seen_before: AbstractSet[Node] = frozenset()
     ) -> AbstractSet[Node]:
@@ -242,7 +254,7 @@ class Call:
         first_number = next_sequence_number()
         try:
             with self._watched():
-                with _raising_capture_error("The call itself"):
+                with _raising_capture_error("The call itself", self._one_argument_remedy):
                     outputs = self._run_eagerly()
                 _refuse_unfinished(outputs)
                 if self.modes.grad:
@@ -459,7 +471,7 @@ def _refuse_continued(ends: Sequence[GradientInput]) -> None:
 
 
 @contextlib.contextmanager
-def _raising_capture_error(what: str) -> Iterator[None]:
+def _raising_capture_error(what: str, type_error_remedy: Callable[[], str] = str) -> Iterator[None]:
     """Context manager for the user's code: what it raises becomes a CaptureError with the line."""
     try:
         yield
@@ -467,17 +479,16 @@ def _raising_capture_error(what: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # a call that ends the program would end ours, and look successful
         where = at_user_line(traceback.extract_tb(error.__traceback__))
-        raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error
+        message = f"{what} raises {type(error).__name__}{where}: {error}"
+        remedy = type_error_remedy() if isinstance(error, TypeError) else ""
+        raise CaptureError(RefusalCode.CALL_RAISES, message + remedy) from error
 
 
 PARTITIONERS = ("default", "min_cut")
 
 
 def check_call(fn: Any, args: Any, kwargs: Any) -> None:
-    """Raise InvalidArgumentError unless these are a function and its arguments."""
-    check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
-    check_argument("args", args, (tuple, list), "a tuple, such as rx.explore(fn, (x, y))")
-    check_argument("kwargs", kwargs, (Mapping, type(None)), "a dict, such as rx.explore(fn, (x,), {'mask': mask})")
+    """Raise InvalidArgumentError unless a function can be called with these arguments and traced."""
     for name in kwargs or {}:
         check_argument("a name in kwargs", name, str, "strings: the names of keyword arguments")
     called_ids = (id(fn), id(getattr(fn, "__self__", None)))

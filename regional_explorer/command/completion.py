@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from regional_explorer.command.options import MARK_KINDS, OPTIONS
 from regional_explorer.record.benchmark import VariantName
-from regional_explorer.record.graph import over_layers
+from regional_explorer.record.graph import equal_layers
 from regional_explorer.record.plan import Direction, Plan
 
 T = TypeVar("T")
@@ -56,9 +55,8 @@ def _path_words(variables: Mapping[str, Any], line: str) -> list[str]:
     modules = _variables_of(nn.Module, variables)
     roots = [modules[name] for name in dict.fromkeys(re.findall(r"\w+", line)) if name in modules]
     submodules = {path: module for root in roots or modules.values() for path, module in root.named_modules() if path}
-    globs = Counter((over_layers(path), type(module)) for path, module in submodules.items())
-    repeated_globs = [glob for (glob, _), count in globs.items() if count > 1]
-    return list(dict.fromkeys([*repeated_globs, *submodules]))[:MAX_MODULE_PATHS]
+    globs = equal_layers({path: type(module) for path, module in submodules.items()})
+    return [*(glob for glob in globs if glob not in submodules), *submodules][:MAX_MODULE_PATHS]
 
 
 def _config_words(variables: Mapping[str, Any], line_before: str, word: str) -> list[str]:

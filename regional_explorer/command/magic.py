@@ -20,6 +20,7 @@ from regional_explorer.command.completion import completions
 from regional_explorer.command.options import CommandError, help_text, read_options, split_line
 from regional_explorer.command.parsed_command import Command
 from regional_explorer.command.preload import Preload
+from regional_explorer.command.value_use import calling_frame, value_use
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import RegionalExplorerError, listing
@@ -80,12 +81,12 @@ class RegionalMagics(Magics):
             command.check()
         # Not inside: exceptions of the user's own lines are shown unchanged, with their traceback.
         self._run_source(source_before)
-        assigned_to = self._assigned_to(line)
+        is_used, variable = value_use(calling_frame())
         with _as_usage_error(verbose=verbose):
             exploration = self._explore_and_show(
-                command, call, local_ns, source=f"{line}\n{cell}", name=command.output or assigned_to
+                command, call, local_ns, source=f"{line}\n{cell}", name=command.output or variable
             )
-        return exploration if assigned_to else None
+        return exploration if is_used else None  # the cell's last line would be displayed again
 
     def _parse_line_and_cell(self, line: str, cell: str | None) -> tuple[Command, str, CallText]:
         """Return the parsed command, the source to run before the call, and the call."""
@@ -156,23 +157,6 @@ class RegionalMagics(Magics):
             f"The call was explored anew, without the earlier {'region' if len(lost) == 1 else 'regions'} "
             f"{listing(lost)}: {name}.plan = {EARLIER_PLAN} takes the earlier plan over."
         )
-
-    def _assigned_to(self, line: str) -> str:
-        """Return what the running cell assigns the magic's result to; IPython would display an unassigned one again."""
-        history = self.shell.history_manager.input_hist_parsed
-        try:
-            tree = ast.parse(history[-1] if history else "")
-        except SyntaxError:
-            return ""
-        found = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.NamedExpr, ast.AnnAssign))]
-        targets = (
-            node.targets[0] if isinstance(node, ast.Assign) else node.target
-            for node in found
-            if isinstance(node.value, ast.Call)
-            for argument in node.value.args[1:]
-            if isinstance(argument, ast.Constant) and argument.value == line
-        )
-        return next(map(ast.unparse, targets), "")
 
 
 RegionalMagics.regional_compile.__doc__ = USAGE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import MeasureError
 from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -40,13 +40,16 @@ class Command:
         """Validate everything that can be validated before the call runs.
 
         Raises:
-            RegionalExplorerError: a variant or config key is unknown, a value does not fit, a file cannot be written
-                or the plan cannot be read.
+            RegionalExplorerError: a variant or config key is unknown, a value does not fit, a pattern is malformed, a
+                file cannot be written or the plan cannot be read; or with a plan, ``-c`` names no region of it or of
+                ``-r``. Without one, it may name a region that is marked in the source.
         """
         from regional_explorer.compiler.region_config import parse_value
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.files import writable_path
         from regional_explorer.record.json_file import load_plan
+        from regional_explorer.regions.edit import selectors
+        from regional_explorer.regions.select import LineRange
 
         try:
             checked_variants(self.variants)
@@ -54,8 +57,17 @@ class Command:
             raise CommandError(str(error)) from error
         for _, key, value in self.settings:
             parse_value(key, value)
+        regions = {}
+        for name, kind, patterns in self.marks:
+            by_kind = _selector_kwargs(kind, patterns)
+            regions[name] = Region(name, selectors(by_kind))
+            for text in by_kind.get(SelectorKind.LINES, ()):
+                LineRange.parse(text)
         if self.plan is not None:
-            load_plan(self.plan)
+            plan = load_plan(self.plan)
+            plan = Plan((*plan.regions, *(region for name, region in regions.items() if name not in plan)))
+            for target, _, _ in self.settings:
+                plan[_region_and_direction(plan, target)[0]]  # or the error names the regions
         if self.save is not None:
             if self.save.suffix.lower() not in ENDINGS:
                 raise CommandError(
@@ -77,6 +89,7 @@ class Command:
             for name, kind, patterns in self.marks:
                 exploration.mark(name, **_selector_kwargs(kind, patterns))
             for target, key, value in self.settings:
+                _warn_of_another_meaning(exploration.plan, target)
                 region, direction = _region_and_direction(exploration.plan, target)
                 exploration.configure(region, {key: parse_value(key, value)}, direction=direction)
         except BaseException:
@@ -112,16 +125,19 @@ class Command:
 def _region_and_direction(plan: Plan, target: str) -> tuple[str, Direction | None]:
     """Parse a ``-c`` target: ``mlp.backward`` is the backward of ``mlp``, unless a region has exactly that name."""
     name, _, direction = target.rpartition(".")
-    if name not in plan or direction not in tuple(Direction):
+    if target in plan or name not in plan or direction not in tuple(Direction):
         return target, None
-    if target not in plan:
-        return name, Direction(direction)
-    warnings.warn(
-        f"-c {target}:… sets the config of the region called {target!r}, not the {direction} config of {name!r}. "
-        f"For that, use ex.configure({name!r}, {{…}}, direction={direction!r}), or rename a region.",
-        stacklevel=3,
-    )
-    return target, None
+    return name, Direction(direction)
+
+
+def _warn_of_another_meaning(plan: Plan, target: str) -> None:
+    name, _, direction = target.rpartition(".")
+    if target in plan and name in plan and direction in tuple(Direction):
+        warnings.warn(
+            f"-c {target}:… sets the config of the region called {target!r}, not the {direction} config of {name!r}. "
+            f"For that, use ex.configure({name!r}, {{…}}, direction={direction!r}), or rename a region.",
+            stacklevel=3,
+        )
 
 
 def _selector_kwargs(kind: str, patterns: str) -> dict[str, Any]:

@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Protocol, TextIO, TypeVar
 
-from regional_explorer.errors import InvalidArgumentError, check_argument, check_callable, shown_value
+from regional_explorer.errors import (
+    InvalidArgumentError,
+    check_argument,
+    check_callable,
+    shown_value,
+    user_facing_methods,
+)
 
 T = TypeVar("T")
 
@@ -71,6 +77,7 @@ def no_estimate(_left_s: float | None) -> None:
     """Ignore how long it will take."""
 
 
+@user_facing_methods
 @dataclass(frozen=True)
 class Run:
     """How a long call is cancelled, where it reports its progress, and which threads do its work.

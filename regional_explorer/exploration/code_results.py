@@ -7,12 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import InvalidArgumentError, NotCompiledError, check_argument, shown_value
+from regional_explorer.errors import (
+    InvalidArgumentError,
+    NotCompiledError,
+    check_argument,
+    shown_value,
+    user_facing_methods,
+)
 from regional_explorer.page.code import code_html, code_text, diff_html, diff_text
 from regional_explorer.page.stages import stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
+from regional_explorer.record.plan import the_region
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
 from regional_explorer.record.roofline import (
@@ -77,6 +84,7 @@ class CodeDiffs(CodeResult):
         return diff_html(self.region, self.partitions)
 
 
+@user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionCode(CodeResult):
     """The generated code of a region, one entry per partition whose code is known; displayed as text or HTML."""
@@ -86,13 +94,13 @@ class RegionCode(CodeResult):
     note: str = ""
 
     @classmethod
-    def of(cls, session: Session, region: str) -> RegionCode:
+    def of(cls, session: Session, region: str | None) -> RegionCode:
         """Return the code of a region that ``session`` holds.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or it is None and there are several.
         """
-        name = session.plan[region].name
+        name = the_region(session.plan, region).name
         return cls(name, region_code(session, name))
 
     @classmethod
@@ -181,6 +189,7 @@ def why_no_code(session: Session, region: str) -> str:
     )
 
 
+@user_facing_methods
 @dataclass(frozen=True, repr=False)
 class RegionStages(CodeResult):
     """The stages of a region, one entry per distinct partition; displayed as text or HTML.

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Self, SupportsIndex
 
 from msgspec.structs import replace
 
 from regional_explorer.capture.call import Call, check_call, check_options
+from regional_explorer.capture.misplaced import check_places
 from regional_explorer.capture.swapped_functions import under_changed_source
 from regional_explorer.capture.trace import Capture
 from regional_explorer.compiler.artifact_folder import folder_at
@@ -28,8 +29,11 @@ from regional_explorer.errors import (
     RegionalExplorerError,
     ReproError,
     check_argument,
+    check_callable,
     check_flag,
     require_notebook,
+    user_facing,
+    user_facing_methods,
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
@@ -55,14 +59,16 @@ from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
-from regional_explorer.record.partition import Preview
-from regional_explorer.record.plan import Plan, Region
+from regional_explorer.record.partition import Preview, State
+from regional_explorer.record.plan import Plan, Region, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
+from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
+from regional_explorer.tables.profile import profile_table
 from regional_explorer.torch_api.dynamo import original_module
 
 if TYPE_CHECKING:
@@ -71,6 +77,7 @@ if TYPE_CHECKING:
     from regional_explorer.export.regions_into_source import Contents, SourcePatch
 
 
+@user_facing_methods
 class Exploration(Edits, Results):
     """One call and its trace: its graphs, regions, artifacts and measurements. Made by ``explore``.
 
@@ -82,6 +89,8 @@ class Exploration(Edits, Results):
     def __init__(self, live: Live) -> None:
         self.live = live
         self.exclusive_use = ExclusiveUse()
+        self.displayed: Session | None = None
+        """The session that the running cell has displayed: as the value of that cell it is not displayed again."""
 
     @property
     def title(self) -> str:
@@ -247,7 +256,7 @@ class Exploration(Edits, Results):
 
     def code(
         self,
-        name: str,
+        name: str | None = None,
         *,
         config: Mapping[str, Any] | None = None,
         target: str | None = None,
@@ -260,13 +269,13 @@ class Exploration(Edits, Results):
         compiled: that code is generated and not run.
 
         Args:
-            name: the region.
+            name: the region; it can be left out if there is only one.
             config: changes to the region's config, to see the code it would give: ``ex.code("mlp").diff(…)``.
             target: a GPU, which this machine need not have, to see its Triton code: h100, b200, a100, l4 or mi300x.
             run: cancelled between partitions; the remaining ones are left out.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region; or there are several, or none, and no name is given.
             NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
             InvalidArgumentError: there is no such target.
@@ -274,7 +283,7 @@ class Exploration(Edits, Results):
             ClosedError: the exploration is closed, and only the code of its artifacts is kept.
             BusyError: ``config`` or ``target`` is given while another thread, such as a job of the panel, measures.
         """
-        region = self.plan[name].name
+        region = the_region(self.plan, name).name
         gpu = None if target is None else gpu_target(target)
         if config is None and gpu is None:
             live = self.live
@@ -282,7 +291,7 @@ class Exploration(Edits, Results):
             with reporting(run) as run, interruptible(run) as run:
                 if live.is_open:
                     live.insights.read(region, run)
-            region_code = super().code(name)
+            region_code = super().code(region)
             if not region_code.partitions and not run.cancelled():
                 raise NotCompiledError(why_no_code(self.session, region))
             return region_code
@@ -301,7 +310,7 @@ class Exploration(Edits, Results):
 
     def stages(
         self,
-        name: str,
+        name: str | None = None,
         *,
         config: Mapping[str, Any] | None = None,
         target: str | None = None,
@@ -314,13 +323,13 @@ class Exploration(Edits, Results):
         node through all of them.
 
         Args:
-            name: the region.
+            name: the region; it can be left out if there is only one.
             config: changes to the region's config, as in ``code``.
             target: a GPU, which this machine need not have, as in ``code``.
             run: cancelled between partitions; the remaining ones are left out.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region; or there are several, or none, and no name is given.
             NotCompiledError: it is not compiled or has changed since, and neither ``config`` nor ``target`` is given.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: ``config`` is invalid.
             InvalidArgumentError: there is no such target.
@@ -330,8 +339,8 @@ class Exploration(Edits, Results):
         region_code = self.code(name, config=config, target=target, run=run)
         return RegionStages.of(self.session, region_code, needed=not run.cancelled())
 
-    def kernel_times(self, name: str, budget_s: float = 2.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
-        """Time each kernel of a region inside its generated code; return one row each, most wasted time first.
+    def kernel_times(self, name: str | None = None, budget_s: float = 2.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
+        """Time each kernel inside the generated code of a region; return one row each, most wasted time first.
 
         The generated code of each distinct partition is loaded again, with a clock around every launch, and runs on
         inputs recorded from the call. The timings of regions and variants do not come from this run. ``wasted_us`` is
@@ -339,25 +348,30 @@ class Exploration(Edits, Results):
         Only kernels on the CPU are timed; a partition on another device has a ``problem`` instead.
 
         Args:
-            name: the region; it must have been compiled.
-            budget_s: seconds to measure, divided among its distinct partitions.
+            name: the region, which must have been compiled; all regions if left out.
+            budget_s: seconds to measure, divided among the regions and their distinct partitions.
             run: cancelled between rounds; the results so far are kept.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region; or there are several, or none, and no name is given.
             NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed; ``ex.results.kernel_times(name)`` has what was measured.
             BusyError: another thread, such as a job of the panel, measures.
         """
         budget = check_budget(budget_s)
+        if name is None:
+            with self._turn(run, "kernel_times") as run:
+                for region, share_s, part in self._shares(budget, run):
+                    self.kernel_times(region, share_s, run=part)
+            return super().kernel_times()
         with self._turn(run, "kernel_times") as run:
             if not run.cancelled():
                 self.code(name, run=run.part(0.0, 0.0, then_s=budget))
                 measure_kernel_times(self.live.insights, name, budget, run)
         return super().kernel_times(name)
 
-    def diagnose(self, name: str, budget_s: float = 4.0, *, run: Run = PLAIN_RUN) -> DiagnosticList:
+    def diagnose(self, name: str | None = None, budget_s: float = 4.0, *, run: Run = PLAIN_RUN) -> DiagnosticList:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
         The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
@@ -365,18 +379,25 @@ class Exploration(Edits, Results):
         kernels, so they are found on the CPU only.
 
         Args:
-            name: the region; it must have been compiled.
-            budget_s: seconds to measure: half of it the kernels, half of it remedies.
+            name: the region, which must have been compiled; all regions if left out.
+            budget_s: seconds to measure, divided among the regions: half of it the kernels, half of it remedies.
             run: cancelled between rounds; there are no findings then.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region; or there are several, or none, and no name is given.
             NotCompiledError: it is not compiled or has changed since.
             MeasureError: the budget is invalid.
             ClosedError: the exploration is closed.
             BusyError: another thread, such as a job of the panel, measures.
         """
         half_s = check_budget(budget_s) / 2
+        if name is None:
+            with self._turn(run, "diagnose") as run:
+                shares = self._shares(2 * half_s, run)
+                of_all = [
+                    found for region, share_s, part in shares for found in self.diagnose(region, share_s, run=part)
+                ]
+            return DiagnosticList(finding for finding in self.session.diagnostics if finding in of_all)
         name = self.plan[name].name
         with self._turn(run, "diagnose") as run:
             if run.cancelled():
@@ -387,8 +408,22 @@ class Exploration(Edits, Results):
             found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run.part(0.5, 1.0))
             return DiagnosticList(finding for finding in self.session.diagnostics if finding in found)
 
+    def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
+        """Yield each region that is compiled, or is to be, with its part of a budget and of a run."""
+        states = State.STALE, State.COMPILED, State.MEASURED
+        compiled = {part.region for part in self.session.partitions if part.state in states}
+        plan = self.plan
+        names = [region.name for region in plan.regions if region.name in compiled]
+        if not names:  # the first one says why there is no code
+            names = [plan.regions[0].name if plan.regions else the_region(plan, None).name]
+        for number, name in enumerate(names):
+            share_s, later = budget_s / len(names), len(names) - number - 1
+            yield name, share_s, run.part(number / len(names), (number + 1) / len(names), then_s=later * share_s)
+
     def profile(self, budget_s: float = 5.0, *, run: Run = PLAIN_RUN) -> pd.DataFrame:
-        """Measure the eager time of every op of the captured graphs, and return ``op_times``: where the time goes.
+        """Measure the eager time of every op of the captured graphs, and return where the time goes.
+
+        Modules that are equal in all layers are one row, as ``layers.*.mlp``; ``op_times`` has each by itself.
 
         Forward and backward run op by op, in rounds that alternate with an unmodified ``aot_eager``; the cost of timing
         an op is measured and subtracted. Nothing is compiled, and the plan does not matter.
@@ -409,8 +444,7 @@ class Exploration(Edits, Results):
             if found is not None:
                 live.profile = found
                 Stop(found.stopped).raise_interrupt()
-        op_times: pd.DataFrame = self.op_times
-        return op_times
+        return profile_table(self.session).frame()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
@@ -555,25 +589,25 @@ class Exploration(Edits, Results):
             raise ArtifactError(" ".join(finding.message for finding in unsaved))
         return folder.path
 
-    def repro(self, name: str, *, partition: str | None = None) -> str:
+    def repro(self, name: str | None = None, *, partition: str | None = None) -> str:
         """Return a script that compiles, checks and times one partition of a region, to attach to a bug report.
 
         It needs nothing but torch: the graph is written as code, the inputs by size, stride and dtype, the config as
         requested. A partition that does not compile fails there as it does here. Nothing needs to be compiled.
 
         Args:
-            name: the region.
+            name: the region; it can be left out if there is only one.
             partition: the id of one of its partitions; by default one that failed, else the first.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region; or there are several, or none, and no name is given.
             ReproError: the region has no such partition, or it cannot be written as a script.
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_argument("partition", partition, (str, type(None)), "the id of a partition")
         with self._turn(PLAIN_RUN) as run:
             run.progress("recording the inputs of the partitions", 0.0)
-            region = self.plan[name]
+            region = the_region(self.plan, name)
             self.live.program.record_layouts()
         switches = [switch for switch in self.live.program.switches if switch.piece.claim.region == region.name]
         keys, failures = self.live.program.keys(), self.live.program.store.failures
@@ -582,9 +616,11 @@ class Exploration(Edits, Results):
         if not chosen:
             existing = ", ".join(switch.partition.name for switch in switches) or "none at all"
             requested = "partition" if partition is None else f"partition {partition!r}"
-            raise ReproError(f"Region {name!r} has no {requested}; there is {existing}.")
+            raise ReproError(f"Region {region.name!r} has no {requested}; there is {existing}.")
         switch, function = chosen[0], self.live.title
-        title = f"Partition {switch.partition.name} of region {name!r} of {function}, graph {switch.piece.graph_id}."
+        title = (
+            f"Partition {switch.partition.name} of region {region.name!r} of {function}, graph {switch.piece.graph_id}."
+        )
         if switch.inputs is None:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
         try:
@@ -637,6 +673,12 @@ class Exploration(Edits, Results):
         check_flag("widget", widget)
         require_notebook("ex.show()")
         importlib.import_module("regional_explorer.ui.display").show(self, widget=widget)
+
+    def _repr_mimebundle_(self, **wanted: Any) -> dict[str, str]:
+        """Return plain text and HTML for Jupyter front ends; one line where the cell has displayed them already."""
+        if self.displayed is self.session:
+            return {"text/plain": f"{clean(self.title)}: displayed above."}
+        return super()._repr_mimebundle_(**wanted)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Raise RegionalExplorerError: the traced call cannot leave this process, so it cannot be copied or pickled."""
@@ -703,15 +745,17 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     return source_patch(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
+@user_facing
 def explore(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    *,
+    *misplaced: Never,
     grad: bool | None = None,
     dynamic: bool | None = None,
     plan: Plan | str | Path | None = None,
     partitioner: str | None = None,
+    **unknown: Never,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
 
@@ -728,15 +772,20 @@ def explore(
         plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
         partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
             ``"min_cut"``; by default that of the exploration a saved plan comes from, else ``"default"``.
+        *misplaced: nothing: arguments of the call go in ``args``.
+        **unknown: nothing: keyword arguments of the call go in ``kwargs``.
 
     Raises:
-        InvalidArgumentError: an argument has the wrong type, or ``fn`` was made by torch.jit.
+        InvalidArgumentError: an argument has the wrong type or stands in the wrong place, or ``fn`` was made by
+            torch.jit.
         CaptureError: the call raises, trains by itself, or cannot be traced.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a region has an invalid config.
         SelectorError: a selector of the plan is malformed.
         UnsupportedTorchError: torch is too old.
         PlanError: the plan's file cannot be read.
     """
+    check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
+    check_places(args, kwargs, misplaced, unknown)
     initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
     if partitioner is None:
         explored = initial_plan.explored if isinstance(initial_plan, PlanFile) else None

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regional_explorer.errors import InvalidArgumentError, check_argument, require_notebook, shown_value
+from regional_explorer.errors import (
+    InvalidArgumentError,
+    check_argument,
+    require_notebook,
+    shown_value,
+    user_facing,
+    user_facing_methods,
+)
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.export.save import save
-from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.report import brief_text, session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
@@ -36,6 +43,7 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
     return property(frame, doc=table.__doc__)
 
 
+@user_facing_methods
 class Results:
     """The tables, pictures and texts of one session, displayed as text or HTML."""
 
@@ -62,25 +70,27 @@ class Results:
         """The frozen record."""
         return self._session
 
-    def code(self, name: str) -> RegionCode:
+    def code(self, name: str | None = None) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
 
+        Without a name it is that of the only region.
+
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or there are several and no name is given.
         """
         return RegionCode.of(self.session, name)
 
-    def stages(self, name: str) -> RegionStages:
-        """Return the stages of a region, as far as the session has its code.
+    def stages(self, name: str | None = None) -> RegionStages:
+        """Return the stages of a region, as far as the session has its code; without a name of the only region.
 
         Raises:
-            UnknownRegionError: there is no such region.
+            UnknownRegionError: there is no such region, or there are several and no name is given.
             NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
 
-    def kernel_times(self, name: str) -> pd.DataFrame:
-        """One row per kernel of a region that ``ex.kernel_times(name)`` has timed, most wasted time first.
+    def kernel_times(self, name: str | None = None) -> pd.DataFrame:
+        """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.
 
         Raises:
             UnknownRegionError: there is no such region.
@@ -98,15 +108,20 @@ class Results:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
         return save(self.session, path)
 
-    def __repr__(self) -> str:
-        """Return the session as plain text."""
+    @property
+    def text(self) -> str:
+        """All tables and diagnostics as plain text."""
         return session_text(self.session)
+
+    def __repr__(self) -> str:
+        """Return what the session is, its headline and regions, and what to do next, in at most 12 lines."""
+        return brief_text(self.session)
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         return {
-            "text/plain": session_text(session),
+            "text/plain": brief_text(session),
             "text/html": session_html(session, picture=session_svg(session)),
         }
 
@@ -115,6 +130,7 @@ class SavedSession(Results):
     """The results of a session loaded from a file; does not need torch."""
 
 
+@user_facing
 def load(path: str | Path) -> SavedSession:
     """Open a session saved as JSON.
 
@@ -124,6 +140,7 @@ def load(path: str | Path) -> SavedSession:
     return SavedSession(load_session(path))
 
 
+@user_facing
 def compare(*views: Results | Session) -> ShownFrame:
     """Return one row per exploration or saved session: step times, speedup, compile time, and what changed.
 

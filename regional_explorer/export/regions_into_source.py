@@ -184,9 +184,14 @@ class ChangedFile:
         """The path of the file; of a cell, a name that is not on disk."""
         return Path(self.file.path)
 
+    @property
+    def root(self) -> Path:
+        """The folder that the paths of the diff begin at."""
+        return _root(self.path.resolve())
+
     def diff(self) -> str:
-        """Return the unified diff, in paths that ``git apply`` and ``patch -p1`` take."""
-        name = _shown_path(self.path)
+        """Return the unified diff: ``git apply`` takes it in ``root``, and in a repository anywhere above the file."""
+        name = self.path.resolve().relative_to(self.root).as_posix()
         before, after = map(split_lines, (self.file.text, self.after))
         lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
@@ -226,8 +231,12 @@ class SourcePatch:
             yield f"# The plan's cut, {cut}, is not in the source: marks are cut as {default}.\n"
         for where, why in self.staying.items():
             yield f"# The mark at {where} is of no region of the plan, and stays: {why}. Remove it there.\n"
-        if any(not change.file.cell and is_library(change.file.path) for change in self.changed):
+        files = [change for change in self.changed if not change.file.cell]
+        if any(is_library(change.file.path) for change in files):
             yield "# This changes an installed library: make it in a copy of your own.\n"
+        roots = dict.fromkeys(change.root for change in files)
+        if len(roots) > 1 or not all(map(_is_repository, roots)):
+            yield f"# The paths begin at {' and '.join(map(str, roots))}: run `git apply` there.\n"
 
     def _note_on_lines(self, region: str) -> str:
         picked = self.plan[region]
@@ -260,12 +269,14 @@ class SourcePatch:
         write_all({change.path.resolve(): change.content() for change in self.changed})
 
 
-def _shown_path(path: Path) -> str:
-    """Return a path relative to its git working tree, or else to the current directory."""
-    path = path.resolve()
-    trees = [folder for folder in path.parents if (folder / ".git").exists()]
-    folder = next((folder for folder in (*trees, Path.cwd()) if path.is_relative_to(folder)), Path("/"))
-    return path.relative_to(folder).as_posix()
+def _root(path: Path) -> Path:
+    """Return the root of the file's git working tree; outside of one, and of a library, the folder of its package."""
+    package = next(folder for folder in path.parents if not (folder / "__init__.py").exists())
+    return package if is_library(str(path)) else next(filter(_is_repository, path.parents), package)
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").exists()
 
 
 def as_typed(cell: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 from regional_explorer.errors import count, listing
@@ -156,6 +157,43 @@ def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     """Return all contents of ``session`` as text of about ``width`` columns."""
     tables = (table.text(width) for table in report(session))
     return "\n\n".join([summary_text(session, width=width), *tables, diagnostics_text(session, width=width)]) + "\n"
+
+
+MOST_BRIEF_LINES = 12
+
+
+def brief_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
+    """Return a session in at most 12 lines: what it is, the headline, its regions, and what to look at or do next."""
+    facts = dict(session_facts(session))
+    first = textwrap.shorten(
+        f"{clean(session.title)}: {facts['graphs']}; {facts['gradients']}", width, placeholder=" …"
+    )
+    headlines = textwrap.wrap(headline(session), width, max_lines=2, placeholder=" …")
+    found = count(len(session.diagnostics), "diagnostic")
+    worst = f": {session.diagnostics[0].code}, …" if session.diagnostics else ""
+    last = [f"{found}{worst}", f"Next: {_next_steps(session)}"]
+    table = regions_table(session)
+    figures = ("speedup", "CI", "numerics") if session.partition_timings else ("selector",)
+    rows = list(table.rows)
+    while rows:
+        more = len(table.rows) - len(rows)
+        brief = (
+            replace(table, heads=("region", "state", *figures), shown=rows, notes=tuple).text(width).splitlines()[1:]
+        )
+        lines = [first, *headlines, *brief, *([f"  … {more} more: ex.regions"] if more else []), *last]
+        if len(lines) <= MOST_BRIEF_LINES:
+            return "\n".join(lines)
+        rows.pop()
+    return "\n".join([first, *headlines, *last])
+
+
+def _next_steps(session: Session) -> str:
+    """Return what a user does next with an exploration ``ex`` of this session."""
+    if not session.plan.regions:
+        return "ex.profile() shows where the time goes; ex.mark('mlp', modules='layers.*.mlp') marks a region."
+    if not session.timings or session.is_outdated:
+        return "ex.benchmark() compiles and measures; ex.show() opens the panel."
+    return "ex.timings, ex.diagnostics; ex.save('x.html') writes the page; print(ex.text) has all tables."
 
 
 def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:

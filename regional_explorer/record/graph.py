@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.record import Integer, Record
 
 _LIBRARY_FOLDERS = ("/site-packages/", "/dist-packages/", "/lib/python3")
@@ -118,6 +119,29 @@ class ModuleCall(Record, frozen=True):
 def over_layers(path: str) -> str:
     """Return a module path as a glob over equal layers: ``layers.*.attn`` for ``layers.3.attn``."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def equal_layers(classes: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return module paths by the glob that equal layers match, and no module of another class; others by their path.
+
+    Where modules of several classes are numbered, as in ``layers.0.mlp.0`` and ``layers.0.mlp.1``, that number stays:
+    ``layers.*.mlp.0``. ``classes`` has the class of each path.
+    """
+    by_form = grouped((over_layers(path), path) for path in classes)
+    forms = {
+        path: form if len({classes[one] for one in paths}) == 1 else _with_last_number(form, path)
+        for form, paths in by_form.items()
+        for path in paths
+    }
+    by_glob = grouped((forms[path], path) for path in classes)
+    alike = {glob: len({classes[path] for path in paths}) == 1 < len(paths) for glob, paths in by_glob.items()}
+    return grouped((forms[path] if alike[forms[path]] else path, path) for path in classes)
+
+
+def _with_last_number(form: str, path: str) -> str:
+    before, star, after = form.rpartition("*")
+    number = path.split(".")[before.count(".")] if star else ""
+    return f"{before}{number}{after}"
 
 
 Chain = tuple[ModuleCall, ...]

@@ -18,6 +18,8 @@ from regional_explorer.errors import (
     check_flag,
     did_you_mean,
     shown_value,
+    user_facing,
+    user_facing_methods,
 )
 from regional_explorer.record.record import Record
 
@@ -53,6 +55,7 @@ class Selector(Record, frozen=True):
     innermost: bool = False
     only: tuple[str, ...] = ()
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields: a selector without patterns picks nothing.
 
@@ -145,6 +148,7 @@ class Region(Record, frozen=True):
             return ((None, self.config),)
         return ((Direction.FORWARD, self.config), (Direction.BACKWARD, self.backward_config))
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields.
 
@@ -259,6 +263,21 @@ def preset(name: str) -> Mapping[str, Any]:
     return PRESETS[name]
 
 
+def the_region(plan: Plan, name: str | None) -> Region:
+    """Return the region called ``name``, or without a name the only one.
+
+    Raises:
+        UnknownRegionError: there is none of that name; or without a name, there are several.
+    """
+    if name is None and len(plan.regions) == 1:
+        return plan.regions[0]
+    if name is None and plan.regions:
+        raise UnknownRegionError(f"Which region? {', '.join(region.name for region in plan.regions)}")
+    if name is None:
+        raise UnknownRegionError("There is no region yet: mark one, as in ex.mark('mlp', modules='layers.*.mlp').")
+    return plan[name]
+
+
 class Cut(StrEnum):
     """How regions become partitions.
 
@@ -271,12 +290,14 @@ class Cut(StrEnum):
     UPSTREAM = "upstream"
 
 
+@user_facing_methods
 class Plan(Record, frozen=True):
     """The ordered regions. If two regions select a node, the later one gets it. Every edit returns a new plan."""
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
 
+    @user_facing
     def __post_init__(self) -> None:
         """Check the fields; names are unique.
 

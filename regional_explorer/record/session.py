@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, wraps
 from typing import TypeVar
 
-from regional_explorer.errors import SessionError, did_you_mean, shown_value
+from regional_explorer.errors import SessionError, did_you_mean, shown_value, user_facing
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -147,6 +147,7 @@ class Session(Record, frozen=True, dict=True):
         artifact = self.artifact_of(partition)
         return artifact.compile if artifact and self.owners[partition.artifact or ""] == partition.id else None
 
+    @user_facing
     def graph(self, graph_id: str) -> Graph:
         """Return the graph called ``graph_id``.
 

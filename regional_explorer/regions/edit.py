@@ -17,6 +17,7 @@ from regional_explorer.record.graph import (
     Node,
     Role,
     SourceLine,
+    equal_layers,
     subgraph_names,
     subgraphs,
 )
@@ -156,28 +157,52 @@ def _file_name(line: SourceLine) -> str:
 
 def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> str:
     """Return names spelled like the pattern, else names with its last part, else a few examples."""
+    if kind is SelectorKind.MODULES:
+        return _module_suggestions(pattern, _module_classes(graphs, among))
     choices = _selectable_names(kind, pattern, graphs, among)
     if kind is SelectorKind.SUBGRAPHS and not choices:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
-    if kind is SelectorKind.MODULES and (hint := _deeper_glob_hint(pattern, choices)):
-        return hint
     short_names = {node.op for graph in graphs for node in graph.ops} if kind is SelectorKind.OPS else ()
     if similar := did_you_mean(plain, [*choices, *short_names]):
         return similar
+    return _examples(kind, plain, choices)
+
+
+def _examples(kind: SelectorKind, plain: str, choices: Sequence[str]) -> str:
+    """Return names with the last part of a pattern, or else any."""
     tail = re.split(r"[.:/]", plain)[-1]
     same_tail = [name for name in choices if tail and tail in re.split(r"[.:/]", name)]
     examples = same_tail or choices
     return f" Examples of {kind}: {listing(examples, MOST_HINTS)}." if examples else ""
 
 
-def _deeper_glob_hint(pattern: str, paths: Iterable[str]) -> str:
-    """Return a hint with what a module glob would match if its ``*`` were ``**``; an empty text if nothing more."""
+def _module_classes(graphs: Sequence[Graph], among: Among) -> dict[str, str]:
+    """Return the paths of modules around ops, each with its class."""
+    ops = (node for graph in graphs for node in graph.ops if among(node.origin))
+    calls = {call for node in ops for call in node.modules}
+    classes = {path: call.class_name for call in calls for path in (call.path, *call.aliases) if path}
+    return dict(sorted(classes.items()))
+
+
+def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
+    """Return what a module glob would match if its ``*`` were ``**``, else paths spelled like it, else examples.
+
+    Equal layers are named by one glob, besides the layer of the pattern's own number.
+    """
     deep = re.sub(r"\*+", "**", pattern)
-    matches = [path for path in paths if deep != pattern and module_glob(deep).fullmatch(path)]
-    if not matches:
-        return ""
-    return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {listing(matches, MOST_HINTS)}."
+    matches = {path: kind for path, kind in classes.items() if deep != pattern and module_glob(deep).fullmatch(path)}
+    if matches:
+        matched = listing(equal_layers(matches), MOST_HINTS)
+        return f" '*' stays within one level of the path, '**' does not: {deep!r} matches {matched}."
+    globs = list(equal_layers(classes))
+    numbers = _numbers_in(pattern)
+    own = [path for path in classes if numbers and _numbers_in(path) == numbers]
+    return did_you_mean(pattern, [*own, *globs]) or _examples(SelectorKind.MODULES, pattern.strip("*."), globs)
+
+
+def _numbers_in(path: str) -> list[str]:
+    return [part for part in path.split(".") if part.isdigit()]
 
 
 def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], among: Among) -> list[str]:
@@ -185,8 +210,6 @@ def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph],
     ops = [(graph, node) for graph in graphs for node in graph.ops if among(node.origin)]
     place = pattern.partition(":")[0]
     match kind:
-        case SelectorKind.MODULES:
-            names = {path for _, node in ops for call in node.modules for path in (call.path, *call.aliases) if path}
         case SelectorKind.LINES:
             lines = {line for _, node in ops for line in node.stack}
             lines_in_place = {line for line in lines if place in (line.function, line.scope)} or lines

@@ -71,14 +71,22 @@ def size(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of the numbers of a DataFrame's column: the end of its name, what a second or byte is multiplied by."""
+    """The unit of the numbers of a DataFrame's column: the end of its name, what a second or byte is multiplied by.
+
+    ``text`` writes a value in a unit that fits, where the name is not shown. ``whole`` numbers have no fractions.
+    """
 
     ending: str
     factor: float
     text: Callable[[Any], str]
+    whole: bool = False
 
 
-UNITS = (Unit("_us", 1e6, duration), Unit("_s", 1, duration), Unit("_bytes", 1, lambda number: size(int(number))))
+UNITS = (
+    Unit("_us", 1e6, duration),
+    Unit("_s", 1, duration),
+    Unit("_bytes", 1, lambda number: size(int(number)), whole=True),
+)
 
 
 @cache

@@ -228,7 +228,7 @@ REGION_COLUMNS: tuple[Column[RegionSummary], ...] = (
     Column("backward_config", lambda s: s.region.backward_config),
     Number("eager_us", lambda s: s.timing and s.timing.eager_s),
     Number("compiled_us", lambda s: s.timing and s.timing.compiled_s),
-    *columns_of(lambda s: s.timing, COMPARED[:3]),
+    *columns_of(lambda s: s.timing, COMPARED[:4]),
     Column(
         "numerics",
         lambda s: s.timing and (s.numerics or ""),

@@ -182,18 +182,20 @@ class TimedRow(NamedTuple):
         return self.time.seconds if self.time else self.outside
 
 
-def kernel_times_table(session: Session, region: str) -> Table[TimedRow]:
-    """One row per kernel of each distinct partition of a region, most wasted time first.
+def kernel_times_table(session: Session, region: str | None) -> Table[TimedRow]:
+    """One row per kernel of each distinct partition of a region, or of all regions, most wasted time first.
 
     ``runs`` counts the partitions that run this code. ``share`` is the share of the kernels, the time between
     and that around them, so that all shares add up to 1; ``with_clocks`` is how many times as long the clocks make the
     call. Without a known bound, no time counts as wasted.
     """
-    parts = by_artifact(region_code(session, session.plan[region].name))
+    names = [one.name for one in session.plan.regions] if region is None else [session.plan[region].name]
+    parts = [equal for name in names for equal in by_artifact(region_code(session, name))]
     rows = [row for equal in parts if equal[0].times is not None for row in _timed_rows(equal, equal[0].times)]
     return Table(
-        f"Times of the kernels of {region}",
+        f"Times of the kernels of {', '.join(names)}",
         (
+            Column("region", lambda row: row.equal[0].partition.region),
             Column("partition", lambda row: row.equal[0].partition.id),
             Number("runs", lambda row: len(row.equal)),
             Number("number", lambda row: row.linked and row.linked.number, dtype="Int64"),

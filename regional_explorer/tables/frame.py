@@ -52,15 +52,14 @@ def _value_cell(value: Any, unit: Unit | None) -> str:
 
 
 def _value_text(value: Any, unit: Unit | None) -> str:
+    """Return a value for people; a number stays in the unit that the name of its column says."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return NONE
     if isinstance(value, Mapping):
         return config_text(value) or NONE
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return clean(value, LONG_TEXT)
-    if unit is not None and abs(value) != float("inf"):
-        return unit.text(value / unit.factor)
-    return f"{value:,}" if isinstance(value, int) else significant(value)
+    return f"{value:,.0f}" if isinstance(value, int) or (unit is not None and unit.whole) else significant(value)
 
 
 def _cell(tag: str, text: str, *, number: bool) -> str:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from regional_explorer.errors import count
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.profile import Profile, ProfileKind, ProfileRow
+from regional_explorer.record.profile import Profile, ProfileKind
 from regional_explorer.record.session import Session
+from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, percent, size
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -17,20 +18,58 @@ MOST_PROFILE_ROWS = 12
 
 AROUND_THE_GRAPHS = "Compiled regions leave this time as it is: it is spent outside of the captured graphs."
 
+_TITLE = "Where the time goes"
 _KIND_TITLES = {
-    ProfileKind.MODULE: "Where the time goes: modules",
-    ProfileKind.LINE: "Where the time goes: source lines",
-    ProfileKind.OP: "Where the time goes: ops",
-    ProfileKind.AROUND: "Where the time goes: around the graphs",
+    ProfileKind.MODULE: "modules",
+    ProfileKind.LINE: "source lines",
+    ProfileKind.OP: "ops",
+    ProfileKind.AROUND: "around the graphs",
 }
 
 
-def profile_tables(session: Session) -> list[Table[ProfileRow]]:
-    """Return a table for each kind of row; none if nothing was profiled."""
-    return [] if session.profile is None else [_kind_table(session, session.profile, kind) for kind in ProfileKind]
+def profile_tables(session: Session) -> list[Table[TimeShare]]:
+    """Return a table for each kind of row, equal layers in one row; none if nothing was profiled."""
+    shares = TimeShares.of(session)
+    return [] if shares is None else [_kind_table(shares, kind) for kind in ProfileKind]
 
 
-def op_times_table(session: Session) -> Table[ProfileRow]:
+_LAYERS: Column[TimeShare] = Number("layers", lambda share: share.times)
+_COLUMNS: tuple[Column[TimeShare], ...] = (
+    Column("by", lambda share: share.row.kind),
+    Column(
+        "name",
+        lambda share: share.row.name,
+        text=lambda share: f"{clean(share.row.name)} × {share.times}" if share.times > 1 else clean(share.row.name),
+    ),
+    Number("eager_us", lambda share: share.row.seconds),
+    *bound_columns(
+        *("low_us", "high_us"),
+        lambda share: share.row.seconds,
+        lambda share: interval(share.row.seconds, duration) or NONE,
+    ),
+    Number("share", lambda share: share.row.share, write=percent),
+    Number("forward_us", lambda share: share.row.forward_s, text=lambda share: duration(share.row.forward_s or None)),
+    Number(
+        "backward_us", lambda share: share.row.backward_s, text=lambda share: duration(share.row.backward_s or None)
+    ),
+    Number("ops", lambda share: share.row.ops, text=lambda share: f"{share.row.ops:,}" if share.row.ops else NONE),
+    Number(
+        "moved_bytes",
+        lambda share: share.row.moved_bytes,
+        "moves",
+        text=lambda share: size(share.row.moved_bytes) if share.row.moved_bytes else NONE,
+    ),
+    Number(
+        "copy_us",
+        lambda share: share.row.least_s,
+        "copying that takes",
+        text=lambda share: duration(share.row.least_s) if share.row.moved_bytes else NONE,
+        tone="quiet",
+    ),
+)
+
+
+def op_times_table(session: Session) -> Table[TimeShare]:
     """One row per module (including those inside it), source line and op (``by``), the longest of each first.
 
     Then come rows ``by`` ``around``: what runs around the graphs. Together with these, the rows of all lines add up to
@@ -39,53 +78,37 @@ def op_times_table(session: Session) -> Table[ProfileRow]:
     the ops take less, so that it bounds nothing. Filled by ``ex.profile()``; the bounds are NaN if it had fewer than 8
     rounds, or if the machine was too busy.
     """
+    rows = session.profile.rows if session.profile else ()
+    return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="long")
+
+
+def profile_table(session: Session) -> Table[TimeShare]:
+    """The rows of ``ex.op_times``, but modules that are equal in all layers are one, as ``layers.*.mlp``.
+
+    ``layers`` counts the modules that a row sums.
+    """
+    shares = TimeShares.of(session)
+    rows = [] if shares is None else [share for kind in ProfileKind for share in shares.by(kind)]
+    by, name, *figures = _COLUMNS
+    return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="long")
+
+
+def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
+    rows = shares.by(kind)
     return Table(
-        "Where the time goes",
-        (
-            Column("by", lambda row: row.kind),
-            Column("name", lambda row: row.name),
-            Number("eager_us", lambda row: row.seconds),
-            *bound_columns(
-                *("low_us", "high_us"), lambda row: row.seconds, lambda row: interval(row.seconds, duration) or NONE
-            ),
-            Number("share", lambda row: row.share, write=percent),
-            Number("forward_us", lambda row: row.forward_s, text=lambda row: duration(row.forward_s or None)),
-            Number("backward_us", lambda row: row.backward_s, text=lambda row: duration(row.backward_s or None)),
-            Number("ops", lambda row: row.ops, text=lambda row: f"{row.ops:,}" if row.ops else NONE),
-            Number(
-                "moved_bytes",
-                lambda row: row.moved_bytes,
-                "moves",
-                text=lambda row: size(row.moved_bytes) if row.moved_bytes else NONE,
-            ),
-            Number(
-                "copy_us",
-                lambda row: row.least_s,
-                "copying that takes",
-                text=lambda row: duration(row.least_s) if row.moved_bytes else NONE,
-                tone="quiet",
-            ),
-        ),
-        session.profile.rows if session.profile else (),
-        fold="long",
-    )
-
-
-def _kind_table(session: Session, profile: Profile, kind: ProfileKind) -> Table[ProfileRow]:
-    rows, table = profile.by(kind), op_times_table(session)
-    return replace(
-        table,
-        title=_KIND_TITLES[kind],
-        columns=tuple(replace(column, head=kind) if column.name == "name" else column for column in table.columns),
+        f"{_TITLE}: {_KIND_TITLES[kind]}",
+        tuple(replace(column, head=kind) if column.name == "name" else column for column in _COLUMNS),
+        rows,
         heads=(kind, "share", "eager", "CI", "forward", "backward", "ops", "moves", "copying that takes"),
         shown=rows[:MOST_PROFILE_ROWS],
         notes=lambda: [
-            profile_conditions(profile) if kind is ProfileKind.MODULE else "",
+            profile_conditions(shares.profile) if kind is ProfileKind.MODULE else "",
             AROUND_THE_GRAPHS if kind is ProfileKind.AROUND else "",
-            f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all."
+            f"The longest {MOST_PROFILE_ROWS} of {len(rows)}; ex.op_times has all, each layer by itself."
             if len(rows) > MOST_PROFILE_ROWS
             else "",
         ],
+        fold="long",
     )
 
 

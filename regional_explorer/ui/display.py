@@ -68,6 +68,7 @@ class TerminalDisplay:
             tables = timings_table(session), partitions_table(session), numerics_table(session)
             sections = [headline(session), session.noise.sentence, *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
+        _note_displayed(self._exploration)
 
 
 STATIC_COPY = "rx-static-copy"
@@ -90,6 +91,20 @@ def last_shown() -> Exploration | None:
 def _note_shown(exploration: Exploration) -> None:
     global _last_shown  # noqa: PLW0603 - one per process
     _last_shown = weakref.ref(exploration)
+
+
+def _note_displayed(exploration: Exploration) -> None:
+    """Keep the running cell from displaying again, as its value, what it has displayed."""
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    exploration.displayed = exploration.session
+
+    def forget() -> None:
+        exploration.displayed = None
+        shell.events.unregister("post_execute", forget)
+
+    shell.events.register("post_execute", forget)
 
 
 def show(exploration: Exploration, *, widget: bool = True) -> None:
@@ -176,7 +191,8 @@ class NotebookDisplay:
         display(_note_bundle(note), raw=True)
 
     def finish(self) -> None:
-        """Do nothing: the results are displayed already."""
+        """Note that the results are displayed."""
+        _note_displayed(self._control.exploration)
 
     def _on_change(self, control: Control) -> None:
         """Have the static copy updated after a change by a panel; other cells have outputs of their own.

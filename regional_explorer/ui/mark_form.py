@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from regional_explorer.errors import count, fresh_names
-from regional_explorer.record.graph import GraphKind, over_layers, subgraph_names, subgraphs
+from regional_explorer.record.graph import GraphKind, equal_layers, subgraph_names, subgraphs
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import SHORT, Node, clean, node
@@ -69,10 +69,10 @@ def suggestions(session: Session) -> dict[str, list[str]]:
     """
     ops = [(graph, op) for graph in session.graphs for op in graph.ops]
     module_calls = {call.path: call for _, op in ops for call in op.modules if call.path}
-    globs = Counter((over_layers(path), call.class_name) for path, call in module_calls.items())
+    globs = equal_layers({path: call.class_name for path, call in module_calls.items()})
     patterns = {
         SELECTION: [],
-        "modules": [*sorted(glob for (glob, _), times in globs.items() if times > 1), *sorted(module_calls)],
+        "modules": [*sorted(globs.keys() - module_calls), *sorted(module_calls)],
         "lines": sorted(f"{op.source.function}:1-99" for _, op in ops if op.source is not None),
         "ops": sorted(op.target for graph, op in ops if graph.kind is not GraphKind.DYNAMO),
         "subgraphs": sorted(name for graph in subgraphs(session.graphs) for name in subgraph_names(graph)),

@@ -14,6 +14,7 @@ from regional_explorer.measure.profile import OpTimer, around, bytes_moved, move
 from regional_explorer.measure.rates import STEPS, Rates, copy_bandwidth
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.profile import OUTSIDE, ProfileKind
+from regional_explorer.record.time_shares import TimeShares
 from tests.shared import programs
 from tests.shared.fakes import FakeClock, TickingClock, plant_op_times
 
@@ -59,6 +60,35 @@ def test_every_op_is_timed_and_summed_by_module_line_and_op(stack):
     bounded = frame.dropna(subset="low_us")  # a busy machine may have had time for too few rounds
     assert (bounded.low_us <= bounded.eager_us).all()
     assert (bounded.eager_us <= bounded.high_us).all()
+
+
+def test_equal_layers_are_one_row_as_in_the_panel(monkeypatch):
+    ex = rx.explore(programs.Stack(), (torch.randn(64, 16),))
+    plant_op_times(monkeypatch, lambda _: 1e-4)
+    frame = ex.profile(0.1)
+    modules = frame[frame.by == "module"].set_index("name")
+    shares = TimeShares.of(ex.session).by(ProfileKind.MODULE)
+    assert list(modules.index) == [share.row.name for share in shares]
+    assert (modules.layers["layers.*.up"], modules.layers.get(OUTSIDE, 1)) == (3, 1)
+    complete = ex.op_times[ex.op_times.by == "module"].set_index("name")
+    paths = [f"layers.{number}.up" for number in range(3)]
+    assert modules.eager_us["layers.*.up"] == pytest.approx(complete.eager_us[paths].sum())
+    assert modules.ops["layers.*.up"] == complete.ops[paths].sum()
+    for kind in ("line", "op", "around"):
+        both = [table[table.by == kind].drop(columns="layers", errors="ignore") for table in (frame, ex.op_times)]
+        assert both[0].reset_index(drop=True).equals(both[1].reset_index(drop=True)), kind
+    for shown in (session_text(ex.session), session_html(ex.session)):
+        assert "layers.*.up × 3" in shown
+        assert "layers.1.up" not in shown
+
+
+def test_layers_of_other_classes_are_rows_of_their_own(monkeypatch):
+    ex = rx.explore(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), (torch.randn(64, 16),))
+    plant_op_times(monkeypatch, lambda _: 1e-4)
+    frame = ex.profile(0.1)
+    assert sorted(frame[frame.by == "module"].name) == ["0", "1"]
+    assert set(frame.layers) == {1}
+    assert rx.explore(torch.sin, (torch.ones(3),)).op_times.empty
 
 
 def test_ops_too_short_are_summed_and_told(monkeypatch):

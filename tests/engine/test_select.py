@@ -12,6 +12,7 @@ from torch.fx.traceback import annotate
 import regional_explorer as rx
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.errors import PlanError, SelectorError, UnknownRegionError
+from regional_explorer.record.graph import equal_layers
 from regional_explorer.regions.select import module_glob
 from tests.shared import programs
 from tests.shared.work import calls
@@ -106,10 +107,18 @@ def test_a_star_means_the_modules_below_the_root(pattern):
 REFUSED = [
     ({}, "Say which ops: give modules="),
     ({"modules": "*.up"}, r"modules:\*.up matches no operation"),
-    ({"modules": "*up"}, r"'\*' stays within one level of the path, '\*\*' does not: '\*\*up' matches "),
+    (
+        {"modules": "*up"},
+        r"'\*' stays within one level of the path, '\*\*' does not: '\*\*up' matches layers\.\*\.up\.",
+    ),
     ({"modules": "layers.0.ups"}, r"layers.0.up"),
     ({"modules": ["layers.0", "layers.7"]}, r"modules:layers.7 matches no operation"),
-    ({"modules": "model.decoder.up"}, r"Examples of modules: layers.0.up, layers.1.up"),
+    ({"modules": "model.decoder.up"}, r"Examples of modules: layers\.\*\.up\."),
+    ({"modules": "layers.*.ups"}, r"Did you mean 'layers\.\*\.up'"),
+    ({"modules": "model.layers.*.up"}, r"Did you mean 'layers\.\*\.up'"),
+    ({"modules": "layers.1.ups"}, r"Did you mean 'layers\.1\.up' or 'layers\.\*\.up'"),
+    ({"modules": "**.ups"}, r"Examples of modules: .*layers\.\*\.up"),
+    ({"modules": "up"}, r"Did you mean .*'layers\.\*\.up'|Examples of modules: layers\.\*\.up\."),
     ({"ops": "aten.gelo.default"}, r"aten.gelu"),
     ({"ops": "torch.gelu"}, r"Did you mean 'torch._C._nn.gelu'"),
     ({"nodes": ["gelu", "0/forward:gelu_7"]}, r"nodes:0/forward:gelu_7 .* Did you mean '0/forward:gelu"),
@@ -135,6 +144,29 @@ def test_what_picks_nothing_is_refused_with_names_that_are_near(ex, selectors, s
     with pytest.raises(SelectorError, match=says):
         ex.mark("x", **selectors)
     assert not ex.plan.regions
+
+
+@pytest.mark.parametrize("pattern", ["layers.*.ups", "*up", "decoder.layers.*.up", "up", "layers.*.*.up", "layer.*.up"])
+def test_equal_layers_are_suggested_by_one_glob(ex, pattern):
+    with pytest.raises(SelectorError) as refused:
+        ex.mark("x", modules=pattern)
+    assert "layers.*.up" in str(refused.value)
+    assert not re.search(r"layers\.\d", str(refused.value))
+
+
+def test_layers_of_other_classes_are_suggested_by_their_paths():
+    ex = rx.explore(nn.Sequential(nn.ReLU(), nn.Tanh(), nn.ReLU()), (torch.ones(3),))
+    with pytest.raises(SelectorError, match=r"Examples of modules: 0, 1, 2\."):
+        ex.mark("x", modules="layers.*")
+
+
+def test_a_glob_keeps_the_number_that_tells_classes_apart():
+    assert equal_layers({"a.0.mlp.0": "L", "a.0.mlp.1": "G", "a.1.mlp.0": "L", "a.1.mlp.1": "G", "a.0": "B"}) == {
+        "a.*.mlp.0": ["a.0.mlp.0", "a.1.mlp.0"],
+        "a.*.mlp.1": ["a.0.mlp.1", "a.1.mlp.1"],
+        "a.0": ["a.0"],
+    }
+    assert equal_layers({"0": "A", "1": "B", "2": "A"}) == {"0": ["0"], "1": ["1"], "2": ["2"]}
 
 
 def test_a_path_with_characters_of_globs_means_that_module():

@@ -476,6 +476,65 @@ def test_the_diff_is_one_that_git_applies(program, tmp_path):
     )
 
 
+def in_folder(folder, mark="call:2"):
+    """Write a package with the program into a folder; return its file and an exploration of its call."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "program.py"
+    path.write_bytes(as_bytes(TEXT))
+    (folder / "__init__.py").touch()
+    ex = rx.explore(load(path).call, (torch.ones(2, 4),)).mark("r", lines=mark)
+    return path, ex
+
+
+def applied(ex, path, folder):
+    """Apply the diff of a plan in a folder; return whether that changed the file as ``apply=True`` would."""
+    patch = folder / "plan.patch"
+    patch.write_text(ex.to_source())
+    git(folder, "apply", "--check", "plan.patch")
+    git(folder, "apply", "plan.patch")
+    return "torch.fx.traceback.annotate" in path.read_text()
+
+
+@pytest.mark.parametrize("where", [".", "src", "src/package"])
+@pytest.mark.parametrize("current", [".", "elsewhere"])
+def test_git_applies_the_diff_in_any_folder_above_the_file(tmp_path, monkeypatch, where, current):
+    repository = tmp_path / "a repository"
+    repository.mkdir()
+    git(repository, "init", "-q")
+    path, ex = in_folder(repository / "src" / "package" / "module")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / current)
+    assert "--- a/src/package/module/program.py\n" in ex.to_source()
+    assert "# The paths" not in ex.to_source()
+    assert applied(ex, path, repository / where)
+
+
+def test_outside_of_a_repository_the_paths_begin_at_the_package(tmp_path, monkeypatch):
+    path, ex = in_folder(tmp_path / "place" / "package" / "module")
+    (path.parent.parent / "__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    diff = ex.to_source()
+    assert f"# The paths begin at {tmp_path / 'place'}: run `git apply` there." in diff
+    assert "--- a/package/module/program.py\n" in diff
+    assert applied(ex, path, tmp_path / "place")
+
+
+@pytest.mark.parametrize("in_repository", [True, False])
+def test_the_paths_of_a_library_begin_at_its_package(tmp_path, in_repository):
+    if in_repository:
+        git(tmp_path, "init", "-q")
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    path, ex = in_folder(packages / "library")
+    assert "--- a/library/program.py\n" in ex.to_source()
+    assert applied(ex, path, packages)
+
+
+def test_a_file_with_letters_beyond_ascii_is_applied(tmp_path):
+    git(tmp_path, "init", "-q")
+    path, ex = in_folder(tmp_path / "größe mit leerzeichen")
+    assert applied(ex, path, tmp_path / "größe mit leerzeichen")
+
+
 def test_a_region_in_the_source_may_hold_one_that_is_not(program):
     """The text has the calls that mark the other one in the changed source."""
     text = """

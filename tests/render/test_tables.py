@@ -13,8 +13,10 @@ import pytest
 from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results, compare
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.record.roofline import Launches, Roundings
-from regional_explorer.style.element import to_html
+from regional_explorer.style.element import to_html, words
+from regional_explorer.style.formats import NONE
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
 from regional_explorer.tables.plan import DiagnosticList
 from regional_explorer.tables.table import Column, Number, Table
@@ -99,10 +101,13 @@ OPTIONS = ("display.precision", "display.float_format", "display.max_colwidth", 
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("median_us", 1234.5678, "1.23 ms"),
-        ("median_us", 12.3456, "12.3 µs"),
-        ("compile_s", 3.14159, "3.14 s"),
-        ("peak_bytes", 3 << 20, "3.00 MiB"),
+        ("median_us", 1234.5678, "1,230"),
+        ("median_us", 12.3456, "12.3"),
+        ("compile_s", 3.14159, "3.14"),
+        ("compile_s", 0.0314159, "0.0314"),
+        ("at_most_us", math.inf, "inf"),
+        ("peak_bytes", 3 << 20, "3,145,728"),
+        ("peak_bytes", float(3 << 20), "3,145,728"),
         ("speedup", 1.23456, "1.23"),
         ("speedup", math.nan, "–"),
         ("numerics", None, "–"),
@@ -118,6 +123,30 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
     frame = ShownFrame([{column: value}])
     assert f">{text}<" in frame._repr_html_()
     assert column in frame._repr_html_(), "the column keeps the name that code uses"
+
+
+UNIT_TEXT = re.compile(r"\d (µs|ms|s|[KMG]iB|B)\b")
+
+
+TABLES = [name for name in vars(Results) if isinstance(vars(Results)[name], property) and name != "session"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_figures_are_in_the_unit_that_the_column_names(name: str) -> None:
+    frame = getattr(Results(sessions.profiled(sessions.measured())), name)
+    for column in [column for column in frame if str(column).endswith(("_us", "_s", "_bytes"))]:
+        page = ShownFrame(frame[[column]])._repr_html_()
+        assert not UNIT_TEXT.search(words(page))
+        shown = re.findall(r"text-align:right[^>]*>([^<]*)</td>", page)
+        for text, value in zip(shown, frame[column], strict=True):
+            assert text == NONE or float(text.replace(",", "")) == pytest.approx(value, rel=0.01)
+
+
+def test_a_title_names_no_unit_where_a_figure_has_its_own() -> None:
+    session = sessions.profiled(sessions.measured())
+    for shown in (session_text(session), words(session_html(session))):
+        assert UNIT_TEXT.search(shown)
+        assert not re.search(r"\w_(us|bytes)\b", shown)
 
 
 def test_every_table_is_shown_alike_and_has_its_columns_when_empty() -> None:
@@ -141,7 +170,7 @@ def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones
     assert page.count("<tr>") == MOST_FRAME_ROWS + 1
     assert f"The first {MOST_FRAME_ROWS} of 500 rows." in page
     page = ShownFrame(pd.DataFrame({"low_bytes": pd.array([1_500_000, None], dtype="Int64")}))._repr_html_()
-    assert ">1.43 MiB<" in page
+    assert ">1,500,000<" in page
     assert ">–<" in page
     assert "NA" not in page
     assert ">1,500,000<" in ShownFrame(pd.DataFrame({"number": pd.array([1_500_000], dtype="Int64")}))._repr_html_()
@@ -150,7 +179,6 @@ def test_long_texts_wrap_many_rows_are_cut_and_a_missing_number_among_whole_ones
 def test_what_is_made_from_a_table_is_a_plain_frame_with_exact_values() -> None:
     options = {name: pd.get_option(name) for name in OPTIONS}
     frame = Results(sessions.measured()).timings
-    assert "µs" in frame._repr_html_()
     assert frame.median_us[2] == sessions.measured().timings[2].median_s.value * 1e6
     for made in (frame[frame.variant == "full"], frame[["variant"]], frame.copy(), frame.sort_values("median_us")):
         assert type(made) is pd.DataFrame

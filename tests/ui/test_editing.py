@@ -279,7 +279,7 @@ def test_functions_ops_and_globs_over_equal_layers_are_suggested(control: Contro
     layers = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2))
     with explore(nn.Sequential(*layers, nn.Linear(4, 2)), (torch.ones(2, 4),), grad=False) as ex:
         found = suggestions(ex.session)
-    assert found["modules"] == ["*", "*.*", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]
+    assert found["modules"] == ["*.0", "*.1", "0", "0.0", "0.1", "1", "1.0", "1.1", "2"]
 
 
 # ------------------------------------------------------------------------------------------------------------- configs

@@ -1,0 +1,106 @@
+"""Methods of a region, called without its name: all regions, the only one, or an error that lists them."""
+
+import pytest
+import torch
+
+import regional_explorer as rx
+
+ONE_REGION = [
+    lambda view: view.code().region,
+    lambda view: view.stages().region,
+]
+
+
+def step(x):
+    with rx.region("up"):
+        y = x.sin().exp()
+    y = y.flip(0)
+    with rx.region("down"):
+        y = (y.cos() + 1).tanh()
+    return y.flip(0)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    ex = rx.explore(step, (torch.randn(64, 64),))
+    ex.compile()
+    return ex
+
+
+@pytest.fixture(scope="module")
+def compiled_alone():
+    ex = rx.explore(step, (torch.randn(64, 64),))
+    ex.unmark("down")
+    ex.compile()
+    return ex
+
+
+@pytest.mark.compiles
+def test_the_only_region_is_meant(compiled_alone):
+    ex = compiled_alone
+    assert [of(ex) for of in ONE_REGION] == ["up", "up"]
+    assert [of(ex.results) for of in ONE_REGION] == ["up", "up"]
+    assert "Partition up" in ex.repro()
+    assert ex.code(config={"max_fusion_size": 1}).region == "up"
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "of", [*ONE_REGION, lambda ex: ex.code(target="h100"), lambda ex: ex.repro(), lambda ex: ex.results.code()]
+)
+def test_several_regions_are_listed(compiled, of):
+    with pytest.raises(rx.UnknownRegionError, match=r"^Which region\? up, down$"):
+        of(compiled)
+
+
+@pytest.mark.compiles
+def test_kernel_times_are_those_of_all_regions(compiled, compiled_alone):
+    times = compiled.kernel_times(budget_s=0.1)
+    assert set(times["region"]) == {"up", "down"}
+    wasted = times["wasted_us"].dropna()
+    assert list(wasted) == sorted(wasted, reverse=True)
+    assert set(compiled.results.kernel_times()["region"]) == {"up", "down"}
+    assert set(compiled_alone.kernel_times(budget_s=0.1)["region"]) == {"up"}
+    assert set(compiled.kernel_times("up", 0.1)["region"]) == {"up"}
+
+
+@pytest.mark.compiles
+def test_all_regions_are_diagnosed_within_one_budget(compiled, monkeypatch):
+    budgets = []
+    of_one = rx.Exploration.diagnose
+
+    def diagnose(ex, name=None, budget_s=4.0, **options):
+        budgets.append((name, budget_s))
+        return of_one(ex, name, budget_s, **options)
+
+    monkeypatch.setattr(rx.Exploration, "diagnose", diagnose)
+    found = compiled.diagnose(budget_s=0.2)
+    assert budgets == [(None, 0.2), ("up", 0.1), ("down", 0.1)]
+    assert all(finding in compiled.diagnostics for finding in found)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("of", [lambda ex: ex.kernel_times(budget_s=0.1), lambda ex: ex.diagnose(budget_s=0.1)])
+def test_a_region_that_runs_eagerly_is_left_out(compiled, of):
+    compiled.disable("down")
+    try:
+        assert len(of(compiled)) >= 0
+        compiled.disable("up")
+        with pytest.raises(rx.NotCompiledError, match="'up' has no code: it is disabled"):
+            of(compiled)
+    finally:
+        compiled.enable("up").enable("down")
+
+
+@pytest.mark.parametrize("method", ["code", "stages", "kernel_times", "diagnose", "repro"])
+def test_without_a_region_the_error_says_how_to_mark_one(method):
+    ex = rx.explore(torch.sin, (torch.ones(3),))
+    with pytest.raises(rx.UnknownRegionError, match=r"There is no region yet: mark one, as in ex\.mark"):
+        getattr(ex, method)()
+
+
+def test_regions_of_which_nothing_is_compiled_are_refused_by_name():
+    ex = rx.explore(step, (torch.ones(3),))
+    for method in (ex.kernel_times, ex.diagnose):
+        with pytest.raises(rx.NotCompiledError, match=r"Region 'up' has no code yet.*Call ex\.compile\(\)"):
+            method()

@@ -1,0 +1,115 @@
+"""The value of the magic, by what the code that runs it does with the value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regional_explorer.exploration.exploration import Exploration
+from tests.test_magic import CALL, SETUP, Output, Outputs, Run, one_shell, outputs, run, run_notebook, shell
+
+__all__ = ["one_shell", "outputs", "run", "shell"]  # fixtures
+
+MADE = "%regional_compile --no-bench f(x)"
+DISPLAYED = "graph breaks"
+"""What the display of an exploration has once."""
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        f"%%time\nex = {MADE}",
+        f"%%capture\nex = {MADE}",
+        f"def made():\n    ex = {MADE}\n    return ex\n# %%\nex = made()",
+        f"def made():\n    def inner():\n        ex = {MADE}\n        return ex\n    return inner()\n# %%\nex = made()",
+        f"for turn in range(2):\n    ex = {MADE}",
+        f"with torch.no_grad():\n    if True:\n        ex = {MADE}",
+        f"import asyncio\nawait asyncio.sleep(0)\nex = {MADE}",
+        f"async def made():\n    ex = {MADE}\n    return ex\n# %%\nex = await made()",
+        f"ex: object = {MADE}",
+        "pair = 1, get_ipython().run_line_magic('regional_compile', '--no-bench f(x)')\n_one, ex = pair",
+        "ex = [get_ipython().run_line_magic('regional_compile', '--no-bench f(x)')].pop()",
+        "(ex := get_ipython().run_line_magic('regional_compile', '--no-bench f(x)'))",
+        "%alias_magic rc regional_compile\nex = %rc --no-bench f(x)",
+        "ex = get_ipython().run_cell_magic('regional_compile', '--no-bench', 'f(x)')",
+        f"ex = %time {MADE}",
+    ],
+)
+def test_the_value_is_the_exploration_wherever_it_is_used(run: Run, shell: Any, cell: str) -> None:
+    for part in cell.split("\n# %%\n"):
+        run(part)
+    assert isinstance(shell.user_ns["ex"], Exploration)
+
+
+def test_the_value_does_not_depend_on_the_history(shell: Any, tmp_path: Path) -> None:
+    (tmp_path / "made.ipy").write_text(f"by_file = {MADE}\n")
+    for name, cell in (("unstored", f"unstored = {MADE}"), ("by_file", f"%run {tmp_path / 'made.ipy'}")):
+        shell.run_cell(cell, store_history=False).raise_error()
+        assert isinstance(shell.user_ns.get(name), Exploration), cell
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        MADE,
+        f"{MADE}\nNone",
+        f"if True:\n    {MADE}",
+        f"%%time\n{MADE}",
+        "%%regional_compile --no-bench\nf(x)",
+        "%%regional_compile --no-bench -o ex\nf(x)",
+        f"ex = {MADE}\nex",
+        f"def made():\n    ex = {MADE}\n    return ex\nmade()",
+        "get_ipython().run_line_magic('regional_compile', '--no-bench f(x)')",
+        "%alias_magic rc regional_compile\n%rc --no-bench f(x)",
+    ],
+)
+def test_what_a_cell_has_displayed_is_not_displayed_again(run: Run, capsys: Output, cell: str) -> None:
+    capsys.readouterr()
+    run(cell)
+    assert capsys.readouterr().out.count(DISPLAYED) == 1
+
+
+def test_a_value_that_is_dropped_or_displayed_is_none(run: Run, shell: Any) -> None:
+    earlier = shell.user_ns.get("_")
+    assert run(MADE) is None
+    run(f"%timeit -n 1 -r 1 {MADE}")
+    assert shell.user_ns.get("_") is earlier
+
+
+def test_what_changed_in_the_cell_is_displayed(run: Run, capsys: Output) -> None:
+    capsys.readouterr()
+    run(f"ex = {MADE}\nex.mark('act', ops='aten.relu*')")
+    assert "act" in capsys.readouterr().out
+    run("ex")
+    assert "act" in capsys.readouterr().out, "another cell displays it"
+
+
+def test_a_notebook_displays_the_value_of_a_cell_once(run: Run, outputs: Outputs) -> None:
+    run(f"made = {CALL}\nmade")
+    assert len(outputs.shown) == 2
+
+
+def test_a_program_that_runs_a_notebook_gets_the_value_too() -> None:
+    cells = (
+        f"%load_ext regional_explorer\n{SETUP}",
+        f"%%time\nex = {MADE}",
+        "type(ex).__name__",
+        f"async def made():\n    ex = {MADE}\n    return ex\nother = await made()\nother",
+        "other is ex",
+    )
+    made, name, last, differs = run_notebook(*cells)[1:]
+    assert name[0].data["text/plain"] == "'Exploration'"
+    assert [output.data["text/plain"] for output in last if output.output_type == "execute_result"] == [
+        "f: displayed above."
+    ]
+    assert differs[0].data["text/plain"] == "False"
+    assert sum("text/html" in output.get("data", {}) for output in made) == 1
+
+
+def test_a_cell_with_misplaced_arguments_is_spelled_in_its_own_words(shell: Any, capsys: Output) -> None:
+    shell.run_cell("import regional_explorer as rx\ny = 3\nrx.explore(f, x, k=y)", store_history=True)
+    out, err = capsys.readouterr()
+    assert 'rx.explore(f, (x,), {"k": y})' in out + err
+    assert "misplaced.py" not in out + err
