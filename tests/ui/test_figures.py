@@ -386,7 +386,7 @@ def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_th
     assert ex.regions.state.tolist() == ["measured"], "the code is the same"
     assert ex.regions.eager_us.tolist() == figures[:1]
 
-    ex.configure("begin", {"cpp.simdlen": 0}).compile()
+    ex.configure("begin", {"size_asserts": False}).compile()  # other code of the same kernels
     assert ex.regions.state.tolist() == ["compiled"]
     assert ex.regions.eager_us.isna().all()
     assert "compiled" in repr(ex)
