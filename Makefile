@@ -24,8 +24,8 @@ export REGIONAL_EXPLORER_TEST_CACHE ?= $(CURDIR)/build/compile-cache
 PYTEST_ARGS ?=
 # What is chosen by hand may lie in one of two runs alone: pytest ends with 5 where it ran nothing.
 OR_NONE := $(if $(PYTEST_ARGS),|| [ $$? -eq 5 ])
-# The tests that neither compile nor open a browser.
-FAST := tests/test_house.py tests/render tests/ui_graph tests/measure
+# The tests of records, of what is drawn and written of them, and of the page's scripts: nothing is traced or compiled.
+FAST := tests/test_house.py tests/record tests/render tests/ui_graph
 
 BIN := $(VENV)/bin
 FOREIGN := $(if $(filter file,$(origin VENV)),,$(if $(wildcard $(BIN)/python),$(if $(wildcard $(VENV)/install.log),,yes)))
@@ -87,8 +87,8 @@ test: $(STAMP) cxx chromium ## lint, the documentation, and all tests but the sl
 test-rest: $(STAMP) cxx ## all tests but the slow ones and the browser's
 	$(BIN)/python -m pytest -m "not slow and not browser" $(PARALLEL) $(HANGING) $(PYTEST_ARGS) $(OR_NONE)
 
-test-fast: $(STAMP) ## the tests that neither compile nor open a browser: under a minute
-	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PYTEST_ARGS)
+test-fast: $(STAMP) ## the tests of records, views and the page's scripts, which trace nothing: under a minute
+	$(BIN)/python -m pytest -m "not slow" $(FAST) $(PARALLEL) $(PYTEST_ARGS)
 
 test-browser: $(STAMP) $(NODE_STAMP) cxx chromium ## the tests that drive a real JupyterLab in Chromium
 	$(BIN)/python -m pytest -m "not slow and browser" tests/browser $(HANGING) $(PYTEST_ARGS) $(OR_NONE)

@@ -9,7 +9,7 @@ from tests.campaign.program import Programs, tensor
 from tests.shared.programs import textbook
 
 CUTTING = Programs()
-CUTTING.add("one_block", lambda: (textbook, (tensor(8), tensor(8))), quick=True)
+CUTTING.add("one_block", lambda: (textbook, (tensor(8), tensor(8))))
 
 
 @CUTTING(lambda: (tensor(8, 8), tensor(8, 8)), quick=True)

@@ -83,7 +83,7 @@ def marked_product(x, y):
     return z.cos()
 
 
-@HIGHER(lambda: (tensor(8), tensor(8)), quick=True)
+@HIGHER(lambda: (tensor(8), tensor(8)))
 def region_inside_nested_compile_region(x, y):
     return marked_product(marked_product(marked_product(x, y), y), y)
 

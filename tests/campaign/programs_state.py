@@ -94,7 +94,7 @@ def normed():
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
 
 
-@STATE(lambda: (tensor(16, 8, grad=False),), net=normed, quick=True)
+@STATE(lambda: (tensor(16, 8, grad=False),), net=normed)
 def batch_norm(net, x):
     with rx.region("net"):
         x = net(x)
@@ -111,7 +111,7 @@ def batch_norm_at_rest(net, x):
         return net(x)
 
 
-@STATE(lambda: (tensor(16, 8),), quick=True)
+@STATE(lambda: (tensor(16, 8),))
 def dropout(x):
     with rx.region("r"):
         x = F.dropout(x * 2, 0.4).cos()
@@ -137,7 +137,7 @@ def random_like(x):
     return y * noise
 
 
-@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8), quick=True)
+@STATE(lambda: (tensor(4, 8, grad=False),), net=lambda: nn.Linear(8, 8))
 def autocast_around(net, x):
     with torch.autocast("cpu", torch.bfloat16):
         with rx.region("r"):

@@ -66,11 +66,17 @@ OF_THE_CAMPAIGN = (
 SCENARIOS |= {name: PROGRAMS[name] for name in OF_THE_CAMPAIGN}
 
 
-# Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
-@pytest.mark.parametrize(
-    ("name", "grad"),
-    [(name, grad) for name, program in SCENARIOS.items() for grad in (False, True) if not grad or program.grad is None],
-)
+def with_and_without_gradients():
+    """Yield each program with gradients, whose forward has the ops of the inference; the first without them, too."""
+    for name, program in SCENARIOS.items():
+        # Flex attention has no backward on the CPU, eager or compiled (torch 2.13 to 2.15).
+        if program.grad is None:
+            yield name, True
+        alike = program.grad is None and name != "annotated"
+        yield pytest.param(name, False, marks=pytest.mark.slow if alike else ())
+
+
+@pytest.mark.parametrize(("name", "grad"), with_and_without_gradients())
 def test_results_and_gradients_are_eagers(name, grad):
     """In the first call and in later ones."""
     torch.manual_seed(1)

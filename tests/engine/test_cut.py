@@ -1,7 +1,6 @@
 """Cutting: circles, sums of gradients, what is carved out, pieces used again, and what must run before what.
 
-Which partitions come of many programs is in ``tests/golden/test_engine.py``, that they compute the same in
-``test_upstream.py``.
+Which partitions come of many programs, and that these compute the same, is in ``tests/golden/test_engine.py``.
 """
 
 from typing import Any

@@ -60,7 +60,8 @@ EFFECTFUL = {
 }
 
 
-@pytest.mark.parametrize("grad", [False, True])
+# The forward of a training step has the ops of the inference.
+@pytest.mark.parametrize("grad", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("op", EFFECTFUL.values(), ids=EFFECTFUL)
 def test_an_op_with_effects_is_compiled_in_its_region(op, grad):
     def f(x):

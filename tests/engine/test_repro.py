@@ -62,7 +62,7 @@ TABLE = torch.arange(6.0).reshape(2, 3)
 
 
 def computed(x, flag):
-    with rx.region("r", **{"cpp.simdlen": 256}):
+    with rx.region("r", **{"cpp.min_chunk_size": 8}):
         y = torch.cond(flag.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
         y = y * torch.tensor([1.5, float("inf")])[0] + torch.cat([x, x], 1)[:, : x.shape[1]]
     return y * TABLE.sum()

@@ -82,10 +82,11 @@ def held_elsewhere(lock):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds):
+@pytest.mark.parametrize(("rounds", "threads"), [(1, 2), pytest.param(20, 4, marks=pytest.mark.slow)])
+def test_threads_that_explore_and_compile_beside_a_plain_compile(rounds, threads):
     """Explorations of their own and one for all, with Inductor's caches empty of them and filled."""
-    done = python(Path(__file__).with_name("threads.py"), "--rounds", str(rounds), timeout=3600)
+    options = ("--rounds", str(rounds), "--threads", str(threads))
+    done = python(Path(__file__).with_name("threads.py"), *options, timeout=3600)
     assert done.out == f"ok {4 * rounds}\n"
 
 

@@ -587,7 +587,7 @@ def test_an_interrupt_leaves_no_function_changed(program):
     one = program(NO_IMPORT, lines("call:2"))
     call, before = one.ex.live.call.fn, one.before.decode()
     code, after = call.__code__, before.replace("y = x.sin()", "with torch.no_grad():\n        y = x.sin()")
-    moments = (12e-6 * number for number in itertools.count(1))
+    moments = (30e-6 * number for number in itertools.count(1))
     functions = [call, *(FunctionType(code, call.__globals__) for _ in range(2_000))]
 
     def work():
@@ -600,7 +600,7 @@ def test_an_interrupt_leaves_no_function_changed(program):
 
     handler = signal.signal(signal.SIGALRM, interrupt)
     try:
-        for _ in range(20):
+        for _ in range(8):
             with pytest.raises(KeyboardInterrupt):
                 under_changed_source({str(one.path): (before, after)}, work) or time.sleep(1)
             assert all(function.__code__ is code for function in functions)

@@ -1,12 +1,12 @@
-"""Against upstream: the partitions of ``cut="upstream"`` are torch's own; the variants that run the marks alone."""
+"""Against upstream: what is compiled by its cut, and the variants that run the marks alone.
 
-import copy
+That the partitions of ``cut="upstream"`` are torch's own is in ``tests/golden/test_engine.py``.
+"""
 
 import pytest
 import torch
 from msgspec.structs import replace
 from torch import fx
-from torch.fx.passes import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.compiler import upstream_marks
@@ -14,73 +14,23 @@ from regional_explorer.record.plan import Cut
 from tests.campaign.programs import PROGRAMS
 from tests.engine import diagnostics_programs
 from tests.shared import programs
-from tests.shared.checks import assert_compiled_is_right, assert_eager_pieces_are_bitwise, needs_region_ids, only
+from tests.shared.checks import assert_compiled_is_right, needs_region_ids, only
 
 pytestmark = needs_region_ids
 compiles = pytest.mark.compiles
 
 
-# --------------------------------------------------------------------------------------------------------------- cuts
-
-
-def upstreams_partitions(ex):
-    """Return, per graph, the ops of each partition that upstream's own scooper cuts out of the same graphs."""
-    found = {}
-    for live in ex.live.capture.live:
-        collect(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
-    return found
-
-
-def collect(gm, graph_id, found):
-    for node in gm.graph.nodes:
-        inner = getattr(gm, str(node.target), None)
-        if not isinstance(inner, fx.GraphModule):
-            continue
-        if node.op == "call_module":
-            ops = frozenset(op.name for op in inner.graph.nodes if op.op == "call_function")
-            found.setdefault(graph_id, set()).add(ops)
-        elif node.op == "get_attr":
-            collect(inner, f"{graph_id}/{node.target}", found)
-
-
-def our_partitions(ex):
-    found = {}
-    for part in ex.session.partitions:
-        found.setdefault(part.graph, set()).add(frozenset(part.nodes))
-    return found
-
-
-@pytest.fixture(scope="module")
-def explored(request):
-    """Return a program of the campaign and its exploration, which two tests share."""
-    with PROGRAMS[request.param].explore() as ex:
-        yield PROGRAMS[request.param], ex
-
-
-@pytest.mark.parametrize("explored", PROGRAMS, indirect=True)
-def test_cut(explored):
-    """By our own cut the program computes what it did; by upstream's the partitions are upstream's."""
-    program, ex = explored
-    assert ex.session.partitions
-    assert_eager_pieces_are_bitwise(ex)
-    ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
-    assert our_partitions(ex) == upstreams_partitions(ex)
-    if program.upstreams_cut_is_right:
-        assert_eager_pieces_are_bitwise(ex)
-
-
 @compiles
 @pytest.mark.parametrize(
-    "explored",
-    [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()],
-    indirect=True,
+    "name", [pytest.param(name, marks=() if found.quick else pytest.mark.slow) for name, found in PROGRAMS.items()]
 )
-def test_compiled(explored):
+def test_compiled(name):
     """By either cut, what Inductor makes of the pieces gives the right outputs and gradients."""
-    program, ex = explored
-    for cut in (Cut.INSTANCES, Cut.UPSTREAM) if program.upstreams_cut_is_right else (Cut.INSTANCES,):
-        ex.plan = replace(ex.plan, cut=cut)
-        assert_compiled_is_right(ex)
+    program = PROGRAMS[name]
+    with program.explore() as ex:
+        for cut in (Cut.INSTANCES, Cut.UPSTREAM) if program.upstreams_cut_is_right else (Cut.INSTANCES,):
+            ex.plan = replace(ex.plan, cut=cut)
+            assert_compiled_is_right(ex)
 
 
 # ----------------------------------------------------------------------------------------------------------- variants

@@ -1,4 +1,7 @@
-"""The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it."""
+"""The programs of docs/upstream.md: a workaround is looked at again once torch no longer needs it.
+
+They show what torch does, so they are run with another torch (``make test-torch``) and by ``make test-all``.
+"""
 
 import re
 import signal
@@ -11,6 +14,8 @@ from torch._dynamo.utils import counters
 from regional_explorer.torch_api.dynamo import ISOLATES
 from tests.shared.checks import BEFORE_2_13, BEFORE_2_15
 from tests.shared.processes import ROOT, python
+
+pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "upstream.md"
 compiles = pytest.mark.compiles

@@ -83,12 +83,12 @@ def test_running_statistics_are_compared(dtype):
 @pytest.mark.compiles
 @pytest.mark.parametrize("grad", [True, False])
 def test_compiled_running_statistics_are_ok(grad):
-    model = nn.Sequential(*(layer for _ in range(2) for layer in (nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())))
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU())
     ex = rx.explore(model, (torch.randn(16, 8, 24, 24),), grad=grad)
     ex.mark("all", modules="*")
     ex.benchmark(("regional",), budget_s=0.1, regions=False)
     written = ex.numerics[ex.numerics.tensor.str.startswith("written")]
-    assert len(written) == 6
+    assert len(written) == 3
     assert not written.bitwise.all(), "rounded as in eager: the test shows nothing"
     assert set(written.verdict) == {"ok"}
     assert written[written.tensor.str.contains("running")].eager_rms_error_f64.notna().all()

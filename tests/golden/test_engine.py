@@ -1,20 +1,27 @@
 """What the engine makes of many programs: graphs, partitions and diagnostics, as one text per program group.
 
-The names of nodes are those of the torch that the project pins.
+By our own cut a program computes what it did; by upstream's the partitions are those of torch's own scooper. The names
+of nodes in the texts are those of the torch that the project pins.
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from textwrap import indent
 
 import pytest
 import torch
+from msgspec.structs import replace
 from syrupy.assertion import SnapshotAssertion
+from torch import fx
+from torch.fx.passes import regional_inductor
 
 from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.record.plan import Cut
 from regional_explorer.record.session import Session
 from tests.campaign.program import Program
 from tests.campaign.programs_cutting import CUTTING
@@ -23,10 +30,9 @@ from tests.campaign.programs_state import STATE
 from tests.campaign.programs_values import VALUES
 from tests.engine.diagnostics_programs import CLEAN, explored, page_programs
 from tests.golden.test_golden import SNAPSHOT_FILES
+from tests.shared.checks import assert_eager_pieces_are_bitwise, needs_region_ids
 
-pytestmark = pytest.mark.skipif(
-    not torch.__version__.startswith("2.13."), reason="nodes have other names under another torch"
-)
+PINNED = torch.__version__.startswith("2.13.")
 
 CAMPAIGN: Mapping[str, Mapping[str, Program]] = {
     "cutting": CUTTING,
@@ -34,15 +40,6 @@ CAMPAIGN: Mapping[str, Mapping[str, Program]] = {
     "values": VALUES,
     "higher": HIGHER,
 }
-
-
-def of_campaign(group: str, _folder: Path) -> Iterator[tuple[str, Callable[[], Exploration]]]:
-    yield from ((name, program.explore) for name, program in CAMPAIGN[group].items())
-
-
-def of_page(_group: str, folder: Path) -> Iterator[tuple[str, Callable[[], Exploration]]]:
-    yield from ((code, lambda source=source: explored(source, folder)) for code, source in page_programs().items())
-    yield from CLEAN.items()
 
 
 def described(session: Session) -> Iterator[str]:
@@ -62,12 +59,70 @@ def without_chance(text: str) -> str:
     return re.sub(r"\b0x[0-9a-f]{6,}|(?<=off by up to )[\d.e-]+", "…", text)
 
 
-@pytest.mark.parametrize("group", [*CAMPAIGN, "page"])
-def test_group(group: str, snapshot: SnapshotAssertion, tmp_path: Path) -> None:
+def text_of(name: str, ex: Exploration) -> str:
+    return f"{name}\n" + indent("\n".join(described(ex.session)), "    ") + "\n"
+
+
+def assert_as_before(texts: list[str], snapshot: SnapshotAssertion) -> None:
+    if PINNED:
+        assert without_chance("\n".join(texts)) == snapshot(extension_class=SNAPSHOT_FILES["txt"])
+
+
+Ops = dict[str, set[frozenset[str]]]
+"""The ops of each partition, by graph."""
+
+
+def upstreams_partitions(ex: Exploration) -> Ops:
+    """Return those that upstream's own scooper cuts out of the same graphs."""
+    found: Ops = {}
+    for live in ex.live.capture.live:
+        collect(regional_inductor._RegionScooper()(copy.deepcopy(live.gm)), live.id, found)
+    return found
+
+
+def collect(gm: fx.GraphModule, graph_id: str, found: Ops) -> None:
+    for node in gm.graph.nodes:
+        inner = getattr(gm, str(node.target), None)
+        if not isinstance(inner, fx.GraphModule):
+            continue
+        if node.op == "call_module":
+            ops = frozenset(op.name for op in inner.graph.nodes if op.op == "call_function")
+            found.setdefault(graph_id, set()).add(ops)
+        elif node.op == "get_attr":
+            collect(inner, f"{graph_id}/{node.target}", found)
+
+
+def our_partitions(ex: Exploration) -> Ops:
+    found: Ops = {}
+    for part in ex.session.partitions:
+        found.setdefault(part.graph, set()).add(frozenset(part.nodes))
+    return found
+
+
+@needs_region_ids
+@pytest.mark.parametrize("group", CAMPAIGN)
+def test_programs_and_their_cuts(group: str, subtests: pytest.Subtests, snapshot: SnapshotAssertion) -> None:
     texts = []
-    for name, explore in (of_campaign if group in CAMPAIGN else of_page)(group, tmp_path):
+    for name, program in CAMPAIGN[group].items():
+        torch._dynamo.reset()
+        with program.explore() as ex, subtests.test(name):
+            texts.append(text_of(name, ex))
+            assert ex.session.partitions
+            assert_eager_pieces_are_bitwise(ex)
+            ex.plan = replace(ex.plan, cut=Cut.UPSTREAM)
+            assert our_partitions(ex) == upstreams_partitions(ex)
+            if program.upstreams_cut_is_right:
+                assert_eager_pieces_are_bitwise(ex)
+    assert_as_before(texts, snapshot)
+
+
+@pytest.mark.skipif(not PINNED, reason="nodes have other names under another torch")
+def test_programs_of_the_page(snapshot: SnapshotAssertion, tmp_path: Path) -> None:
+    texts = []
+    sources = {code: partial(explored, source, tmp_path) for code, source in page_programs().items()}
+    for name, explore in (sources | CLEAN).items():
         torch.manual_seed(0)
         torch._dynamo.reset()
         with explore() as ex:
-            texts.append(f"{name}\n" + indent("\n".join(described(ex.session)), "    ") + "\n")
-    assert without_chance("\n".join(texts)) == snapshot(extension_class=SNAPSHOT_FILES["txt"])
+            texts.append(text_of(name, ex))
+    assert_as_before(texts, snapshot)

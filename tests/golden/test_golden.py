@@ -24,24 +24,10 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.frame import table_csv
 from regional_explorer.ui.tables import region_table, time_table
+from tests.shared.sessions import FRAMES
 
 SESSIONS = Path(__file__).parent / "sessions"
 NAMES = ("textbook", "training", "troubled", "repeated", "numerics", "insight")
-FRAMES = (
-    "regions",
-    "partitions",
-    "timings",
-    "region_timings",
-    "partition_timings",
-    "reconciliation",
-    "memory",
-    "numerics",
-    "region_numerics",
-    "compile_costs",
-    "caches",
-    "compile_times",
-    "op_times",
-)
 
 
 def code_of_regions(results: SavedSession) -> str:

@@ -326,8 +326,8 @@ def test_an_option_that_changes_nothing_is_said_to(norm):
 
 
 def test_the_code_generated_is_the_code_that_would_be_compiled(norm):
-    (seen,) = first = norm.code("r", config={"cpp.simdlen": 1})
-    norm.configure("r", {"cpp.simdlen": 1})
+    (seen,) = first = norm.code("r", config={"max_fusion_size": 1})
+    norm.configure("r", {"max_fusion_size": 1})
     norm.compile()
     try:
         (part,) = code = norm.code("r")

@@ -27,7 +27,6 @@ from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorK
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Environment, Session
-from tests.golden.test_golden import FRAMES
 from tests.shared import sessions
 from tests.shared.mutations import at, mutated
 
@@ -89,7 +88,7 @@ PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut"), ("0" * 64
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
     """Do whatever can be done with a loaded session."""
-    assert all(getattr(view, name) is not None for name in FRAMES)
+    assert all(getattr(view, name) is not None for name in sessions.FRAMES)
     assert set(view._repr_mimebundle_()) == {"text/plain", "text/html"}
     assert view.graph() is not None
     assert len(compare(view)) == 1

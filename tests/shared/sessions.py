@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from regional_explorer.exploration.results import Results
 from regional_explorer.record.artifact import ArtifactCode, ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.benchmark import (
     CompileCost,
@@ -33,6 +34,9 @@ from regional_explorer.record.profile import Bandwidth, OpTime, Profile
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
+
+FRAMES = tuple(name for name, value in vars(Results).items() if isinstance(value, property) and name != "session")
+"""The names of all tables of a session."""
 
 ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)
 SPEC = TensorSpec("float32", (2, 128, 256), (32768, 256, 1), "cpu")

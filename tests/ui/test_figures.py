@@ -231,7 +231,6 @@ def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_
 
 # --------------------------------------------------------------------------------------------------------- after edits
 
-EDITS = 200
 MEASURED_AT = (20, 45, 80, 120, 160)
 CONFIGS: tuple[dict[str, Any], ...] = ({"max_fusion_size": 3}, {"max_fusion_size": rx.DEFAULT})
 FIGURES = ["eager_us", "compiled_us", "speedup", "speedup_low", "speedup_high", "verdict", "runs", "samples"]
@@ -344,11 +343,12 @@ class Editor:
         assert in_panel(session) == in_frame(session)
 
 
-def test_every_figure_shown_is_that_of_the_plan_after_any_edits() -> None:
+@pytest.mark.parametrize("edits", [100, pytest.param(200, marks=pytest.mark.slow)])
+def test_every_figure_shown_is_that_of_the_plan_after_any_edits(edits: int) -> None:
     ex = rx.explore(programs.Stack(2, 8), (torch.randn(2, 8),), plan=Plan())
     editor = Editor(ex, random.Random(0))  # noqa: S311 - edits, no secret
     kinds = set()
-    for number in range(EDITS):
+    for number in range(edits):
         kinds.add(editor.edit())
         if number in MEASURED_AT:
             editor.measure()
@@ -386,7 +386,7 @@ def test_an_edit_that_compiles_nothing_keeps_all_figures_and_undo_brings_back_th
     assert ex.regions.state.tolist() == ["measured"], "the code is the same"
     assert ex.regions.eager_us.tolist() == figures[:1]
 
-    ex.configure("begin", {"cpp.simdlen": 0}).compile()
+    ex.configure("begin", {"size_asserts": False}).compile()  # other code of the same kernels
     assert ex.regions.state.tolist() == ["compiled"]
     assert ex.regions.eager_us.isna().all()
     assert "compiled" in repr(ex)

@@ -65,7 +65,7 @@ def test_comments_and_indents_stay_at_home() -> None:
 # ------------------------------------------------------------------------------------------------------ run by Node.js
 
 LARGE = """
-const count = 300_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
+const count = 200_000, zeros = Array(count).fill(0), keys = [...zeros.keys()];
 const texts = "targets values modules sources looks titles signs outside flags".split(" ");
 const columns = Object.fromEntries(texts.map((name) => [name, zeros]));
 const facts = { ...columns, names: zeros, ops: keys, reads: keys.map(() => []), texts: [""], title: "g" };
@@ -96,7 +96,7 @@ console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(placed)));
 
 @needs_node
 def test_pictures_of_any_size_are_drawn() -> None:
-    assert json.loads(node(program=static.script("picture") + LARGE)) == [300_000, 300_000]
+    assert json.loads(node(program=static.script("picture") + LARGE)) == [200_000, 200_000]
 
 
 @needs_node
