@@ -34,6 +34,7 @@ from regional_explorer.torch_api.dynamo import (
 )
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled
+from regional_explorer.torch_api.size_guards import SizeGuards
 
 
 class TracedGraphs:
@@ -170,6 +171,7 @@ class TracedGraphs:
                 on_fold=frame.folded.extend,
                 before_forward=before_forward,
             )(gm, inputs)
+        frame.size_guards = SizeGuards.of(gm, next(iter(code), None))
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         self._traced_code.update(code[:1])
