@@ -178,7 +178,7 @@ def _later_traces(program: PlannedProgram) -> Iterator[Diagnostic]:
         yield DiagnosticCode.RECOMPILED.found(
             f"{traced}. {_cost_of(program, frame)}",
             graph=frame.dynamo[0].id,
-            remedy=dynamic_remedy(frame),
+            remedy=dynamic_remedy(frame, program.capture.frames),
             upstream="",
         )
 

@@ -375,13 +375,13 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
     return diagnostic.code, diagnostic.region, diagnostic.message if diagnostic.region is None else ""
 
 
-def _recompile_limit_reached(last: Frame) -> Diagnostic:
-    """Return a ``recompiled`` for a call of which Dynamo traces no more; ``last`` is the last frame that it traced."""
+def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
+    """Return a ``recompiled`` for a call of which Dynamo traces no more; ``frames`` are those that it traced."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
     return DiagnosticCode.RECOMPILED.found(
         "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "
         "another trace runs as plain Python, without any region.",
-        remedy=" ".join(filter(None, (dynamic_remedy(last), fails))),
+        remedy=" ".join(filter(None, (dynamic_remedy(frames[-1], frames), fails))),
         severity=Severity.WARNING,
         upstream="",
     )
@@ -488,7 +488,7 @@ class PlannedBackend:
                 if diagnostic.severity is not Severity.INFO:
                     self.report(diagnostic)
         if frames and self._has_given_up():
-            self.warn(_recompile_limit_reached(frames[-1]))
+            self.warn(_recompile_limit_reached(frames))
 
     def _first_call_findings(self) -> Iterator[Diagnostic]:
         program, explored = self.program, self.explored

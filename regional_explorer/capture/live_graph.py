@@ -15,6 +15,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import Folded
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, size_hint
+from regional_explorer.torch_api.size_guards import SizeGuards
 
 _VIEW_OPS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)  # noqa: SLF001 - an operator's name
 
@@ -171,7 +172,8 @@ class Frame:
     ``late`` frames came from calls after the capture, on other shapes or in another grad mode; ``reason`` is the guard
     that failed, and ``forgotten`` says that there was none: Dynamo forgot an equal trace. ``folded`` are the ops that
     were replaced by equal ones. ``autocast`` is what it was traced under, ``outdated`` are the lines without a known
-    text. ``pending`` is the record of the backward until AOTAutograd hands that over.
+    text. ``pending`` is the record of the backward until AOTAutograd hands that over. ``size_guards`` say which sizes
+    the frame serves.
     """
 
     index: int
@@ -185,6 +187,7 @@ class Frame:
     autocast: str = ""
     outdated: Outdated = field(default_factory=dict)
     pending: list[Graph] = field(default_factory=list)
+    size_guards: SizeGuards = field(default_factory=lambda: SizeGuards({}, {}))
 
     @property
     def why_late(self) -> str:

@@ -16,6 +16,7 @@ from regional_explorer.capture.call import Call, Modes, closed
 from regional_explorer.capture.convert import GraphRecorder, marked_blocks, record_breaks
 from regional_explorer.capture.live_graph import Frame, LiveGraph, repair_alike
 from regional_explorer.capture.reachable import module_names
+from regional_explorer.capture.trace_failure import trace_failed
 from regional_explorer.capture.untraced import untraced_ops, with_untraced
 from regional_explorer.capture.user_lines import outdated_lines
 from regional_explorer.errors import CaptureError, RefusalCode
@@ -37,6 +38,7 @@ from regional_explorer.torch_api.dynamo import (
 from regional_explorer.torch_api.graphs import MARKS, ORIGIN, BoxedCall, bodies, boxed, dispatch_mode
 from regional_explorer.torch_api.module_calls import hooks_of
 from regional_explorer.torch_api.release import GeneratedCode, release_compiled
+from regional_explorer.torch_api.size_guards import SizeGuards
 
 
 class TracedGraphs:
@@ -182,6 +184,7 @@ class TracedGraphs:
                 on_fold=frame.folded.extend,
                 before_forward=before_forward,
             )(gm, inputs)
+        frame.size_guards = SizeGuards.of(gm, next(iter(code), None))
         # Dynamo may call a backend and throw its result away (TensorifyScalarRestartAnalysis): count what succeeded.
         self.frames.append(frame)
         self._traced_code.update(code[:1])
@@ -292,9 +295,8 @@ class Capture(TracedGraphs):
         except CaptureError:
             raise
         except Exception as error:
-            lines = [line for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
-            message = "torch could not trace the call: " + "\n".join(lines[:15])
-            raise CaptureError(RefusalCode.TRACE_FAILED, message) from error
+            nodes = (node for live in self.live for node in live.gm.graph.nodes)
+            raise trace_failed(self.call, error, nodes, dynamic=self.dynamic, partitioner=self.partitioner) from error
 
     def drop_call(self) -> None:
         """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""

@@ -225,7 +225,8 @@ class ArtifactStore:
                 self.retried.add(key)
             raise
         except Exception as error:
-            self.failures[key] = f"{type(error).__name__}: {error}"
+            # Behind an empty line an operator without a kernel lists those that torch has, 50 lines of them.
+            self.failures[key] = f"{type(error).__name__}: {error}".partition("\n\n")[0]
             raise RegionCompileError(self.failures[key]) from error
 
 

@@ -35,6 +35,7 @@ from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import BoxedCall, boxed
+from regional_explorer.torch_api.size_guards import share_a_dynamic_trace
 
 
 @dataclass
@@ -296,7 +297,10 @@ def recompiles(program: CutProgram, partitions: Sequence[Partition]) -> list[Dia
         for region, node in _regions_in_frame(program, frame).items()
     )
     stale = [partition for partition in partitions if partition.state is State.STALE]
-    return [_recompiled_diagnostic(region, traces, stale) for (region, _), traces in grouped_traces.items()]
+    return [
+        _recompiled_diagnostic(region, traces, stale, program.capture.frames)
+        for (region, _), traces in grouped_traces.items()
+    ]
 
 
 def _regions_in_frame(program: CutProgram, frame: Frame) -> dict[str | None, Node | None]:
@@ -316,7 +320,7 @@ def _failed_guards(reason: str) -> frozenset[str]:
 
 
 def _recompiled_diagnostic(
-    region: str | None, traces: list[tuple[Frame, Node | None]], stale: Sequence[Partition]
+    region: str | None, traces: list[tuple[Frame, Node | None]], stale: Sequence[Partition], all_frames: Sequence[Frame]
 ) -> Diagnostic:
     frames = [frame for frame, _ in traces]
     traced = "the call" if region is None else f"region {region!r}"
@@ -334,13 +338,36 @@ def _recompiled_diagnostic(
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),
-        remedy=" ".join(filter(None, (runs_eagerly, drops_it, dynamic_remedy(frames[-1])))),
+        remedy=" ".join(filter(None, (runs_eagerly, drops_it, dynamic_remedy(frames[-1], all_frames)))),
     )
 
 
-def dynamic_remedy(frame: Frame) -> str:
-    """Return how to avoid another trace like that of this frame, or an empty text."""
-    return "With dynamic=True one trace may serve all sizes." if "size mismatch" in frame.reason else ""
+_SIZE_GUARD = re.compile(r"size mismatch|\.(size|stride)\(\)\[")
+
+
+def dynamic_remedy(frame: Frame, frames: Sequence[Frame]) -> str:
+    """Return whether ``dynamic=True`` would have avoided the trace of this frame; an empty text if no size is why.
+
+    Dynamo traces a size that has changed as dynamic. Such a trace shows what one with ``dynamic=True`` would serve.
+    """
+    if not _SIZE_GUARD.search(frame.reason):
+        return ""
+    all_guards = (other.size_guards for other in frames)
+    alike = [guards for guards in all_guards if guards.are_of_the_same_call(frame.size_guards)]
+    dynamic = [guards for guards in alike if guards.are_dynamic]
+    if not all(share_a_dynamic_trace(alike[0].seen, other.seen) for other in alike):
+        return (
+            "dynamic=True gives no fewer traces: sizes that are equal in the first call stay equal in its trace, and 0 "
+            "and 1 what they are."
+        )
+    if not dynamic:
+        return "Whether one trace with dynamic=True would serve these sizes is not known: none had dynamic sizes."
+    if not any(all(guards.hold_for(other.seen) for other in alike) for guards in dynamic):
+        return (
+            "dynamic=True gives no fewer traces: sizes were dynamic already, and the program does something else for "
+            "some of them."
+        )
+    return "With dynamic=True one trace serves all these sizes."
 
 
 @dataclass
@@ -505,6 +532,28 @@ def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded | No
         stack.enter_context(call.restoring())
         call.run(capture.run)
     return Recorded(*first_run[0], runs) if first_run else None
+
+
+def why_not_run(program: Program, switch: Switch) -> str:
+    """Run the call once more, and return why it does not run a partition."""
+    call, capture = program.capture.call, program.capture
+    graphs_run: set[str] = set()
+
+    def noting(live: LiveGraph) -> BoxedCall:
+        def run(args: list[Any]) -> Any:
+            graphs_run.add(live.id)
+            return live.eager(args)
+
+        return run
+
+    with capture.running(noting), call.restoring():
+        call.run(capture.run)
+    frame = next(one for one in capture.frames if switch.piece.graph_id.startswith(f"{one.index}/"))
+    if any(switch.piece.graph_id.startswith(graph) for graph in graphs_run):
+        return "the call does not reach it: a branch not taken"
+    if any(later.forgotten for later in capture.frames[frame.index + 1 :]):
+        return "the call runs another trace since torch._dynamo.reset(), which made Dynamo forget this one"
+    return "the call runs another trace, which serves its sizes too"
 
 
 def copied(values: Sequence[Any]) -> tuple[Any, ...]:

@@ -26,6 +26,7 @@ from regional_explorer.errors import RegionAssertionError
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import ASSERTS
 from regional_explorer.regions.cut import PartitionId, Piece
+from regional_explorer.torch_api.asserts import in_one_line, is_about_an_input, op_of_assert
 from regional_explorer.torch_api.graphs import BoxedCall, is_effect_token, only_computes, runs_random
 
 
@@ -35,11 +36,11 @@ def failed_assert(
     """Return the error to raise instead of ``error``; ``args`` are the partition's inputs, ``nodes`` its graph."""
     location = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
     placeholders = [node.name for node in piece.gm.graph.find_nodes(op="placeholder")]
-    if text := str(error).strip():
+    if str(error).strip():
         described = zip(placeholders, args, inputs, strict=False)
         misfits = [name for name, value, layout in described if not _fits_layout(value, layout)]
         where = f" It is about {_node_text(misfits[0], nodes)}." if misfits else ""
-        return RegionAssertionError(f"{location}: a size assert failed: {text.splitlines()[0]}.{where}")
+        return RegionAssertionError(f"{location}: a size assert failed: {in_one_line(error)}.{where}")
     for name, value in zip(placeholders, args, strict=False):
         if what := _not_finite(value):
             return RegionAssertionError(f"{location}: its input {_node_text(name, nodes)} holds {what} already.")
@@ -90,6 +91,18 @@ def _op_results(gm: fx.GraphModule, args: Sequence[Any]) -> Iterator[tuple[fx.No
 _T = TypeVar("_T")
 
 REFUSED_INPUTS = "the compiled code refused its inputs"
+
+
+def why_raised(error: Exception) -> str:
+    """Return in one line why compiled code raised: an assert about an input or about what a kernel returned, or else.
+
+    The kernels of library ops, of which compiled code knows nothing but the fake one, are called as in eager mode.
+    """
+    if is_about_an_input(error):
+        return f"{REFUSED_INPUTS}: {in_one_line(error)}"
+    if op := op_of_assert(str(error)):
+        return f"{op} returns other sizes or strides than its fake kernel promises: {in_one_line(error)}"
+    return f"the compiled code raised {type(error).__name__}: {in_one_line(error)}"
 
 
 class PieceFacts(NamedTuple):
@@ -308,12 +321,10 @@ class Switch:
             if artifact.guard is None or artifact.guard(args):
                 return artifact.call(list(args)), True
             why = ""
-        except AssertionError as error:
-            if _enables_asserts(artifact):
+        except Exception as error:
+            if isinstance(error, AssertionError) and _enables_asserts(artifact):
                 raise failed_assert(error, self.piece, args, self.inputs or (), self._nodes) from error
-            why = f"{REFUSED_INPUTS}: {error}"
-        except Exception as error:  # noqa: BLE001 - out of memory, a kernel's own check: other partitions go on
-            why = f"the compiled code raised {type(error).__name__}: {error}"
+            why = why_raised(error)
         # Outside the except block: the error keeps alive what the compiled code had allocated.
         is_empty = why and _is_newly_empty(args, self.inputs or ())
         if why and not is_empty:
@@ -325,8 +336,8 @@ class Switch:
         results = self.eager(args)
         self.use_eager()
         self.refused = artifact
-        self.refusal = why.splitlines()[0]
-        self.on_eager(self.refusal)
+        self.refusal = why
+        self.on_eager(why)
         return results
 
 

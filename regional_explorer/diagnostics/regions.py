@@ -15,6 +15,7 @@ from regional_explorer.record.plan import Cut, Region, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import body_regions, calls_of, picks
+from regional_explorer.torch_api.asserts import op_of_assert
 from regional_explorer.torch_api.dynamo import Folded
 
 PASSING_OPS = frozenset({"clone", "copy", "alias", "lift_fresh_copy", "add", "sub"})
@@ -530,14 +531,22 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
     """Yield one ``region-failed`` per region and error."""
     failures = grouped(((part.region, part.error), part) for part in evidence.partitions if part.error is not None)
     for (region, error), parts in failures.items():
-        nodes = evidence.nodes[parts[0].graph]
+        nodes = [evidence.nodes[parts[0].graph][name] for name in parts[0].nodes]
+        op = op_of_assert(error)
+        failing = [node for node in nodes if node.target == op]
+        remedy = f"Try another config, or ex.disable({region!r})."
+        if failing:
+            remedy = (
+                f"ex.carve({region!r}, ops={op!r}) leaves the op to eager. If it is a custom op, torch.library.opcheck "
+                "compares its fake kernel with the real one."
+            )
         yield DiagnosticCode.REGION_FAILED.found(
             f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
             region=region,
             graph=parts[0].graph,
-            at=parts[0].nodes,
-            where=lines(nodes[name] for name in parts[0].nodes)[:1],
-            remedy=f"Try another config, or ex.disable({region!r}).",
+            at=failing or nodes,
+            where=lines(failing or nodes)[:1],
+            remedy=remedy,
         )
 
 

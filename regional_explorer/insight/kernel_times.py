@@ -12,7 +12,7 @@ import numpy as np
 
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical, size_at
-from regional_explorer.compiler.program import Program, record_inputs
+from regional_explorer.compiler.program import Program, record_inputs, why_not_run
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.insight.code_store import Insights
@@ -100,7 +100,7 @@ def _measured_times(
         return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels"), Stop.FAILED
     recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
     if recorded is None or recorded.switch.artifact is None:
-        return ArtifactKernelTimes(problem="the call does not reach it: a branch not taken"), Stop.FAILED
+        return ArtifactKernelTimes(problem=why_not_run(program, switches[0])), Stop.FAILED
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
     notes = ClockNotes()
     with as_in_the_call():

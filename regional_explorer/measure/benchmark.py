@@ -93,7 +93,7 @@ def benchmark(
     traces = variants.traces()
     if run.cancelled():
         return False
-    verdicts = _check_numerics(variants, ready, run, results)
+    verdicts, by_trace = _check_numerics(variants, ready, run, results)
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
@@ -102,7 +102,7 @@ def benchmark(
             rounds = measure_rounds(timed_calls, budget_s, context, baseline=VariantName.EAGER)
     finally:
         variants.program.select_regional(on=True)
-    timings = timings_of(rounds, verdicts)
+    timings = timings_of(rounds, verdicts, by_trace)
     results.timings += _without_verdict(timings, variants.traced_since(traces), variants.given_up())
     results.conditions = conditions_of(rounds, context.environment)
     results.diagnostics += rounds.failures
@@ -170,9 +170,11 @@ _COMPILE_TASKS = {
 
 def _check_numerics(
     variants: Variants, ready: list[VariantName], run: Run, results: Results
-) -> Mapping[str, NumericsVerdict]:
+) -> tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
 
+    Where the trace differs from eager, variants that differ from eager are compared with the trace, too, which gives
+    the second verdicts.
     Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
     """
     call, program, untimed = variants.call, variants.program, run.executor.run_untimed
@@ -181,12 +183,15 @@ def _check_numerics(
     reference = untimed(lambda: find_reference(call, program, run.cancelled))
     results.diagnostics += reference.diagnostics
     verdicts: dict[str, NumericsVerdict] = {}
+    by_trace: dict[str, NumericsVerdict] = {}
     for name in [name for name in ready if name is not VariantName.EAGER]:
         if run.cancelled():
             break
         run.progress(f"checking numerics: {name}", 0.0)
         try:
             rows = untimed(partial(_numerics_rows, variants, name, reference))
+            if reference.trace is not None and verdict(rows) is NumericsVerdict.FAILED:
+                by_trace[name] = verdict(untimed(partial(_numerics_rows, variants, name, reference.trace)))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
@@ -208,7 +213,7 @@ def _check_numerics(
     verdicts[VariantName.EAGER] = (
         NumericsVerdict.NOT_COMPARABLE if reference.nondeterministic else NumericsVerdict.REFERENCE
     )
-    return verdicts
+    return verdicts, by_trace
 
 
 def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) -> tuple[Numerics, ...]:
@@ -252,7 +257,7 @@ def _without_verdict(
     for name in given_up:
         reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
     return [
-        replace(timing, verdict=Verdict.NONE, warnings=(*timing.warnings, reasons[name]))
+        replace(timing, verdict=Verdict.NONE, against_trace=None, warnings=(*timing.warnings, reasons[name]))
         if (name := VariantName(timing.variant)) in reasons
         else timing
         for timing in timings

@@ -53,6 +53,7 @@ class Reference:
     ``exact`` are the results in float64, or None if that is no reference, for the reason ``note``. ``arithmetic`` is
     how the call's graphs compute. ``nondeterministic`` says that two eager runs differ. ``moves`` tells how far
     rounding moves the results; None if their graphs are not known. ``diagnostics`` are what eager and its trace showed.
+    ``trace`` compares with the captured graphs instead of eager; None unless they differ.
     """
 
     eager: Values
@@ -62,6 +63,7 @@ class Reference:
     nondeterministic: bool = False
     moves: Moves | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
+    trace: Reference | None = None
 
 
 def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:

@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 
 from regional_explorer.capture.undo import TorchRandomState, UndoLog
-from regional_explorer.compiler.program import Program, record_inputs
+from regional_explorer.compiler.program import Program, record_inputs, why_not_run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError
 from regional_explorer.measure.benchmark import Results
@@ -116,7 +116,7 @@ def _measure_kind(
     untimed, cancelled = context.run.executor.run_untimed, context.run.cancelled
     recorded = untimed(lambda: record_inputs(program, switches))
     if recorded is None:
-        results.partition_timings += map(_not_run_timing, switches)
+        results.partition_timings += [_not_run_timing(program, switch) for switch in switches]
         return None
     switch, args = recorded.switch, recorded.args
     name, check = switch.partition.name, None
@@ -161,8 +161,8 @@ def _phase(switch: Switch) -> Phase:
     return Phase(Direction.of_graph(switch.piece.graph_id))
 
 
-def _not_run_timing(switch: Switch) -> PartitionTiming:
-    why = "the call does not reach it: a branch not taken"
+def _not_run_timing(program: Program, switch: Switch) -> PartitionTiming:
+    why = why_not_run(program, switch)
     eager = Timing(VariantName.EAGER, _phase(switch), (), exactly(0.0), 0.0, warnings=(why,))
     return PartitionTiming(switch.partition.name, eager, runs=0)
 

@@ -213,16 +213,22 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     if reference.nondeterministic:
         return reference
     by_eager = dataclasses.replace(reference, exact=None, note=TRACE_DIFFERS_NOTE)
+    run_captured = partial(run_trace, lambda live: live.eager)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
-    traced = _unless_refused(lambda: run_trace(lambda live: live.eager))
+    traced = _unless_refused(run_captured)
     rows = compare("captured", traced, by_eager) if traced is not None else ()
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
-    if not wrong_rows:
+    if traced is None or not wrong_rows:
         return reference
     by_eager = unless_repeating(by_eager, run_eager)
     if by_eager.nondeterministic:
         return by_eager
-    return dataclasses.replace(by_eager, diagnostics=(trace_differs(capture, by_eager, wrong_rows),))
+    by_trace = unless_repeating(dataclasses.replace(reference, eager=traced), run_captured)
+    return dataclasses.replace(
+        by_eager,
+        diagnostics=(trace_differs(capture, by_eager, traced, wrong_rows),),
+        trace=None if by_trace.nondeterministic else by_trace,
+    )
 
 
 def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:

@@ -145,30 +145,35 @@ class RoundsResult:
         """Return the median time of a variant."""
         return figure_of(np.array(self.samples[variant][phase]), self.noise)
 
-    def ratio(self, variant: str, phase: Phase) -> Figure | None:
+    def ratio(self, variant: str, phase: Phase, baseline: str | None = None) -> Figure | None:
         """Return the median over rounds of baseline / variant, or None if one of them was not measured."""
-        ratios = self.ratios(variant, phase)
+        ratios = self.ratios(variant, phase, baseline)
         return None if ratios is None else figure_of(ratios, self.noise)
 
-    def ratios(self, variant: str, phase: Phase) -> Floats | None:
-        """Return baseline / variant by round, or None if one of them was not measured."""
-        return self._ratios_to(self.samples.get(variant, {}), phase)
+    def ratios(self, variant: str, phase: Phase, baseline: str | None = None) -> Floats | None:
+        """Return baseline / variant by round, or None if one of them was not measured.
+
+        ``baseline`` is that of the run unless another variant is given.
+        """
+        return self._ratios_to(self.samples.get(variant, {}), phase, baseline)
 
     def control_ratios(self, phase: Phase) -> Floats | None:
         """Return baseline / baseline by round, or None without a control."""
         return self._ratios_to(self.control, phase)
 
-    def _ratios_to(self, seconds: Mapping[Phase, Sequence[float]], phase: Phase) -> Floats | None:
-        baseline_s, variant_s = self.samples.get(self.baseline, {}).get(phase), seconds.get(phase)
+    def _ratios_to(
+        self, seconds: Mapping[Phase, Sequence[float]], phase: Phase, baseline: str | None = None
+    ) -> Floats | None:
+        baseline_s, variant_s = self.samples.get(baseline or self.baseline, {}).get(phase), seconds.get(phase)
         return paired_ratios(baseline_s, variant_s) if baseline_s and variant_s else None
 
     def floor(self, phase: Phase) -> float:
         """Return the smallest relative difference that counts, given how far the baseline is from itself."""
         return floor_of(self.control_ratios(phase))
 
-    def verdict(self, variant: str, phase: Phase) -> Verdict:
+    def verdict(self, variant: str, phase: Phase, baseline: str | None = None) -> Verdict:
         """Return the verdict on a variant against the baseline: unknown if one of them was not measured."""
-        ratios = self.ratios(variant, phase)
+        ratios = self.ratios(variant, phase, baseline)
         return Verdict.UNKNOWN if ratios is None else verdict_of(ratios, self.floor(phase), self.noise)
 
     def is_precise(self) -> bool:

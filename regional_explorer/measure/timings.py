@@ -15,7 +15,16 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import device_state, launch_warnings
 from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
-from regional_explorer.record.benchmark import LEAST_SAMPLES, Conditions, NumericsVerdict, Phase, Timing, Verdict
+from regional_explorer.record.benchmark import (
+    LEAST_SAMPLES,
+    Comparison,
+    Conditions,
+    NumericsVerdict,
+    Phase,
+    Timing,
+    VariantName,
+    Verdict,
+)
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.session import Environment
 from regional_explorer.record.statistics import (
@@ -34,18 +43,36 @@ _MIN_CALL_S = 1e-6
 
 
 def timings_of(
-    result: RoundsResult, numerics: Mapping[str, NumericsVerdict] = MappingProxyType({})
+    result: RoundsResult,
+    numerics: Mapping[str, NumericsVerdict] = MappingProxyType({}),
+    by_trace: Mapping[str, NumericsVerdict] = MappingProxyType({}),
 ) -> tuple[Timing, ...]:
     """Return the timing of each variant and phase, with verdict and warnings.
 
     ``numerics`` has the verdict of the numerics check by variant: others are "not checked", and where it failed no
-    speedup is given.
+    speedup is given. ``by_trace`` has the verdicts of comparing variants with the captured graphs instead of eager.
     """
     return tuple(
-        _timing(result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED))
+        replace(
+            _timing(result, variant, phase, numerics.get(variant, NumericsVerdict.NOT_CHECKED)),
+            against_trace=_against_trace(result, variant, phase, by_trace.get(variant)),
+        )
         for variant, phases in result.samples.items()
         for phase in phases
     )
+
+
+def _against_trace(
+    result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict | None
+) -> Comparison | None:
+    """Return the comparison with the captured graphs, measured as ``aot_eager``; None if their results differ."""
+    trace = VariantName.AOT_EAGER
+    if numerics is None or numerics.withholds_speedup or len(result.samples[variant][phase]) < LEAST_SAMPLES:
+        return None
+    if variant == trace:
+        return Comparison(trace, exactly(1.0), Verdict.BASELINE, NumericsVerdict.REFERENCE)
+    speedup = result.ratio(variant, phase, trace)
+    return None if speedup is None else Comparison(trace, speedup, result.verdict(variant, phase, trace), numerics)
 
 
 def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: NumericsVerdict) -> Timing:

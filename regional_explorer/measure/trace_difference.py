@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
+from regional_explorer.capture.user_lines import at_line
+from regional_explorer.errors import listing
 from regional_explorer.measure.numerics import Reference, compare, in_words, run_once
-from regional_explorer.measure.rounding import Arithmetic, far
+from regional_explorer.measure.rounding import Arithmetic, Values, far
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.graphs import BoxedCall, draws_random
 
@@ -26,8 +29,10 @@ _NUMPY = "NumPy's generator"
 _GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
 
 
-def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
-    """Return the diagnostic of a trace that differs from eager; ``wrong`` are the tensors that differ."""
+def trace_differs(capture: Capture, reference: Reference, traced: Values, wrong: Sequence[Numerics]) -> Diagnostic:
+    """Return the diagnostic of a trace whose results ``traced`` differ from eager's in the tensors ``wrong``."""
+    if checkpoints := _writing_checkpoints(capture, traced, wrong):
+        return _written_twice(checkpoints, reference, wrong)
     in_gradients_alone = all(row.tensor.startswith("grad ") for row in wrong)
     difference = _first_difference(capture, reference, gradients_alone=in_gradients_alone)
     graph, node, why = difference or (None, None, "")
@@ -41,7 +46,7 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
         else ""
     )
     remedy = (
-        "Every variant is compared with eager alone. Look for what does something else while it is traced: a branch on "
+        f"{_COMPARED} Look for what does something else while it is traced: a branch on "
         "torch.compiler.is_compiling(), a decomposition, random numbers that eager draws elsewhere."
     )
     if _NUMPY in why:
@@ -53,12 +58,94 @@ def trace_differs(capture: Capture, reference: Reference, wrong: Sequence[Numeri
     records = {graph.id: graph.by_name for graph in capture.graphs}
     record = records.get(graph or "", {}).get(node or "")
     return DiagnosticCode.TRACE_DIFFERS.found(
-        f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
-        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors).{location}{blame}",
+        f"{_difference_text(reference, wrong)}{location}{blame}",
         graph=graph,
         at=() if node is None else (node,),
         where=() if record is None or record.source is None else (record.source,),
         remedy=remedy,
+    )
+
+
+_COMPARED = (
+    "Every variant is compared with eager; those whose results are the trace's are also timed against the trace "
+    "(aot_eager)."
+)
+
+
+def _difference_text(reference: Reference, wrong: Sequence[Numerics]) -> str:
+    return (
+        f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
+        f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)."
+    )
+
+
+# ------------------------------------------------------------------------------------- what a checkpoint writes twice
+
+CHECKPOINT = "tag_activation_checkpoint"
+"""The op that runs the body of a ``torch.utils.checkpoint.checkpoint`` in Dynamo's graph."""
+
+
+class _Checkpoint(NamedTuple):
+    """A checkpoint whose body writes: its op, the graph that has it, and the ops that write, by what they write."""
+
+    graph: str
+    op: Node
+    writers: Mapping[str, Node]
+
+
+def _writing_checkpoints(capture: Capture, traced: Values, wrong: Sequence[Numerics]) -> list[_Checkpoint]:
+    """Return the checkpoints whose writes eager repeats in the backward, if that explains all that differs.
+
+    The traced graph repeats what the body computes, and not what it writes: its results are those of eager's forward.
+    """
+    call, names = capture.call, {row.tensor for row in wrong}
+    found = [checkpoint for checkpoint in _checkpoints(capture.graphs, names) if checkpoint.writers]
+    if not call.grad or names != {name for checkpoint in found for name in checkpoint.writers}:
+        return []
+    with call.restoring():
+        call.forward()
+        after_forward = [(name, tensor.clone()) for name, tensor, _ in call.written() if name in names]
+    of_trace = [(name, tensor) for name, tensor in traced.outputs if name in names]
+    rows = compare("captured", Values(tuple(of_trace), ()), Reference(Values(tuple(after_forward), ())))
+    return found if all(row.verdict is NumericsVerdict.OK for row in rows) else []
+
+
+def _checkpoints(graphs: Sequence[Graph], names: AbstractSet[str]) -> Iterator[_Checkpoint]:
+    """Yield each checkpoint of Dynamo's graphs with the ops in its body that take tensors called ``names``."""
+    bodies = {graph.parent: graph for graph in graphs if graph.parent is not None}
+    for graph in graphs:
+        for op in graph.ops if graph.kind is GraphKind.DYNAMO else ():
+            body = bodies.get((graph.id, op.inputs[0])) if op.target == CHECKPOINT else None
+            if body is None:
+                continue
+            inputs = [node.name for node in body.nodes if node.role is Role.INPUT]
+            taken = zip(op.inputs[1:], inputs, strict=False)
+            inside = {_name_of(graph.by_name[outer], names): name for outer, name in taken}
+            users = {
+                name: [user for user in body.ops if inner in user.inputs] for name, inner in inside.items() if name
+            }
+            yield _Checkpoint(graph.id, op, {name: found[0] for name, found in users.items() if found})
+
+
+def _name_of(node: Node, names: AbstractSet[str]) -> str:
+    """Return the one of ``names`` that an input of Dynamo's graph is; its label begins with what holds the model."""
+    return next((name for name in names if f".{node.label}".endswith(f".{name.removeprefix('written ')}")), "")
+
+
+def _written_twice(found: Sequence[_Checkpoint], reference: Reference, wrong: Sequence[Numerics]) -> Diagnostic:
+    tensors = listing([row.tensor.removeprefix("written ") for row in wrong])
+    writers = dict.fromkeys(node for checkpoint in found for node in checkpoint.writers.values())
+    graph, op, _ = found[0]
+    which = "The checkpoint" if len(found) == 1 else f"Each of {len(found)} checkpoints, the first"
+    ops = listing(list(dict.fromkeys(node.target for node in writers)))
+    return DiagnosticCode.TRACE_DIFFERS.found(
+        f"{_difference_text(reference, wrong)} {which}{at_line(op.source)}, runs {ops} again in eager's backward, "
+        f"which writes {tensors} a second time; the traced graphs write once.",
+        graph=graph,
+        at=[checkpoint.op for checkpoint in found if checkpoint.graph == graph],
+        where=(*(checkpoint.op for checkpoint in found), *writers),
+        remedy=f"Leave what writes {tensors} out of the checkpoint, or accept that compiled code writes once, as eager "
+        f"does without the checkpoint. {_COMPARED}",
     )
 
 

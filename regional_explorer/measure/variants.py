@@ -19,6 +19,7 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.measure.clock import TimedCall, do_nothing
 from regional_explorer.record.benchmark import BY_TORCH, CompileCost, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.torch_api.asserts import in_one_line
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
@@ -168,7 +169,7 @@ class Variants:
 
 def failed(name: VariantName, error: Exception) -> Diagnostic:
     """Return the diagnostic of a variant of ``BY_TORCH`` that raised in its compile."""
-    raised = f"failed on this call: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    raised = f"failed on this call: {type(error).__name__}: {in_one_line(error)}"
     if name is VariantName.FULL:
         return DiagnosticCode.FULL_FAILED.found(
             f"Plain torch.compile {raised}",

@@ -14,7 +14,7 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import MOST_ENTRIES, interval_note, speedup, times, withheld
+from regional_explorer.style.formats import MOST_ENTRIES, against_trace, interval_note, speedup, times, withheld
 from regional_explorer.tables.benchmark import (
     compile_costs_table,
     memory_table,
@@ -44,7 +44,9 @@ def headline(session: Session) -> str:
 
 def _variant_text(timing: Timing) -> str:
     if withheld(timing):
-        return f"{timing.variant}: numerics {timing.numerics}"
+        of_trace = against_trace(timing.against_trace)
+        note = f" (against the trace, aot_eager: {of_trace})" if of_trace else ""
+        return f"{timing.variant}: numerics {timing.numerics}{note}"
     if timing.speedup is None:
         return f"{timing.variant}: {timing.verdict}"
     between = interval_note(timing.speedup)

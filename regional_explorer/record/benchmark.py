@@ -128,12 +128,28 @@ class Verdict(StrEnum):
 
 
 @final
+class Comparison(Record, frozen=True):
+    """How a variant compares with another ``baseline`` than eager, whose results are its own up to rounding.
+
+    ``speedup`` is the median over rounds of baseline / variant in the same round, ``numerics`` the verdict of comparing
+    the results of the two.
+    """
+
+    baseline: str
+    speedup: Figure
+    verdict: Verdict
+    numerics: NumericsVerdict
+
+
+@final
 class Timing(Record, frozen=True):
     """Run time of one variant in one phase; compile time is never part of it.
 
     ``samples_s`` holds seconds per call, one entry per round, in the order of the rounds. ``speedup`` is the median
     over rounds of eager / variant in the same round; None without eager samples of the same rounds, if the numerics
     check failed or cannot fail, and with fewer than ``LEAST_SAMPLES`` samples; in that case ``iqr_s`` is None too.
+    ``against_trace`` is the comparison with the captured graphs, where these differ from eager and the variant does not
+    differ from them.
     """
 
     variant: str
@@ -146,6 +162,7 @@ class Timing(Record, frozen=True):
     calls_per_sample: Count = 1
     numerics: NumericsVerdict = NumericsVerdict.NOT_CHECKED
     warnings: tuple[str, ...] = ()
+    against_trace: Comparison | None = None
 
     def __post_init__(self) -> None:
         """Check that the time is not negative and the speedup positive: a file may say anything."""

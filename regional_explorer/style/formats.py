@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import NumericsVerdict, Timing
+from regional_explorer.record.benchmark import Comparison, NumericsVerdict, Timing, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
@@ -147,6 +147,14 @@ def speedup(timing: Compared | None) -> str:
     note = " over the trace" if isinstance(timing, RegionTiming) and timing.over_trace else ""
     note += f" {timing.numerics}" if timing.numerics is NumericsVerdict.NOT_COMPARABLE else ""
     return f"{times(timing.speedup.value)}{note}"
+
+
+def against_trace(comparison: Comparison | None) -> str:
+    """Return the speedup over the captured graphs with its CI, ``1.24× (1.21–1.27)``; empty for these themselves."""
+    if comparison is None or comparison.verdict is Verdict.BASELINE:
+        return ""
+    note = f" {comparison.numerics}" if comparison.numerics is NumericsVerdict.NOT_COMPARABLE else ""
+    return f"{with_interval(comparison.speedup)}{note}"
 
 
 def withheld(timing: Compared) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from regional_explorer.errors import count, listing
 from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
+    Comparison,
     CompileCost,
     MemoryPeak,
     Numerics,
@@ -39,6 +40,7 @@ from regional_explorer.style.element import clean
 from regional_explorer.style.formats import (
     NONE,
     Compared,
+    against_trace,
     duration,
     interval,
     percent,
@@ -116,10 +118,26 @@ COMPARED: tuple[Column[Any], ...] = (
 """How something compares with eager."""
 
 
+AGAINST_TRACE: tuple[Column[Comparison], ...] = (
+    Number("trace_speedup", lambda c: c.speedup, "against trace", text=lambda c: against_trace(c) or NONE),
+    Number("trace_speedup_low", lambda c: c.speedup.low),
+    Number("trace_speedup_high", lambda c: c.speedup.high),
+    Column("trace_verdict", lambda c: c.verdict, "verdict (trace)", tone=lambda c: TONES.get(c.verdict, "quiet")),
+)
+"""How a variant compares with the captured graphs, where these differ from eager."""
+
+
+TRACE_NOTE = (
+    "Against trace: aot_eager ÷ variant in the same rounds, for variants with the results of the captured graphs, "
+    "which differ from eager's (trace-differs)."
+)
+
+
 def timings_table(session: Session) -> Table[Timing]:
     """One row per variant and phase; without speedup if the numerics check failed.
 
-    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan.
+    ``plan`` is ``current``, or ``another`` if the last benchmark was of another plan. The columns ``trace_…`` compare
+    with the captured graphs, where these differ from eager and the variant does not differ from them.
     """
     rows, whole = sorted(session.timings, key=lambda t: list(Phase).index(t.phase)), session.whole_phase
     return Table(
@@ -130,6 +148,7 @@ def timings_table(session: Session) -> Table[Timing]:
             Number("median_us", lambda t: t.median_s),
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
             *COMPARED,
+            *columns_of(lambda t: t.against_trace, AGAINST_TRACE),
             Column("", lambda _: "", "against eager", drawn=whiskers),
             Number("samples", lambda t: len(t.samples_s), text=_samples_text, tone="quiet"),
             Number("calls_per_sample", lambda t: t.calls_per_sample),
@@ -141,6 +160,7 @@ def timings_table(session: Session) -> Table[Timing]:
         lambda: [
             conditions(session),
             "A variant whose numerics failed gets no speedup." if any(map(withheld, rows)) else "",
+            TRACE_NOTE if any(t.against_trace for t in rows) else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
             if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)
             else "",
@@ -148,7 +168,9 @@ def timings_table(session: Session) -> Table[Timing]:
         ],
         heads=(
             *("phase", "variant", "median", "IQR", "speedup", "CI", "against eager"),
-            *("verdict", "numerics", "samples"),
+            *("verdict", "numerics"),
+            *(("against trace", "verdict (trace)") if any(t.against_trace for t in rows) else ()),
+            "samples",
         ),
         shown=rows,
         outdated=session.is_outdated,

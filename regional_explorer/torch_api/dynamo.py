@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import itertools
+import re
 import sys
 import threading
 import torch
@@ -24,7 +25,7 @@ from torch._C._dynamo import eval_frame as frame_evaluation
 from torch._dynamo import eval_frame, external_utils, symbolic_convert
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.external_utils import wrap_inline
-from torch._dynamo.utils import get_metrics_context, get_traced_code
+from torch._dynamo.utils import get_metrics_context, get_traced_code, guard_failures
 from torch._dynamo.variables import ctx_manager
 from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
@@ -320,12 +321,28 @@ def _without_second_draws(forward: fx.GraphModule, backward: fx.GraphModule) -> 
 
 
 def recompile_reason() -> str:
-    """Return which guard failed, when called inside the resulting compile; empty if Dynamo did not say."""
+    """Return which guard failed, when called inside the resulting compile; empty if Dynamo did not say.
+
+    A guard of each earlier trace failed. That of the newest says most: where sizes differ, it is the most general one.
+    """
     reason = str(getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason") or "")
+    reason = max(_reasons_since(reason), key=_number_of_trace)
     reason = reason.partition(": ")[2] or reason
     # Behind a guard on a value stand its source, padded to a column, and the user's stack.
     guards = reason.partition("\nUser stack trace:")[0].splitlines()
     return "\n".join(" ".join(guard.split()) for guard in guards)
+
+
+def _reasons_since(first: str) -> list[str]:
+    """Return ``first``, which Dynamo reports, and the reasons that it found after it for other traces."""
+    found = [text for code in traced_code()[:1] for text in guard_failures.get(code, ())]
+    return found[len(found) - 1 - found[::-1].index(first) :] if first in found else [first]
+
+
+def _number_of_trace(reason: str) -> int:
+    """Return the number of the trace that a reason is about, which begins with ``frame/trace:``."""
+    found = re.match(r"\D*\d+/(\d+)", reason)
+    return int(found[1]) if found else -1
 
 
 def frame_module() -> nn.Module | None:

@@ -291,7 +291,7 @@ def test_other_shapes_are_traced_under_the_same_plan_and_say_so(grad):
         torch.testing.assert_close(compiled(x, y), programs.textbook(x, y))
     assert {warning.filename for warning in told} == {__file__}, "at the line of the call"
     assert codes(ex) == ["recompiled"]
-    dynamic = "With dynamic=True one trace may serve all sizes."
+    dynamic = "With dynamic=True one trace serves all these sizes."
     new = "2 new partitions" if grad else "1 new partition"
     assert only(ex, "recompiled").remedy == f"Until the next ex.compile(), {new} will run eagerly. {dynamic}"
     ex.compile()

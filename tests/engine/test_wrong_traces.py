@@ -3,6 +3,7 @@
 import itertools
 import os
 from functools import partial
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import checkpoint
 
 import regional_explorer as rx
+from regional_explorer.measure import timings as measured_timings
 from regional_explorer.measure.numerics import compare, run_once
 from regional_explorer.measure.reference import find_reference
 from regional_explorer.tables.benchmark import timings_table
@@ -51,6 +53,136 @@ def test_no_variant_of_a_wrong_trace_is_ok():
     assert (found.graph, found.nodes) == ("0/inference", ("mul",))
     assert [line.text for line in found.where] == ["return y * (2 if torch.compiler.is_compiling() else 3)"]
     assert "The same under torch.compile(backend='eager')" in found.message
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return x.sin()
+
+
+def checkpointed(module):
+    def call(x):
+        y = checkpoint(lambda x: module(x).relu(), x, use_reentrant=False)
+        return (y * 2).sum()
+
+    return call
+
+
+def several():
+    modules = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(3))
+
+    def call(x):
+        for module in modules:
+            x = checkpoint(module, x, use_reentrant=False)
+        return x.sum()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "which", "ops", "tensors"),
+    [
+        (checkpointed(nn.BatchNorm1d(8)), (4, 8), "The checkpoint at", "add_, torch.nn.functional.batch_norm", 3),
+        (
+            checkpointed(nn.InstanceNorm1d(8, track_running_stats=True)),
+            (4, 8, 3),
+            "The checkpoint at",
+            "torch.nn.functional.instance_norm",
+            2,
+        ),
+        (checkpointed(Counting()), (4, 8), "The checkpoint at", "add_", 1),
+        (several(), (4, 8), "Each of 3 checkpoints, the first at", "add_, torch.nn.functional.batch_norm", 9),
+    ],
+)
+def test_what_a_checkpoint_writes_twice_is_named_with_the_checkpoint(function, shape, which, ops, tensors):
+    found = difference(function, torch.randn(shape, requires_grad=True))
+    assert f"{which} test_wrong_traces.py:" in found.message
+    assert all(op in found.message for op in ops.split(", "))
+    assert "a second time; the traced graphs write once" in found.message
+    assert f"{tensors} of " in found.message
+    assert found.graph == "0/dynamo"
+    assert all(name.startswith("tag_activation_checkpoint") for name in found.nodes)
+    assert "checkpoint(" in found.where[0].text
+    assert "out of the checkpoint" in found.remedy
+
+
+def test_another_difference_inside_a_checkpoint_is_not_told_as_written_twice():
+    calls = Counting()
+
+    def scaled(x):
+        calls(x)
+        return x * (2 if torch.compiler.is_compiling() else 3)
+
+    found = difference(
+        lambda x: checkpoint(scaled, x, use_reentrant=False).sum(), torch.randn(4, 8, requires_grad=True)
+    )
+    assert "second time" not in found.message
+
+
+def compared_with_the_trace(
+    monkeypatch, function, *args, variants=("aot_eager", "regional", "full"), change=lambda call: call
+):
+    monkeypatch.setattr(measured_timings, "LEAST_SAMPLES", 1)
+    ex = rx.explore(function, args).mark("r", ops="*")
+    ex.compile()
+    change_code(ex, change)
+    ex.benchmark(variants, budget_s=0.1, regions=False)
+    return ex, {name: timing.against_trace for name, timing in ex.session.whole_timings.items()}
+
+
+@pytest.mark.compiles
+def test_variants_with_the_results_of_the_trace_are_timed_against_it(monkeypatch, tmp_path):
+    x = torch.randn(4, 8, requires_grad=True)
+    ex, compared = compared_with_the_trace(monkeypatch, checkpointed(nn.BatchNorm1d(8)), x)
+    assert compared.pop("eager") is None
+    assert {comparison.baseline for comparison in compared.values()} == {"aot_eager"}
+    assert compared["aot_eager"].verdict == "baseline"
+    assert {compared[name].numerics for name in ("regional", "full")} == {"ok"}
+    assert set(ex.numerics.verdict) == {"ok", "failed"}, "against eager"
+    table = ex.timings[ex.timings.phase == "step"].set_index("variant")
+    assert table.speedup.drop("eager").isna().all()
+    assert table.trace_speedup.drop("eager").notna().all()
+    assert rx.load(ex.save(tmp_path / "saved.json")).session.whole_timings == ex.session.whole_timings
+    for text in (repr(ex), Path(ex.save(tmp_path / "saved.html")).read_text()):
+        assert "against the trace, aot_eager: " in text
+        assert "against trace" in text
+        assert "Against trace: aot_eager ÷ variant" in " ".join(text.split())
+
+
+@pytest.mark.compiles
+def test_any_other_trace_that_differs_is_a_baseline_too(monkeypatch):
+    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64))
+    assert [name for name, comparison in compared.items() if comparison] == ["aot_eager", "regional", "full"]
+
+
+@pytest.mark.compiles
+def test_a_variant_with_results_of_its_own_is_not_timed_against_the_trace(monkeypatch):
+    def doubled(call):
+        return lambda args: tuple(2 * result for result in call(args))
+
+    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64), change=doubled)
+    assert compared["regional"] is None
+    assert compared["full"] is not None
+
+
+@pytest.mark.compiles
+def test_without_the_trace_among_the_variants_nothing_is_timed_against_it(monkeypatch):
+    _, compared = compared_with_the_trace(monkeypatch, differing, torch.randn(64, 64), variants=("full",))
+    assert set(compared.values()) == {None}
+
+
+@pytest.mark.compiles
+def test_where_the_trace_is_right_it_is_no_baseline(monkeypatch):
+    ex, compared = compared_with_the_trace(monkeypatch, lambda x: x.sin().relu(), torch.randn(64, 64))
+    assert set(compared.values()) == {None}
+    assert "against trace" not in repr(ex)
 
 
 def in_the_middle(x):

@@ -1,0 +1,77 @@
+"""What a failed trace was at: the places in the user's program and in torch where an error was raised."""
+
+from __future__ import annotations
+
+import re
+import torch
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from torch import fx
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._guards import ShapeGuard
+
+_TORCH = Path(torch.__file__).parent
+_RAISES_FOR_OTHERS = ("_dynamo/exc.py", "_dynamo/utils.py")
+"""Files of torch whose functions raise what went wrong elsewhere."""
+
+
+def original_error(error: BaseException) -> BaseException:
+    """Return what a backend raised, instead of Dynamo's error around it."""
+    while (inner := getattr(error, "inner_exception", None)) is not None:
+        error = inner
+    return error
+
+
+def stacks_at(error: BaseException, nodes: Iterable[fx.Node]) -> Iterator[str]:
+    """Yield stack traces of what torch was at when it raised, innermost first: code it ran, traced, or made a graph of.
+
+    ``nodes`` are those of the graphs made so far: a guard is known by torch's own line alone, and a node has the rest.
+    """
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        yield f'File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}\n'
+        for name, value in list(frame.f_locals.items()):
+            if isinstance(value, fx.Node):
+                yield value.stack_trace or ""
+            elif name == "self" and isinstance(value, InstructionTranslatorBase):
+                at = value.frame_summary()
+                yield f'File "{at.filename}", line {at.lineno}, in {at.name}\n'
+            elif isinstance(value, ShapeGuard):
+                yield from _stacks_of_guard(value, nodes)
+
+
+def _stacks_of_guard(guard: ShapeGuard, nodes: Iterable[fx.Node]) -> Iterator[str]:
+    found = re.search(r"# (\S+\.py):(\d+) in ", str(guard.sloc.maybe_user_loc))
+    yield from (node.stack_trace or "" for node in nodes if found and _is_at(node, found[1], found[2]))
+
+
+def _is_at(node: fx.Node, file: str, line: str) -> bool:
+    """Return whether a node comes from a line, or from a module of that file: stack traces leave torch's own out."""
+    module = file.removesuffix(".py").replace("/", ".")
+    classes = [cls for _, cls in (node.meta.get("nn_module_stack") or {}).values()]
+    return f'{file}", line {line},' in (node.stack_trace or "") or any(
+        module in (cls if isinstance(cls, str) else cls.__module__) for cls in classes
+    )
+
+
+def innermost_torch_line(error: BaseException) -> str:
+    """Return torch's innermost line in a traceback, with the function and the code, or an empty text."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(str(_TORCH)) and not frame.filename.endswith(_RAISES_FOR_OTHERS):
+            file = Path(frame.filename).relative_to(_TORCH.parent)
+            return f"{file}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")
+    return ""
+
+
+def raised_while_tracing(error: BaseException) -> bool:
+    """Return whether an error was raised while Dynamo and its backend traced, not when the traced graphs ran."""
+    return _passes_through(error, "_dynamo/convert_frame.py", "_dynamo/output_graph.py")
+
+
+def raised_in_subgraph(error: BaseException) -> bool:
+    """Return whether an error was raised on the way through the body of a ``nested_compile_region``."""
+    return _passes_through(error, "_higher_order_ops/invoke_subgraph.py")
+
+
+def _passes_through(error: BaseException, *files: str) -> bool:
+    return any(frame.f_code.co_filename.endswith(files) for frame, _ in traceback.walk_tb(error.__traceback__))
