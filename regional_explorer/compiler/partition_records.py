@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.fingerprint import artifact_key, surroundings
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
@@ -17,8 +18,8 @@ from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
-from regional_explorer.record.partition import Partition, Preview, State
-from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of
+from regional_explorer.record.partition import Partition, Preview, State, keys_of_same_code
+from regional_explorer.record.plan import Direction, Plan, Region, config_of, config_texts
 from regional_explorer.record.session import Environment
 from regional_explorer.regions.cut import PartitionNumbering, cut_graph
 from regional_explorer.regions.select import assign
@@ -26,11 +27,11 @@ from regional_explorer.regions.select import assign
 
 def partitions(program: CutProgram) -> tuple[Partition, ...]:
     """Return the record of all partitions."""
-    keys = program.keys()
-    return tuple(_partition_record(program, switch, keys.get(switch, "")) for switch in program.switches)
+    keys, settings = program.keys(), surroundings()
+    return tuple(_partition_record(program, switch, keys.get(switch, ""), settings) for switch in program.switches)
 
 
-def _partition_record(program: CutProgram, switch: Switch, key: str) -> Partition:
+def _partition_record(program: CutProgram, switch: Switch, key: str, settings: str) -> Partition:
     region = program.plan[switch.piece.claim.region]
     artifact = program.store.artifacts.get(key)
     refused = artifact is not None and switch.refused is artifact
@@ -47,6 +48,20 @@ def _partition_record(program: CutProgram, switch: Switch, key: str) -> Partitio
         artifact=artifact.key if artifact is not None else None,
         error=problem,
         code_hash=program.store.code_hash(key) if artifact is not None else None,
+        same_without=_keys_of_same_code(program, switch, key, settings) if artifact is not None else (),
+    )
+
+
+def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: str) -> tuple[tuple[str, ...], ...]:
+    """Return the sets of config keys without which a partition has the same code, under the same settings."""
+    tried, code_hash = program.tried.get(switch.fingerprint(), {}), program.store.code_hash
+    config = program.config_for(switch)
+    return tuple(
+        tuple(name for name in config if name not in other)
+        for other_key, other in list(tried.items())
+        if other.items() < config.items()
+        and code_hash(other_key) == code_hash(key) is not None
+        and other_key == artifact_key(switch.fingerprint(), other, settings)
     )
 
 
@@ -87,7 +102,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
 def diagnostics(program: CutProgram, records: Sequence[Partition], device_type: str) -> list[Diagnostic]:
     """Return the diagnostics of cutting and of compiling."""
     evidence = replace(evidence_of(program, records), cyclic=program.cyclic)
-    return [*check(evidence), *_inert_configs(program, records, device_type)]
+    return [*check(evidence), *inert_configs(program, records, device_type)]
 
 
 def preview_of(program: CutProgram, plan: Plan) -> Preview:
@@ -125,11 +140,13 @@ def environment_of(graphs: Sequence[Graph]) -> Environment:
     return Environment(torch.__version__, platform.python_version(), device_name, torch.get_num_threads())
 
 
-def _inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
-    """Yield one ``config-inert`` per config key that is known, or was observed, to have no effect in its region."""
-    ineffective = _keys_without_effect(program)
+def inert_configs(program: CutProgram, records: Sequence[Partition], device_type: str) -> Iterator[Diagnostic]:
+    """Yield one ``config-inert`` per config key that is known to have no effect in its region.
+
+    Keys that were observed to have none, each alone or several together, follow.
+    """
     for region in program.plan.regions:
-        for direction, _ in region.configs if region.enabled else ():
+        for direction, config in region.configs if region.enabled else ():
             region_records = [
                 record
                 for record in records
@@ -137,42 +154,31 @@ def _inert_configs(program: CutProgram, records: Sequence[Partition], device_typ
             ]
             if not region_records:
                 continue
-            where, argument = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
-            for key, value in config_of(region, direction or Direction.FORWARD).items():
-                reason = inert_reason(key, device_type) if value != catalogue()[key].default else None
-                if reason is None and (region.name, direction, key) in ineffective:
-                    reason = "the generated code is the same with it and without"
-                if reason is not None:
-                    yield DiagnosticCode.CONFIG_INERT.found(
-                        f"{key}={value!r} has no effect in region {region.name!r}{where}: {reason}.",
-                        region=region.name,
-                        graph=region_records[0].graph,
-                        remedy=f"Leave it out: ex.configure({region.name!r}, {{{key!r}: rx.DEFAULT}}{argument}).",
-                    )
+            reasons: dict[tuple[str, ...], str] = {
+                (key,): reason
+                for key, value in config.items()
+                if value != catalogue()[key].default and (reason := inert_reason(key, device_type))
+            }
+            for keys in keys_of_same_code(region_records):
+                observed = tuple(key for key in keys if (key,) not in reasons)
+                # CUDA graphs are recorded around the generated code.
+                if observed and not any("cudagraph" in key for key in observed):
+                    them = "it" if len(observed) == 1 else "them"
+                    reasons[observed] = f"the generated code is the same with {them} and without"
+            for keys, reason in reasons.items():
+                yield _inert_config(region, direction, keys, reason, region_records[0].graph)
 
 
-def _keys_without_effect(program: CutProgram) -> set[tuple[str, Direction | None, str]]:
-    """Return the config keys that, set or not, made no difference to the code of any partition they were tried on.
-
-    A config was tried if code was compiled, or only generated, under it. Each key comes with its region and direction,
-    which is None if one config is for both directions.
-    """
-    same_code: set[tuple[str, Direction | None, str]] = set()
-    other_code: set[tuple[str, Direction | None, str]] = set()
-    for switch, own_key in program.keys().items():
-        if own_key not in program.store.artifacts:
-            continue
-        tried_configs = program.tried.get(switch.fingerprint(), {})
-        current = tried_configs.get(own_key, {})
-        region = program.plan[switch.piece.claim.region]
-        direction = None if region.backward_config is None else Direction.of_graph(switch.piece.graph_id)
-        for other_key, config in list(tried_configs.items()):
-            differing = {key for key in {*current, *config} if current.get(key, DEFAULT) != config.get(key, DEFAULT)}
-            code = program.store.code_hash(other_key)
-            if len(differing) == 1 and code is not None:
-                (key,) = differing
-                if code != program.store.code_hash(own_key):
-                    other_code.add((region.name, direction, key))
-                elif key not in current or key not in config:
-                    same_code.add((region.name, direction, key))
-    return same_code - other_code
+def _inert_config(
+    region: Region, direction: Direction | None, keys: Sequence[str], reason: str, graph: str
+) -> Diagnostic:
+    config = config_of(region, direction or Direction.FORWARD)
+    where, argument = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
+    without = f"{{{', '.join(f'{key!r}: rx.DEFAULT' for key in keys)}}}"
+    return DiagnosticCode.CONFIG_INERT.found(
+        f"{' and '.join(config_texts({key: config[key] for key in keys}))} {'has' if len(keys) == 1 else 'have'} no "
+        f"effect in region {region.name!r}{where}: {reason}.",
+        region=region.name,
+        graph=graph,
+        remedy=f"Leave {'it' if len(keys) == 1 else 'them'} out: ex.configure({region.name!r}, {without}{argument}).",
+    )

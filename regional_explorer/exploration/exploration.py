@@ -374,9 +374,10 @@ class Exploration(Edits, Results):
     def diagnose(self, name: str | None = None, budget_s: float = 4.0, *, run: Run = PLAIN_RUN) -> DiagnosticList:
         """Return why a region is fast or slow, as far as its kernels show; ``diagnostics`` has it from then on.
 
-        The findings are ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``, or none. A remedy
-        is compiled and measured against the current region before it is suggested. The first two come from the times of
-        kernels, so they are found on the CPU only.
+        There always is a ``region-time``: what its time consists of, and what was looked at. With it come what else was
+        found, ``kernel-bound``, ``launch-bound``, ``op-recomputed`` or ``fusion-refused``; what Inductor warned of; and
+        ``config-inert`` if its config changes nothing. A config is compiled and measured against the current region
+        before it is suggested. Kernels are timed on the CPU only.
 
         Args:
             name: the region, which must have been compiled; all regions if left out.
@@ -406,7 +407,12 @@ class Exploration(Edits, Results):
             measure_kernel_times(self.live.insights, name, half_s, run.part(0.0, 0.5, then_s=half_s))
             partitions = super().code(name).partitions
             found = diagnose(self.live.insights, self.live.environment, name, partitions, half_s, run.part(0.5, 1.0))
-            return DiagnosticList(finding for finding in self.session.diagnostics if finding in found)
+            of_code = DiagnosticCode.INDUCTOR_WARNING, DiagnosticCode.CONFIG_INERT
+            return DiagnosticList(
+                finding
+                for finding in self.session.diagnostics
+                if finding in found or (found and finding.region == name and finding.code in of_code)
+            )
 
     def _shares(self, budget_s: float, run: Run) -> Iterator[tuple[str, float, Run]]:
         """Yield each region that is compiled, or is to be, with its part of a budget and of a run."""
@@ -647,12 +653,15 @@ class Exploration(Edits, Results):
 
     @property
     def runs(self) -> tuple[Session, ...]:
-        """The sessions of the last benchmark of each plan, in the order they were measured; also of earlier traces."""
+        """The sessions of the last benchmark of each plan, in the order they were measured; also of earlier traces.
+
+        Plans that differ in configs alone and run the same code have the figures of the newest of their benchmarks.
+        """
         return self.live.measurements.runs
 
     @property
     def history(self) -> pd.DataFrame:
-        """One row per measured plan: step times, speedup, compile time, and how the plans differ."""
+        """One row per measured plan: step times, speedup, compile time, how plans differ, and which run equal code."""
         return runs_table(self.runs).frame()
 
     def save(self, path: str | Path) -> Path:

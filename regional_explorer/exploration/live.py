@@ -16,6 +16,7 @@ from regional_explorer.compiler.partition_records import artifact_records, diagn
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
+from regional_explorer.diagnostics.compiled import warning_diagnostics
 from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
@@ -188,6 +189,7 @@ class Live:
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, program.plan)),
             *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
+            *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
             *numerics_diagnostics(session, cures),

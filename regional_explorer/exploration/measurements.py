@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -23,41 +23,20 @@ from regional_explorer.measure.rounds import check_budget
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import BY_TORCH, Numerics, PartitionTiming, VariantName, checked_variants
+from regional_explorer.record.changes import same_code, under_plan_of
 from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.partition import Partition, State
+from regional_explorer.record.partition import (
+    Partition,
+    PartitionContent,
+    PlanContent,
+    partition_content,
+    plan_content,
+)
 from regional_explorer.record.session import Environment, Session
 
 MAX_PLANS = 50
 """The number of measured plans that are kept."""
-
-
-class PartitionContent(NamedTuple):
-    """A partition without its names: its nodes, and the code that runs in their place (None: they run eagerly).
-
-    Equal code counts as the same under any config. ``code`` is its hash, or if the code is not known, the key of the
-    artifact, which depends on structure, layouts and config.
-    """
-
-    graph: str
-    nodes: tuple[str, ...]
-    code: str | None
-    state: State
-
-
-PlanContent = tuple[PartitionContent, ...]
-"""The partitions in the order they are cut; all other nodes run eagerly."""
-
-
-def partition_content(partition: Partition) -> PartitionContent:
-    """Return the content of a partition: equal ones may belong to different regions."""
-    state = State.COMPILED if partition.state is State.MEASURED else partition.state
-    return PartitionContent(partition.graph, partition.nodes, partition.code_hash or partition.artifact, state)
-
-
-def plan_content(partitions: Iterable[Partition]) -> PlanContent:
-    """Return the content of a plan by its partitions: plans that differ only in names have equal content."""
-    return tuple(map(partition_content, partitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +139,8 @@ class Measurements:
     def remember(self, session: Session) -> None:
         """Keep the session of the newest benchmark in place of that of an earlier one of the same plan.
 
-        What another plan had compiled before is reused.
+        What another plan had compiled before is reused. Plans that differ in configs alone and have the same code have
+        one set of figures, the newest.
         """
         runs = grouped((_history_key(run) == _history_key(session), run) for run in self.runs)
         other_runs, own_runs = runs.get(False, []), runs.get(True, [])
@@ -168,7 +148,8 @@ class Measurements:
         # What this plan had compiled before may have been reused by others since.
         reused -= {made for run in own_runs for made in _compiles(run) if made[0] not in run.reused}
         session = replace(session, reused=tuple(sorted(artifact for artifact, _ in reused)))
-        self.runs = (*other_runs, session)[-MAX_PLANS:]
+        updated = (under_plan_of(run, session) if same_code(run, session) else run for run in other_runs)
+        self.runs = (*updated, session)[-MAX_PLANS:]
 
     def of(self, partitions: Iterable[Partition]) -> MeasuredPlan | None:
         """Return the last benchmark of the plan of these partitions."""

@@ -15,6 +15,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Insights
+from regional_explorer.insight.region_time import FEWER_LAUNCHES, problem_of, region_time
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
@@ -22,10 +23,10 @@ from regional_explorer.measure.timings import MeasureContext, measure_rounds, ti
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.plan import Direction
+from regional_explorer.record.plan import DEFAULT, Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
-from regional_explorer.style.formats import duration, size, with_interval
+from regional_explorer.style.formats import config_text, duration, size, with_interval
 
 AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""
@@ -61,7 +62,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
     busy to tell nothing is found.
     """
     timed = [(part, part.times) for part in parts if part.times is not None]
-    if not timed or any(times.problem is not None or times.noise.is_too_much for _, times in timed):
+    if not timed or any(map(problem_of, parts)):
         return
     whole_s = sum(times.parts_s for _, times in timed)
     kernels_s = sum(times.kernels_s for _, times in timed)
@@ -76,8 +77,7 @@ def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnost
             region=region,
             graph=graph,
             where=where,
-            remedy="Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a "
-            "large one.",
+            remedy=FEWER_LAUNCHES,
         )
     elif AT_BOUND * whole_s <= least_s <= whole_s:
         needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
@@ -197,31 +197,34 @@ def diagnose(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings about a region whose kernels have been timed; each remedy is measured first."""
     distinct = [equal[0] for equal in by_artifact(parts)]
-    candidates = [
-        candidate
+    config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
+    if config:  # for config-inert: whether it changes the code
+        run.executor.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+    candidates = {
+        config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)
-        for candidate in _candidates(insights, region, distinct, config, find, run)
-    ]
-    share_s = budget_s / max(1, sum(len(candidate.parts) for candidate in candidates))
-    measured = [
-        finding
-        for candidate in candidates
-        if (finding := _measured(insights.program, environment, candidate, share_s, run)) is not None
-    ]
+    }
+    share_s = budget_s / max(1, sum(len(one.parts) for found in candidates.values() for one in found))
+    measured: list[Diagnostic] = []
+    tried: list[str] = []
+    for text, found in candidates.items():
+        faster = [
+            finding
+            for candidate in found
+            if (finding := _measured(insights.program, environment, candidate, share_s, run)) is not None
+        ]
+        measured += faster
+        tried.append(f"{text} {'is faster' if faster else 'is not measurably faster' if found else 'improves no code'}")
     if run.cancelled():
         return ()
     late = insights.program.capture.late_graphs
     of_one_call = [part for part in parts if part.partition.graph not in late]
-    diagnostics = tuple(
-        diagnostic
-        for diagnostic in (*from_times(region, of_one_call), *measured)
-        if not (
-            measured and diagnostic.code is DiagnosticCode.KERNEL_BOUND
-        )  # the code under the remedy has another limit
-    )
-    insights.diagnoses[region] = insights.needed().get(region, []), diagnostics
+    diagnostics = [region_time(region, of_one_call or parts, tried), *from_times(region, of_one_call), *measured]
+    if measured:  # the code under the remedy has another limit
+        diagnostics = [found for found in diagnostics if found.code is not DiagnosticCode.KERNEL_BOUND]
+    insights.diagnoses[region] = insights.needed().get(region, []), tuple(diagnostics)
     insights.revision += 1
-    return diagnostics
+    return tuple(diagnostics)
 
 
 def _candidates(

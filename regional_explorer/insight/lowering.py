@@ -15,7 +15,7 @@ from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.compiler.artifact import Artifact, Wanted
 from regional_explorer.compiler.fingerprint import canonical
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, normalized
+from regional_explorer.record.artifact import ArtifactCode, Kernel, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
@@ -74,7 +74,7 @@ def _definition_lines(name: str, lines: Sequence[str]) -> tuple[int, int] | None
 def _launch_lines(kernel: Kernel, lines: Sequence[str]) -> list[int]:
     """Return the lines that launch a kernel of this name."""
     call = re.compile(rf"(?<![\w.]){re.escape(kernel.name)}(\.run)?\(")
-    if kernel.kind is not KernelKind.EXTERN:
+    if not kernel.kind.is_call:
         return [number for number, line in enumerate(lines, 1) if call.search(line)]
     # An extern kernel has the name of its function; some are called with a namespace: torch.ops.aten.mm.default(…).
     qualified = re.compile(rf"\b{re.escape(kernel.name.removeprefix('extern_kernels.'))}(\.\w+)?\(")

@@ -18,12 +18,21 @@ from regional_explorer.record.record import Count, Quantity, Record, Seconds
 
 
 class KernelKind(StrEnum):
-    """What a kernel does: ``EXTERN`` calls a library, ``TEMPLATE`` is a matrix product that Inductor wrote itself."""
+    """What a kernel does: ``TEMPLATE`` is a matrix product that Inductor wrote itself, ``EXTERN`` one of a library.
+
+    ``FALLBACK`` calls the kernel that eager runs, because Inductor has no code of its own for the op.
+    """
 
     POINTWISE = "pointwise"
     REDUCTION = "reduction"
     TEMPLATE = "template"
     EXTERN = "extern call"
+    FALLBACK = "fallback"
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the generated code calls a function of torch, instead of a kernel that it defines."""
+        return self in (KernelKind.EXTERN, KernelKind.FALLBACK)
 
 
 class GpuResources(Record, frozen=True):
@@ -111,7 +120,8 @@ class ArtifactCode(Record, frozen=True):
     ``views`` are positions in ``Partition.nodes`` of nodes that compute nothing, such as ``view`` and ``getitem``.
     The kernels are found by lowering the partition once more, which took ``seconds``; ``problem`` says why there are
     none, if that failed or gave other code than was compiled.
-    ``target`` is the GPU that the code is for, empty for the device of the call.
+    ``target`` is the GPU that the code is for, empty for the device of the call. ``warnings`` is what Inductor warned
+    of meanwhile.
 
     ``after_passes`` is the graph after Inductor's passes; its sources are positions in ``Partition.nodes``. ``output``
     is Inductor's output as a graph; its sources are positions of kernels. Only Triton code has one; for other code
@@ -128,6 +138,7 @@ class ArtifactCode(Record, frozen=True):
     after_passes: LoweredGraph | None = None
     output: LoweredGraph | None = None
     output_problem: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def language(self) -> str:
@@ -244,7 +255,8 @@ class ArtifactCompile(Record, frozen=True):
     similar graph, config and settings among those that this process compiled before; ``changes`` are what differs.
     ``phases`` adds up to ``seconds``; in ``overlapped_s`` of them others were compiled too. ``pre_grad_passes`` says
     when those passes run, ``pre_grad_s`` how long they took here. ``cold`` says that the compile was requested with
-    empty caches.
+    empty caches. ``warnings`` is what Inductor warned of: not known of code that came from a cache, as nothing is
+    lowered then.
     """
 
     seconds: Seconds
@@ -257,6 +269,7 @@ class ArtifactCompile(Record, frozen=True):
     pre_grad_s: Seconds = 0.0
     cold: bool = False
     overlapped_s: Seconds = 0.0
+    warnings: tuple[str, ...] = ()
 
     @property
     def waited_s(self) -> float:

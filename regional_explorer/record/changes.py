@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from regional_explorer.errors import NoVerdictError, SessionError, count, listing
 from regional_explorer.record.artifact import normalized
 from regional_explorer.record.benchmark import Timing, VariantName, Verdict
+from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition, State, plan_content
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.region_code import region_code
 from regional_explorer.record.session import Session
@@ -140,6 +142,41 @@ def changes(before: Session, after: Session) -> list[str]:
     old, new = ({**asdict(session.environment), "shapes": session.shapes} for session in (before, after))
     facts = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
     return [*facts, *_graph_changes(before, after), *_partition_changes(before, after)]
+
+
+def same_code(one: Session, other: Session) -> bool:
+    """Return whether two other configs or selectors give the same code, of the same partitions."""
+    parts = _explored(one)
+    return (
+        one.plan != other.plan
+        and one.shapes == other.shapes
+        and bool(parts)
+        and [part.id for part in parts] == [part.id for part in _explored(other)]
+        and all(part.state is not State.STALE for part in parts)
+        and plan_content(parts) == plan_content(_explored(other))
+    )
+
+
+def _explored(session: Session) -> list[Partition]:
+    """Return the partitions of the explored call: those of later calls, on other shapes say, are not measured."""
+    return [part for part in session.partitions if part.graph not in session.late_graphs]
+
+
+def under_plan_of(earlier: Session, newest: Session) -> Session:
+    """Return what was measured in ``newest`` as that of an earlier plan of the same code."""
+    of_config = "config-"
+    findings = [
+        *(found for found in earlier.diagnostics if found.code.startswith(of_config)),
+        *(found for found in newest.diagnostics if not found.code.startswith(of_config)),
+    ]
+    return replace(
+        newest,
+        plan=earlier.plan,
+        partitions=earlier.partitions,
+        artifacts=earlier.artifacts,
+        reused=earlier.reused,
+        diagnostics=tuple(sorted(findings, key=lambda found: list(Severity).index(found.severity), reverse=True)),
+    )
 
 
 def _graph_changes(before: Session, after: Session) -> Iterator[str]:

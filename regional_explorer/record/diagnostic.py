@@ -131,6 +131,12 @@ class DiagnosticCode(StrEnum):
     REGION_SLOWER = "region-slower", Severity.INFO, "compiles it anyway."
     PLAN_SLOWER = "plan-slower", Severity.WARNING, ""
     REGION_WORTH = "region-worth", Severity.INFO
+    INDUCTOR_WARNING = (
+        "inductor-warning",
+        Severity.INFO,
+        "the same warning, without the region, often once per process; none where the code comes from a cache.",
+    )
+    REGION_TIME = "region-time", Severity.INFO, "it measures nothing of this."
     OP_RECOMPUTED = "op-recomputed", Severity.INFO, "the same, without a warning."
     FUSION_REFUSED = "fusion-refused", Severity.INFO, "the same, without a warning."
     KERNEL_BOUND = "kernel-bound", Severity.INFO, "the same, without a warning."

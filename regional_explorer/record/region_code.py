@@ -101,6 +101,11 @@ class PartitionCode:
         return frozenset(index for index, node in enumerate(self.nodes) if node.role is Role.OP and index not in views)
 
     @property
+    def computing(self) -> tuple[Node, ...]:
+        """The nodes that compute something."""
+        return tuple(self.nodes[position] for position in sorted(self._computing_positions))
+
+    @property
     def unlinked(self) -> tuple[Node, ...]:
         """The nodes that compute something and have no known kernel."""
         linked = {position for kernel in self.code.kernels for position in (*kernel.nodes, *kernel.inferred)}

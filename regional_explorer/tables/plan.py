@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from regional_explorer.errors import SessionError, count, listing
 from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
-from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
+from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import once
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
-from regional_explorer.record.partition import Partition
+from regional_explorer.record.partition import Partition, keys_of_same_code
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node
@@ -89,6 +89,10 @@ def partitions_table(session: Session) -> Table[Equal]:
                 text=lambda parts: _applied_text(parts[0].config_requested, applied(parts[0])),
                 tone=lambda parts: _applied_tone(parts[0].config_requested, applied(parts[0])),
             ),
+            Column(
+                "same_code_without",
+                lambda parts: "; ".join(", ".join(keys) for keys in keys_of_same_code(parts)),
+            ),
             Column("artifact", lambda parts: parts[0].artifact),
             Number("", lambda parts: len({part.artifact for part in parts} - {None}) or NONE, "artifacts"),
             Column("shared_with", lambda parts: shared_with(parts[0])),
@@ -150,11 +154,15 @@ def _applied_key(key: str, requested: Mapping[str, Any], applied: Mapping[str, A
 
 
 class ComparedSession(NamedTuple):
-    """A session among others: how its plan and shapes differ from theirs, and what has changed since the first."""
+    """A session among others: how its plan and shapes differ from theirs, and what has changed since the first.
+
+    ``same_code`` names the first plan that runs the same code; it is empty for that plan itself.
+    """
 
     session: Session
     differs: Sequence[str]
     first: Session
+    same_code: str = ""
 
     @property
     def timings(self) -> Mapping[str, Timing]:
@@ -189,6 +197,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
         (
             Column("title", lambda run: run.session.title),
             Column("differs", lambda run: "; ".join(run.differs)),
+            Column("same_code_as", lambda run: run.same_code),
             Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
             *map(_variant_column, variants),
             replace(of_plan[0], head="regional: speedup", drawn=lambda _runs: _drawn_speedup),
@@ -201,11 +210,15 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Number("compile_s", lambda run: once(run.session.compile_s)),
         ),
         [
-            ComparedSession(session, differs, sessions[0])
-            for session, differs in zip(sessions, plan_differences, strict=True)
+            ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
+            for number, (session, differs) in enumerate(zip(sessions, plan_differences, strict=True))
         ],
         heads=(*variants, "regional: speedup", "CI", "compile", "numerics"),
     )
+
+
+def _plan_of_same_code(session: Session, earlier: Sequence[Session]) -> str:
+    return next((f"plan {number}" for number, run in enumerate(earlier, 1) if same_code(run, session)), "")
 
 
 def _variant_column(variant: str) -> Column[ComparedSession]:
@@ -227,16 +240,20 @@ MAX_DIFFERENCES = 6
 """How many differences of one plan are listed at most; ``ex.history`` has all."""
 
 _CURRENT_PLAN = node("span", "current plan", class_="rx-quiet")
+_CODE_OF_CURRENT_PLAN = node("span", "same code as the current plan", class_="rx-quiet")
 
 
 def measured_plans(
     sessions: Sequence[Session], current: Session, use: Callable[[int], Node | None] = lambda _number: None
 ) -> list[Node]:
-    """Return a table with one row per run, the plan of ``current`` marked; nothing while there are fewer than two.
+    """Return a table with one row per run; nothing while there are fewer than two, of other code than ``current``.
 
-    ``use`` returns the button that switches to a plan, given its number; a saved page has none.
+    The plan of ``current`` is marked, or where that was not measured itself, those of the same code, whose figures it
+    has. ``use`` returns the button that switches to a plan, given its number; a saved page has none.
     """
-    if len(sessions) < MIN_PLANS:
+    equals_current = [run.plan == current.plan and run.shapes == current.shapes for run in sessions]
+    has_its_code = [not any(equals_current) and same_code(run, current) for run in sessions]
+    if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)
     columns, classes = table.shown_columns, ["rxt-figure" if column.right else None for column in table.shown_columns]
@@ -244,9 +261,9 @@ def measured_plans(
     shapes_differ = len({session.shapes for session in sessions}) > 1
     rows = []
     for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
-        is_current = run.session.plan == current.plan and run.session.shapes == current.shapes
         differs = [*([f"shapes: {run.session.shapes}"] if shapes_differ else []), *run.differs]
         chips = [node("span", text, class_="rx-key") for text in differs[:MAX_DIFFERENCES]]
+        code = f"same code as {run.same_code}" if run.same_code else ""
         more = f"and {len(differs) - MAX_DIFFERENCES} more" if len(differs) > MAX_DIFFERENCES else ""
         figures = (
             node("td", *cell, class_=class_, data_head=column.title)
@@ -256,9 +273,18 @@ def measured_plans(
             node(
                 "tr",
                 node("td", node("b", str(number + 1)), class_="rxt-name"),
-                node("td", *(chips or [node("span", NONE)]), node("span", more, class_="rx-quiet") if more else None),
+                node(
+                    "td",
+                    *(chips or [node("span", NONE)]),
+                    *(node("span", text, class_="rx-quiet") for text in (more, code) if text),
+                ),
                 *figures,
-                node("td", _CURRENT_PLAN if is_current else use(number), class_="rxt-last"),
+                node(
+                    "td",
+                    _CURRENT_PLAN if equals_current[number] else use(number),
+                    _CODE_OF_CURRENT_PLAN if has_its_code[number] else None,
+                    class_="rxt-last",
+                ),
             )
         )
     head = node("tr", node("th", "plan"), node("th", "differences"), *heads, node("th", ""))

@@ -16,7 +16,7 @@ import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 import torch.compiler.config as compiler_config
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 import dataclasses
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, Comp
 from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.torch_config import changed_config, read_config
 from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
@@ -126,10 +127,11 @@ class Times:
 
 @dataclass
 class CompileNotes:
-    """The notes about one compile; ``reason`` is why a cache was bypassed."""
+    """The notes about one compile; ``reason`` is why a cache was bypassed, ``warned`` what Inductor warned of."""
 
     reason: str = ""
     times: Times = field(default_factory=Times)
+    warned: Iterable[str] = ()
 
     def compiled(self, seconds: float, answer: CacheAnswer) -> ArtifactCompile:
         """Return the record of the compile."""
@@ -140,6 +142,7 @@ class CompileNotes:
             phases=self.times.phases(seconds),
             pre_grad_passes=pre_grad_passes(),
             pre_grad_s=self.times.whole[_PRE_GRAD_EVENT],
+            warnings=tuple(self.warned),
         )
 
 
@@ -169,6 +172,7 @@ def noting_compile() -> Iterator[CompileNotes]:
             notes.times.end("cache key", time.time_ns())
 
     with (
+        recording_warnings() as notes.warned,
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
         mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
         mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),

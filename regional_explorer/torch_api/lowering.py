@@ -16,6 +16,7 @@ from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, 
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.compile_lock import compile_lock
+from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import draws_random
 from regional_explorer.torch_api.inductor import run_inductor
 from torch import fx
@@ -181,10 +182,21 @@ def _op_name(node: fx.Node) -> str:
 
 def _kernel_kind(launch: Launch) -> KernelKind:
     if launch.extern is not None:
-        return KernelKind.EXTERN
+        return KernelKind.FALLBACK if _is_fallback(launch) else KernelKind.EXTERN
     if any(node.is_template() for node in launch.nodes):
         return KernelKind.TEMPLATE
     return KernelKind.REDUCTION if any(node.is_reduction() for node in launch.nodes) else KernelKind.POINTWISE
+
+
+def _is_fallback(launch: Launch) -> bool:
+    """Return whether an extern call is an op that Inductor has no code of its own for, and not a product in a library.
+
+    Inductor's classes for such ops have it in their names: ``FallbackKernel``, ``ScatterFallback``, ….
+    """
+    op = getattr(launch.extern, "op_overload", None)
+    name = op._schema.name.partition("::")[2] if isinstance(op, torch._ops.OpOverload) else launch.name
+    is_product = name in PRODUCTS or "attention" in name
+    return not is_product and any("Fallback" in cls.__name__ for cls in type(launch.extern).__mro__)
 
 
 def origins_of(launch: Launch) -> set[fx.Node]:
@@ -445,6 +457,7 @@ def lower_piece(
 
     with (
         compile_lock(),
+        recording_warnings() as warned,
         _recording_launches(launches, refusals),
         # Results of autotuning come from the cache all the same, because they affect the code.
         inductor_config.patch(fx_graph_cache=False),
@@ -452,7 +465,7 @@ def lower_piece(
         contextlib.suppress(_CodeIsWritten),
     ):
         run_inductor(gm, inputs, mode, config, at_code)
-    return results[0] if results else ArtifactCode("")
+    return replace(results[0] if results else ArtifactCode(""), warnings=tuple(warned))
 
 
 @contextlib.contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 from regional_explorer.compiler.region_config import COMMON, ConfigKey, catalogue, check_key, inert_reason
 from regional_explorer.errors import RegionalExplorerError, count
 from regional_explorer.export.plan_as_python import configure_calls
+from regional_explorer.record.partition import keys_of_same_code
 from regional_explorer.record.plan import PRESETS, Direction, Region, config_of
 from regional_explorer.style.css import toned
 from regional_explorer.style.element import SHORT, Node, clean, clean_page, node, verbatim
@@ -112,8 +113,20 @@ def config_editor(shown: Shown) -> list[Node]:
     direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
     config = config_of(region, direction or Direction.FORWARD)
     direction_field = choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
+    partitions = [
+        part
+        for part in shown.session.partitions
+        if part.region == region.name and direction in (None, Direction.of_graph(part.graph))
+    ]
+    same_code = {key: keys for keys in keys_of_same_code(partitions) for key in keys}
     fields = [
-        _key_field(key, value, state.invalid_inputs.get((region.name, direction, key)), device=device, busy=busy)
+        _key_field(
+            key,
+            value,
+            state.invalid_inputs.get((region.name, direction, key)),
+            inert=inert_reason(key, device) or _same_code_text(same_code.get(key, ())),
+            busy=busy,
+        )
         for key, value in config.items()
     ]
     config_elements = [
@@ -133,9 +146,12 @@ def first_value(entry: ConfigKey) -> Any:
     return not entry.default if isinstance(entry.default, bool) else entry.default
 
 
-def _key_field(key: str, value: Any, invalid: InvalidInput | None, *, device: str, busy: bool) -> Node:
+def _same_code_text(keys: Sequence[str]) -> str:
+    return f"the generated code is the same without {' and '.join(keys)}" if keys else ""
+
+
+def _key_field(key: str, value: Any, invalid: InvalidInput | None, *, inert: str, busy: bool) -> Node:
     entry = catalogue()[key]
-    inert = inert_reason(key, device)
     facts = node("div", node("span", key_facts(entry), class_="rx-quiet"), *([no_effect(inert)] if inert else []))
     remove = button("×", "unset", key, title=f"Remove {key} from the config", disabled=busy, class_="rxt-small")
     return node(

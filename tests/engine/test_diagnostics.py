@@ -37,7 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again")
 
 PACKAGE = Path(rx.__file__).parent
 UPSTREAM = {"upstream-failed", "upstream-merged", "upstream-config", "upstream-ignored"}
-COMPILES = {"recompiled", "region-failed", *UPSTREAM}
+COMPILES = {"recompiled", "region-failed", "inductor-warning", *UPSTREAM}
 ALSO: dict[str, set[str]] = {
     "region-cycle": {"region-merged"},
     "region-shrunk": {"region-grown", "region-split"},
@@ -109,7 +109,7 @@ def test_the_page_explains_every_code_and_no_other() -> None:
 
 def test_every_code_has_a_program_but_those_that_need_a_measurement_or_a_broken_machine() -> None:
     measured = {"full-failed", "variant-failed", "region-numerics", "plan-slower", "region-slower", "region-worth"}
-    kernels_measured = {"op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"}
+    kernels_measured = {"region-time", "op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"}
     shipped = {"artifact-differs", "artifact-damaged", "artifact-unsaved"}
     without = set(diagnostics_programs.page_sections()) - set(PROGRAMS)
     assert without == {"no-compiler", *shipped, *measured, *kernels_measured}

@@ -19,7 +19,7 @@ from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.benchmark import Phase, Verdict
-from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
 from tests.engine import diagnostics_programs
@@ -99,12 +99,19 @@ def plant_times(monkeypatch, kernel_s, bound_s, between_s):
 
     def measure(insights, *_):
         for key, code in insights.codes.items():
-            kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
-            kernels = (kernel,) * len(code.kernels)
-            insights.kernel_times[key] = ArtifactKernelTimes(kernels, between=Figure(between_s), rounds=5)
+            kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else BoundBy.COPY)
+            kernels, outside = (kernel,) * len(code.kernels), {"between": exactly(between_s), "around": exactly(0.0)}
+            insights.kernel_times[key] = ArtifactKernelTimes(kernels, **outside, rounds=5)
         insights.revision += 1
 
     monkeypatch.setattr(exploration, "measure_kernel_times", measure)
+
+
+def other_findings(ex, budget_s=0.4):
+    """Return what was found besides what the time of the region consists of, which always is."""
+    time, *others = ex.diagnose("r", budget_s)
+    assert time.code == "region-time"
+    return others
 
 
 @pytest.fixture
@@ -136,7 +143,7 @@ def test_a_finding_is_of_the_code_that_was_measured(monkeypatch):
     ex = compiled(rx.region("r")(lambda x: (x * 2).sin()), torch.randn(8))
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
-    (item,) = ex.diagnose("r", 0.4)
+    (item,) = other_findings(ex)
     assert item.code == "launch-bound"
     assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message, "it is tiny and waits for its launches"
     assert item.where
@@ -168,12 +175,12 @@ def test_equal_layers_count_each(monkeypatch):
     ex = compiled(layers, *(torch.randn(64, 64) for _ in range(4)))
     assert len(set(ex.partitions.artifact)) == 2
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
-    (item,) = ex.diagnose("r", 0.4)
+    (item,) = other_findings(ex)
     assert "spends 90% of its 40.0 µs outside its 4 kernels" in item.message
     with pytest.warns(UserWarning, match="traced again"):
         ex.compiled(torch.randn(32, 64), *(torch.randn(64, 64) for _ in range(3)))
     ex.compile()
-    assert ex.diagnose("r", 0.4) == [item], "one call runs one of the traces"
+    assert other_findings(ex) == [item], "one call runs one of the traces"
 
 
 @pytest.fixture
@@ -190,7 +197,7 @@ def loops(monkeypatch):
 
 
 def codes_found(ex):
-    return [item.code for item in ex.diagnose("r", 0.2)]
+    return [item.code for item in other_findings(ex, 0.2)]
 
 
 def timed(verdict):
@@ -208,7 +215,7 @@ def test_a_refused_fusion_is_a_fact_and_found_in_place_of_the_limit_where_its_re
     monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.SAME))
     assert codes_found(loops) == ["kernel-bound"]
     monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
-    (item,) = loops.diagnose("r", 0.2)
+    (item,) = other_findings(loops, 0.2)
     assert item.code == "fusion-refused"
     for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
         assert said in item.message
@@ -255,7 +262,7 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
     if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
     monkeypatch.setattr(diagnose, "timings_of", faster)
-    (item,) = loops.diagnose("r", 0.2)
+    (item,) = other_findings(loops, 0.2)
     assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
     assert item.code == ("kernel-bound" if wrong else "fusion-refused")
 
@@ -315,9 +322,9 @@ def test_the_limit_side_by_side_is_a_reason_too():
 
 @pytest.mark.slow
 @pytest.mark.compiles
-@pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound"])
+@pytest.mark.parametrize("code", ["op-recomputed", "fusion-refused", "kernel-bound", "launch-bound", "region-time"])
 def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
-    if code == "kernel-bound":
+    if code in ("kernel-bound", "region-time"):
         plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
         monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))

@@ -24,6 +24,7 @@ from regional_explorer.diagnostics.measured import plan_diagnostics, region_diag
 from regional_explorer.exploration.code_results import Roofline
 from regional_explorer.insight.diagnose import from_times
 from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
+from regional_explorer.insight.region_time import region_time
 from regional_explorer.insight.roofline import reached, region_reaches
 from regional_explorer.measure.memory import LEAST_RESIDENT, peak
 from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
@@ -187,7 +188,8 @@ class Drawn:
         )
         cut = self.rounds(VariantName.AOT_EAGER, CUT_GRAPH)
         session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut))
-        why = from_times("mlp", region_code(session, "mlp"))
+        code = region_code(session, "mlp")
+        why = (region_time("mlp", code, []), *from_times("mlp", code))
         return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
 
     def roofline(self, session: Session) -> Roofline:

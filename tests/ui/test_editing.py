@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words
-from regional_explorer.ui.config_editor import MAX_KEYS, key_list
+from regional_explorer.ui.config_editor import MAX_KEYS, config_editor, key_list
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
@@ -378,6 +380,22 @@ def test_a_key_that_cannot_be_added_is_shown_in_the_list(
     panel.press("add", typed)  # no page offers it
     assert exploration.plan["act"].config == {}
     assert panel.control.state.problem is not None
+
+
+def test_keys_without_which_the_code_is_the_same_are_marked_at_their_fields(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    exploration.configure("act", {"max_fusion_size": 9, "epilogue_fusion": False, "cpp.simdlen": 256})
+    control.refresh()
+    panel.press("open", "act")
+    keys = ("max_fusion_size", "epilogue_fusion")
+    shown = control.shown()
+    assert "No effect here" not in " ".join(map(words, config_editor(shown)[:1]))
+    partitions = tuple(replace(part, same_without=(keys[:1], keys)) for part in shown.session.partitions)
+    shown = dataclasses.replace(shown, session=replace(shown.session, partitions=partitions))
+    fields = elements(config_editor(shown), class_="rx-field")
+    marked = "No effect here: the generated code is the same without max_fusion_size and epilogue_fusion."
+    assert [marked in words(one) for one in fields] == [True, True, False]
 
 
 def test_keys_worth_trying_are_listed_first_and_all_can_be_searched(panel: Panel) -> None:

@@ -16,14 +16,13 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.live import with_measured_states
-from regional_explorer.exploration.measurements import PartitionContent, PlanContent, partition_content, plan_content
 from regional_explorer.page.graph import graph_traits, overlays
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.page_records import Records
 from regional_explorer.record.artifact import ArtifactCompile, ArtifactRecord, CacheAnswer
 from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.partition import State
+from regional_explorer.record.partition import PartitionContent, PlanContent, State, partition_content, plan_content
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session

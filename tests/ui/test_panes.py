@@ -20,12 +20,14 @@ from regional_explorer.page.graph import SHARE
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.changes import differences
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import words
+from regional_explorer.tables.plan import measured_plans
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
@@ -157,6 +159,29 @@ def test_a_measured_plan_is_taken_and_can_be_undone(panel: Panel, control: Contr
     assert control.state.plan == exploration.plan == second
     panel.press("undo")
     assert exploration.plan == first
+
+
+def test_plans_of_the_same_code_are_named(panel: Panel, control: Control, exploration: Exploration) -> None:
+    def plans(*configs: int) -> str:
+        exploration.live.measurements.runs = tuple(
+            run(first.changed("act", config={"max_fusion_size": size} if size else {})) for size in configs
+        )
+        control.refresh()
+        return text(panel, "plans")
+
+    first, parts = exploration.plan, exploration.session.partitions
+    compiled = tuple(replace(part, state=State.COMPILED, code_hash="equal") for part in parts)
+
+    def run(plan: Plan) -> Session:
+        return replace(exploration.session, plan=plan, partitions=compiled, timings=sessions.measured().timings)
+
+    shown = plans(4, 8)
+    assert "same code as plan 1" in shown
+    assert "same code as the current plan" not in shown, "it is not compiled"
+    control.session = replace(control.session, partitions=compiled)
+    nodes_shown = measured_plans((run(first.changed("act", config={"max_fusion_size": 4})),), control.session)
+    assert "same code as the current plan" in " ".join(map(words, nodes_shown))
+    assert measured_plans((run(first),), control.session) == []
 
 
 def test_a_press_on_a_table_of_before_takes_the_plan_that_it_showed(

@@ -1,0 +1,202 @@
+"""Configs that change nothing are reported by the compile under them; plans of equal code have one set of figures."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from msgspec.structs import replace
+
+import regional_explorer as rx
+from regional_explorer.compiler.partition_records import inert_configs
+from regional_explorer.record.changes import same_code, under_plan_of
+from regional_explorer.record.partition import Partition, State, keys_of_same_code
+from regional_explorer.record.plan import PRESETS
+from tests.shared.checks import codes, only, told
+from tests.shared.sessions import measured, trained
+
+# ----------------------------------------------------------------------------------------------------- config-inert
+
+
+def attention():
+    qkv = tuple(torch.randn(1, 2, 16, 8) for _ in range(3))
+    return rx.explore(F.scaled_dot_product_attention, qkv).mark("r", ops="*")
+
+
+def loop():
+    return rx.explore(lambda x: (x * 2).softmax(-1), (torch.randn(64, 32),)).mark("r", ops="*")
+
+
+INERT = {
+    "a preset on attention": (attention, "no fusion", "max_fusion_size=1 and epilogue_fusion=False have no effect"),
+    "the presets' default values": (loop, "size asserts", "have no effect"),
+    "a key": (attention, {"max_fusion_size": 7}, "max_fusion_size=7 has no effect"),
+    "a key at its default": (loop, {"max_fusion_size": 64}, "max_fusion_size=64 has no effect"),
+    "two keys": (loop, {"realize_opcount_threshold": 31, "split_reductions": False}, "and split_reductions=False have"),
+    "emulated casts of float32": (loop, "eager numerics", "emulate_precision_casts=True and fallback_random=True have"),
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("explored", "config", "message"), INERT.values(), ids=INERT)
+def test_a_config_that_leaves_the_code_as_it_was_is_reported_by_the_compile_under_it(explored, config, message):
+    ex = explored()
+    ex.compile()
+    assert codes(ex) == []
+    table = ex.configure("r", config).compile()
+    found = only(ex, "config-inert")
+    assert message in found.message
+    keys = PRESETS[config] if isinstance(config, str) else config
+    assert table.same_code_without.tolist() == [", ".join(keys)]
+    exec(found.remedy[found.remedy.index("ex.configure") : -1], {"ex": ex, "rx": rx})  # noqa: S102 - as a user would
+    assert ex.plan["r"].config == {}
+    assert codes(ex) == []
+
+
+@pytest.mark.compiles
+def test_a_config_that_changes_the_code_is_not_reported():
+    ex = loop()
+    ex.compile()
+    table = ex.configure("r", "no fusion").compile()
+    assert codes(ex) == []
+    assert table.same_code_without.tolist() == [""]
+
+
+@pytest.mark.compiles
+def test_of_several_keys_those_without_effect_are_reported():
+    ex = loop()
+    ex.configure("r", {"max_fusion_size": 1}).compile()
+    ex.configure("r", {"epilogue_fusion": False, "split_reductions": False}).compile()
+    assert "epilogue_fusion=False and split_reductions=False have" in only(ex, "config-inert").message
+    ex.configure("r", {"max_fusion_size": rx.DEFAULT}).compile()
+    assert not told(ex, "config-inert"), "the code without them is not known"
+
+
+@pytest.mark.compiles
+def test_a_value_without_effect_is_reported_though_another_value_has_one():
+    ex = loop()
+    ex.compile()
+    ex.configure("r", {"max_fusion_size": 1}).compile()
+    assert not told(ex, "config-inert")
+    ex.configure("r", {"max_fusion_size": 60}).compile()
+    assert "max_fusion_size=60 has no effect" in only(ex, "config-inert").message
+
+
+@pytest.mark.compiles
+def test_code_under_other_settings_proves_nothing():
+    ex = loop()
+    with torch._inductor.config.patch(max_fusion_size=1):
+        ex.compile()
+    ex.configure("r", {"max_fusion_size": 1}).compile()
+    assert len(set(ex.live.program.store.hashes.values())) <= 1, "the code is the same"
+    assert not told(ex, "config-inert"), "because the setting of the process is"
+
+
+@pytest.mark.compiles
+def test_a_key_that_matters_in_one_partition_matters():
+    def two(x, y):
+        with rx.region("r"):
+            a = (x * 2).softmax(-1)
+        b = a @ y
+        with rx.region("r"):
+            return b.relu()
+
+    ex = rx.explore(two, (torch.randn(64, 32), torch.randn(32, 32)))
+    ex.compile()
+    table = ex.configure("r", {"max_fusion_size": 1}).compile()
+    assert table.same_code_without.tolist() == ["", "max_fusion_size"]
+    assert not told(ex, "config-inert")
+
+
+@pytest.mark.compiles
+def test_a_region_with_a_config_from_the_start_is_compared_when_it_is_diagnosed():
+    ex = rx.explore(rx.region("r", max_fusion_size=9)(lambda x: x.sin() * 2), (torch.randn(8),))
+    ex.compile()
+    assert codes(ex) == []
+    assert "config-inert" in [found.code for found in ex.diagnose("r", 0.1)]
+    assert "max_fusion_size=9 has no effect" in only(ex, "config-inert").message
+
+
+def test_the_largest_sets_that_all_partitions_share_count():
+    def of(*sets):
+        return Partition("r", "r", 0, "0/inference", (), State.COMPILED, same_without=sets)
+
+    assert keys_of_same_code([]) == []
+    assert keys_of_same_code([of(("a",), ("b",), ("a", "b"))]) == [("a", "b")]
+    assert keys_of_same_code([of(("a",), ("a", "b")), of(("a",))]) == [("a",)]
+    assert keys_of_same_code([of(("a",), ("b",)), of(("b",), ("a",))]) == [("a",), ("b",)]
+    assert keys_of_same_code([of(("a",)), of()]) == []
+
+
+def test_cuda_graphs_are_not_called_without_effect_as_they_are_recorded_around_the_code():
+    config = {"triton.cudagraphs": True, "max_fusion_size": 9}
+    ex = loop().configure("r", config)
+    (part,) = ex.session.partitions
+    for keys, device, count in (
+        (tuple(config), "cuda", 0),
+        (("max_fusion_size",), "cuda", 1),
+        (tuple(config), "cpu", 2),  # for one the reason is known
+    ):
+        found = list(inert_configs(ex.live.program, [replace(part, same_without=(keys,))], device))
+        assert len(found) == count
+
+
+# -------------------------------------------------------------------------------------------------- one set of figures
+
+
+@pytest.mark.compiles
+def test_plans_of_equal_code_have_one_set_of_figures_and_are_named():
+    ex = attention()
+    ex.benchmark(("regional",), budget_s=0.05)
+    first = ex.session
+    ex.configure("r", "no fusion").compile()
+    assert ex.session.timings == first.timings, "before it is measured itself"
+    ex.benchmark(("regional",), budget_s=0.05)
+    assert ex.session.timings != first.timings
+    assert [run.plan for run in ex.runs] == [first.plan, ex.plan]
+    for results in ("timings", "numerics", "partition_timings", "reconciliation", "memory", "conditions"):
+        assert getattr(ex.runs[0], results) == getattr(ex.runs[1], results)
+    history = ex.history
+    assert history.same_code_as.tolist() == ["", "plan 1"]
+    assert history.regional_us.nunique() == 1
+    assert codes(ex.runs[0]) == [code for code in codes(ex.runs[1]) if code != "config-inert"]
+    assert history.compile_s.nunique() == 2, "each has its own compile"
+
+
+@pytest.mark.compiles
+def test_plans_of_other_code_keep_their_own_figures():
+    ex = loop()
+    ex.benchmark(("regional",), budget_s=0.05)
+    first = ex.session
+    ex.configure("r", "no fusion").benchmark(("regional",), budget_s=0.05)
+    assert ex.runs[0] == first
+    assert ex.history.same_code_as.tolist() == ["", ""]
+    ex.configure("r", {"epilogue_fusion": rx.DEFAULT}).benchmark(("regional",), budget_s=0.05)
+    assert ex.runs[0] == first
+    assert ex.history.same_code_as.tolist() == ["", "", "plan 2"]
+
+
+def with_code(session, config, *hashes):
+    """Return a session whose partitions have this config, and code of these hashes."""
+    parts = [
+        replace(part, code_hash=code, artifact=f"{code} {config}", config_requested=config)
+        for part, code in zip(session.partitions, hashes, strict=True)
+    ]
+    plan = session.plan.changed(session.plan.regions[0].name, config=config)
+    return replace(session, plan=plan, partitions=tuple(parts))
+
+
+def test_what_plans_have_the_same_code():
+    base = measured(trained(2))
+    hashes = [f"code {number}" for number in range(len(base.partitions))]
+    one, other = (with_code(base, config, *hashes) for config in ({}, {"max_fusion_size": 9}))
+    assert same_code(one, other)
+    assert not same_code(one, one), "it is the same plan"
+    assert not same_code(one, with_code(base, {"max_fusion_size": 9}, *hashes[:-1], "another"))
+    assert not same_code(one, replace(other, dynamic=True))
+    eager = [replace(part, state=State.EAGER) for part in other.partitions]
+    assert not same_code(one, replace(other, partitions=tuple(eager)))
+    stale = replace(one.partitions[0], state=State.STALE, code_hash=None, artifact=None)
+    assert not same_code(*(replace(run, partitions=(stale,)) for run in (one, other))), "it is not known yet"
+    newest = replace(one, title="newest")
+    assert under_plan_of(other, newest).plan == other.plan
+    assert under_plan_of(other, newest).partitions == other.partitions
+    assert under_plan_of(other, newest).title == "newest"
