@@ -61,8 +61,6 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _verdict_text(timing: Compared) -> str:
-    if withheld(timing):
-        return f"numerics {timing.numerics}"
     return "runs eagerly" if isinstance(timing, RegionTiming) and timing.compiled_s is None else timing.verdict
 
 
@@ -79,7 +77,7 @@ COMPARED: tuple[Column[Any], ...] = (
         "verdict",
         lambda t: t.verdict,
         text=_verdict_text,
-        tone=lambda t: "bad" if withheld(t) else TONES.get(t.verdict, "quiet"),
+        tone=lambda t: TONES.get(t.verdict, "quiet"),
     ),
     Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
 )
@@ -110,7 +108,10 @@ def timings_table(session: Session) -> Table[Timing]:
         "and full.",
         lambda: [
             conditions(session),
-            "A variant whose numerics failed gets no speedup." if any(map(withheld, rows)) else "",
+            f"{str(Verdict.WITHHELD).capitalize()}: a variant whose results are wrong, or amplify rounding without limit, "
+            "gets no speedup."
+            if any(map(withheld, rows))
+            else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
             if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)
             else "",
