@@ -55,8 +55,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     Args:
         fn: the function or module.
         plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
-        strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly,
-            and at once if the results of a saved plan were wrong when it was explored, instead of warning of that. With ``"environment"`` also if torch, the device or the number of threads is not that of the exploration.
+        strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly;
+            and at once if the file of the plan says that its results were wrong. With ``"environment"`` also if torch,
+            the device or the number of threads is not that of the exploration.
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory

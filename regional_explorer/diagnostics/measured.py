@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict, withheld_text
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure
 from regional_explorer.record.plan_file import plan_slower
@@ -47,9 +47,8 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
     regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
     if regional is None or other is None:
         return PlanSpeed(against, NOT_MEASURED)
-    withheld = [f"numerics of {one.variant} {one.numerics}" for one in (regional, other) if one.numerics.withholds_speedup]
-    if withheld:
-        return PlanSpeed(against, f"{Verdict.WITHHELD}: {' and '.join(withheld)}")
+    if withheld := withheld_text(regional, other):
+        return PlanSpeed(against, withheld)
     if variant is VariantName.EAGER:
         return PlanSpeed(against, str(regional.verdict), regional.speedup)
     noise = QUIET if session.conditions is None else session.conditions.noise

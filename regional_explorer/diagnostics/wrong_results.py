@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName
+from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
@@ -41,7 +41,9 @@ def size_of_error(row: Numerics) -> str:
         return f"one element off by {row.max_error:.2g}, {row.element_share:,.3g} times what is allowed"
     if row.variant_error is None or row.eager_error is None or row.judged_by_eager:
         return f"{row.error:.2g} from eager ({row.tolerance:.2g} is allowed)"
-    return f"{row.variant_error:.2g} from float64, where eager is {row.eager_error:.2g} ({row.tolerance:.2g} is allowed)"
+    return (
+        f"{row.variant_error:.2g} from float64, where eager is {row.eager_error:.2g} ({row.tolerance:.2g} is allowed)"
+    )
 
 
 def errors_in_words(wrong: Sequence[Numerics], tensors: int) -> str:
@@ -144,10 +146,9 @@ def _wrong(
         if NumericsVerdict.worst(row.verdict for row in session.numerics_of(name)) is NumericsVerdict.OK
         and not (session.is_outdated and name in _OF_THE_PLAN)
     ]
-    notes = dict.fromkeys(row.note for row in rows[:MOST_TENSORS] if row.dtype and row.note)
     sentences = [
         f"The results of {_named(names)} are wrong: {_errors(session, names[0], rows)}",
-        *(f"{note[0].upper()}{note[1:]}" for note in notes),
+        *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
         *([f"Those of {' and '.join(right)} are right"] if right else []),
     ]
     remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
@@ -163,20 +164,16 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
             "wrong by as much."
         )
     if name is not VariantName.REGIONAL:
-        return (
-            "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
-            if plan_is_right
-            else "Mark regions, ex.mark('r', ops='*') for all that can be cut out, and measure the plan: a region is "
-            "often right where the whole call is not."
-        )
+        if plan_is_right:
+            return "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
+        what = "other regions" if session.plan.regions else "regions, ex.mark('r', ops='*') say,"
+        return f"Mark {what} and measure the plan: a region is often right where the whole call is not."
     remedies = dict.fromkeys(found.remedy for found in others if found.code is DiagnosticCode.REGION_NUMERICS)
     if remedies:
         return " ".join(remedies)
     if session.partition_numerics:
-        return (
-            "No region is wrong alone. ex.disable one after the other and measure again, until the results are right."
-        )
-    return "ex.benchmark(regions=True) says which region is wrong alone; ex.disable that one."
+        return "No region is wrong alone: disable one after the other and measure again, until the results are right."
+    return "ex.benchmark(regions=True) says which region is wrong alone: disable that one."
 
 
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:

@@ -494,8 +494,8 @@ class Exploration(Edits, Results):
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
         The file also says what the plan was explored and measured on; a warning says so if its results were wrong, or
-        if it was slower than eager or than ``torch.compile``. It lists the SHA-256 of its artifacts that ``ex.save_artifacts`` has written so far:
-        ``rx.compile`` then loads no others.
+        if it was slower than eager or than ``torch.compile``. It lists the SHA-256 of its artifacts that
+        ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
 
         Raises:
             PlanError: the file cannot be written.

@@ -17,7 +17,6 @@ from regional_explorer.compiler.switch import Switch
 from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.memory import Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
-    TWIN_NOTE,
     Reference,
     compare,
     failing_twice,
@@ -37,6 +36,7 @@ from regional_explorer.measure.timings import MeasureContext, conditions_of, mea
 from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,
+    TWIN_NOTE,
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -210,10 +210,13 @@ def _numerics_rows(
             rows = compare(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
-            return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
+            return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
         return rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
     finally:
         program.select_regional(on=True)
+
+
+OTHER_NUMBERS = "Inductor draws its own random numbers"
 
 
 def _rows_of_twin(
@@ -233,7 +236,7 @@ def _rows_of_twin(
         raise
     except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        return not_comparable(rows, f"Inductor draws its own random numbers, and a twin with fallback_random fails: {why}")
+        return not_comparable(rows, f"{OTHER_NUMBERS}, and a twin with fallback_random fails: {why}")
 
 
 def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:

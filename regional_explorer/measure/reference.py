@@ -23,7 +23,6 @@ from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
-    TWIN_NOTE,
     Reference,
     compare,
     failing_twice,
@@ -34,7 +33,7 @@ from regional_explorer.measure.numerics import (
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict
+from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_random, resolve
 

@@ -157,6 +157,12 @@ class Timing(Record, frozen=True):
             raise ValueError("a speedup is not positive")
 
 
+def withheld_text(*timings: Timing) -> str:
+    """Return whose numerics check withholds a comparison of ``timings``; empty if none does."""
+    whose = [f"numerics of {one.variant} {one.numerics}" for one in timings if one.numerics.withholds_speedup]
+    return f"{Verdict.WITHHELD}: {' and '.join(whose)}" if whose else ""
+
+
 class Conditions(Record, frozen=True):
     """The conditions of a benchmark, which are shown with every figure.
 
@@ -178,6 +184,10 @@ class Conditions(Record, frozen=True):
     gpu: str = ""
     noise: Noise = QUIET
     noise_beside: tuple[Noise, ...] = ()
+
+
+TWIN_NOTE = "checked on a twin compiled with fallback_random"
+"""The note of a row that is not of the variant's own code, which draws other random numbers than eager does."""
 
 
 class Numerics(Record, frozen=True):

@@ -108,8 +108,7 @@ def timings_table(session: Session) -> Table[Timing]:
         "and full.",
         lambda: [
             conditions(session),
-            f"{str(Verdict.WITHHELD).capitalize()}: a variant whose results are wrong, or amplify rounding without limit, "
-            "gets no speedup."
+            f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
             if any(map(withheld, rows))
             else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
