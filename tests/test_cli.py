@@ -328,7 +328,7 @@ def test_on_a_machine_too_busy_to_tell_no_plan_is_slower_than_torch_compile() ->
 
 def test_a_speed_that_cannot_be_compared_says_why() -> None:
     wrong = checked(1.5, full=1.9, numerics="failed")
-    assert str(wrong.speeds[1]) == "against torch.compile: not comparable: numerics failed"
+    assert str(wrong.speeds[1]) == "against torch.compile: withheld: numerics of full failed"
     assert wrong.slower_than == ()
     unmeasured = plan_check(measured(1.5, 1), "torch.compile")
     assert str(unmeasured.speeds[1]) == "against torch.compile: not measured"

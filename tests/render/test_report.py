@@ -42,7 +42,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
     said = timings_table(session).text(width=120)
     regional = cells(timings_table(session))[2]
-    assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "numerics failed", "failed", "40"]
+    assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "withheld", "failed", "40"]
     assert "1.24" not in session_text(session)
     assert "1.24" not in session_html(session)
     assert "faster" not in said
@@ -273,7 +273,7 @@ def test_phases_come_in_their_order() -> None:
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
     session = measured_alone(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
     (row,) = cells(region_timings_table(session))
-    assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
+    assert row[3:9] == ["–", "–", "–", "withheld", "failed", "mm1"]
     assert row[-1] == "–"
 
 
