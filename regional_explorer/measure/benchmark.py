@@ -29,6 +29,7 @@ from regional_explorer.measure.reference import (
     DRAWING_AS_EAGER,
     find_reference,
     rows_drawing_as_eager,
+    unless_out_of_order,
     unless_repeating,
 )
 from regional_explorer.measure.rounds import RoundsResult, Stop
@@ -211,7 +212,9 @@ def _numerics_rows(
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
             return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
-        return rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
+        if name is VariantName.REGIONAL and drawing:
+            return rows_drawing_as_eager(rows_under, (switch.piece.gm for switch in drawing))
+        return rows_under({}, "")
     finally:
         program.select_regional(on=True)
 
@@ -229,9 +232,10 @@ def _rows_of_twin(
     try:
         with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
             results.costs.append(twin.cost)
-            return failing_twice(
+            found = failing_twice(
                 lambda: compare(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
             )
+            return unless_out_of_order(found, (live.gm for live in variants.program.capture.live))
     except CancelledError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run
