@@ -416,17 +416,6 @@ def other_mask(x: torch.Tensor) -> torch.Tensor:
     return dropped(x)
 
 
-class OtherMaskInBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.mark_non_differentiable()
-        return x.clone()
-
-    @staticmethod
-    def backward(_ctx: Any, gradient: torch.Tensor) -> Any:
-        return gradient.flip(0)
-
-
 def drawing() -> rx.Exploration:
     torch.manual_seed(0)
     return plant_full(rx.explore(dropped, (torch.rand(64, 64, requires_grad=True),)), other_mask)
@@ -445,7 +434,7 @@ def test_full_is_checked_on_a_twin_that_draws_what_eager_draws() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "tensor"),
-    [(lambda x: dropped(OtherMaskInBackward.apply(x)), "grad args[0]"), (lambda x: dropped(x) * 1.01, "output")],
+    [(lambda x: dropped(WrongGradient.apply(x)), "grad args[0]"), (lambda x: dropped(x) * 1.01, "output")],
 )
 def test_a_twin_that_is_wrong_fails_full(wrong: Callable[..., Any], tensor: str) -> None:
     ex = measured(plant_twin(drawing(), wrong), "full")
@@ -504,7 +493,7 @@ def test_a_twin_that_may_draw_in_another_order_proves_nothing_by_its_outputs(mon
     for in_order, verdict in ((True, "failed"), (False, "not comparable")):
         monkeypatch.setattr(graphs, "inductor_keeps_draws_in_order", lambda in_order=in_order: in_order)
         assert drawn(lambda x: F.dropout(dropped(x).flip(0), 0.5).flip(0)) == {verdict}
-        assert "failed" in drawn(lambda x: twice(OtherMaskInBackward.apply(x)))
+        assert "failed" in drawn(lambda x: twice(WrongGradient.apply(x)))
         assert "failed" in verdicts(measured(plant_twin(drawing(), lambda x: dropped(x) * 1.01), "full")), "one draw"
 
 
