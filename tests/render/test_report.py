@@ -371,3 +371,14 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     assert "Use this plan" not in page
     assert "<summary>Diagnostics (2)</summary>" in page
     assert "y = self.mlp(x)" in json.dumps(Page(page).data["part_source"])
+
+
+@pytest.mark.parametrize(
+    ("numerics", "shown"), [(NumericsVerdict.FAILED, "✗ withheld"), (NumericsVerdict.OK, "▲ 1.24×")]
+)
+def test_a_measured_plan_that_is_wrong_has_a_verdict_in_place_of_a_speedup(
+    numerics: NumericsVerdict, shown: str
+) -> None:
+    session = sessions.measured(numerics=numerics)
+    other = replace(session, plan=session.plan.changed("mlp", enabled=False))
+    assert shown in to_html(*measured_plans((session, other), session))
