@@ -447,7 +447,7 @@ def test_a_check_says_how_busy_the_machine_was() -> None:
 
 def test_a_speed_that_cannot_be_compared_says_why() -> None:
     wrong = checked(1.5, full=1.9, numerics="failed")
-    assert str(wrong.speeds[1]) == "against torch.compile: not comparable: numerics failed"
+    assert str(wrong.speeds[1]) == "against torch.compile: withheld: numerics of full failed"
     assert wrong.slower_than == ()
     unmeasured = plan_check(measured(1.5, 1), "torch.compile")
     assert str(unmeasured.speeds[1]) == "against torch.compile: not measured"

@@ -56,8 +56,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     Args:
         fn: the function or module.
         plan: a plan, or the path of one saved with ``ex.save_plan``; without it the regions marked in the source.
-        strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly.
-            With ``"environment"`` also if torch, the device or the number of threads is not that of the exploration.
+        strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly;
+            and at once if the file of the plan says that its results were wrong. With ``"environment"`` also if torch,
+            the device or the number of threads is not that of the exploration.
         partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
@@ -71,7 +72,8 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     Raises:
         InvalidArgumentError: an argument has the wrong type.
         ArtifactError: ``artifacts`` is not a directory, or one that others may write.
-        PlanError: the plan's file cannot be read; when called, with ``strict``: the call differs from it.
+        PlanError: the plan's file cannot be read; with ``strict``: its results were wrong when it was explored, or when
+            called, the call differs from it.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")

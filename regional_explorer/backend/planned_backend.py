@@ -52,6 +52,7 @@ from regional_explorer.record.plan_file import (
     environment_difference,
     mode_differences,
     partition_differences,
+    wrong_when_explored,
 )
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
@@ -394,7 +395,7 @@ class PlannedBackend:
     ``findings`` are the diagnostics so far: each was a warning, or an error with ``strict``.
 
     Raises:
-        PlanError: the file cannot be read.
+        PlanError: the file cannot be read, or with ``strict`` says that the plan's results were wrong.
         ArtifactError: ``artifacts`` is not a directory, or one that others may write.
         UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of an rx.Plan is invalid.
     """
@@ -428,6 +429,8 @@ class PlannedBackend:
         self._checked = False
         self._checked_frames = 0
         self._has_given_up: Callable[[], bool] = lambda: False
+        for diagnostic in wrong_when_explored(self.explored) if self.explored is not None else ():
+            self.report(diagnostic)
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Compile a graph of Dynamo's: return the callable to run for it."""

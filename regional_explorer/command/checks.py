@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.command.options import CommandError
 from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
-from regional_explorer.errors import RegionalExplorerError, listing
+from regional_explorer.diagnostics.wrong_results import plan_wrong
+from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
-from regional_explorer.record.diagnostic import DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
 from regional_explorer.record.session import Session
@@ -137,12 +138,16 @@ def check_saved_plan(
     exploration = explore(fn, tuple(args), kwargs, grad=grad, dynamic=dynamic, plan=plan)
     with closing(exploration):
         variants = (*AGAINST[against], VariantName.REGIONAL)
+        saved = [found for found in exploration.diagnostics if found.code is DiagnosticCode.VARIANT_WRONG]
         exploration.benchmark(variants, budget, regions=False, run=run)
-        return plan_check(exploration.session, against)
+        return plan_check(exploration.session, against, saved)
 
 
-def plan_check(session: Session, against: str) -> PlanCheck:
-    """Return what a session that was measured says of its plan."""
+def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ()) -> PlanCheck:
+    """Return what a session that was measured says of its plan; ``saved`` is what the plan's file says of its results.
+
+    A plan that was wrong when it was explored, and is right here, has to be saved again: rx.compile warns of it.
+    """
     problems = [
         str(diagnostic)
         for diagnostic in session.diagnostics
@@ -150,12 +155,8 @@ def plan_check(session: Session, against: str) -> PlanCheck:
     ]
     failures = (item for item in session.diagnostics if item.code is DiagnosticCode.VARIANT_FAILED)
     problems += [str(item) for item in failures if item.message.startswith(f"Variant '{VariantName.REGIONAL}'")]
-    verdicts = (timing.numerics for timing in session.timings if timing.variant == VariantName.REGIONAL)
-    verdict = next(verdicts, NumericsVerdict.NOT_CHECKED)
-    if verdict is NumericsVerdict.FAILED:
-        rows = (row for row in session.numerics if row.variant == VariantName.REGIONAL)
-        tensors = [row.tensor for row in rows if row.verdict is NumericsVerdict.FAILED]
-        problems.append(f"The numerics check failed: {listing(tensors) or 'a result differs'}.")
+    verdict = session.plan_numerics or NumericsVerdict.NOT_CHECKED
+    problems += map(str, saved if (wrong := plan_wrong(session)) is None else [wrong])
     enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]
     compiled = sum(partition.state in {State.COMPILED, State.MEASURED} for partition in enabled)
     speeds = tuple(plan_speed(session, variant) for variant in AGAINST[against])

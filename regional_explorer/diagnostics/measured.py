@@ -1,18 +1,14 @@
-"""Diagnostics that follow from timings and numerics: a plan or region that is slower, worth compiling, or wrong."""
+"""Diagnostics that follow from timings: a plan or region that is slower, or worth compiling."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict, withheld_text
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure
-from regional_explorer.record.grouping import grouped
-from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import (
     RegionTiming,
@@ -29,33 +25,6 @@ from regional_explorer.tables.benchmark import trace_note
 
 MOST_ADVISED = 6
 NOT_MEASURED = "not measured"
-
-
-def numerics_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
-    """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
-    wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
-    partitions = {part.id: part for part in session.partitions}
-    return [
-        _numerics_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
-        for name, rows in grouped((row.partition, row) for row in wrong).items()
-    ]
-
-
-def _numerics_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
-    against = (
-        f"{worst.variant_error:.2g} from float64, where eager is {worst.eager_error:.2g}"
-        if worst.variant_error is not None and worst.eager_error is not None
-        else f"{worst.error:.2g} from eager"
-    )
-    return DiagnosticCode.REGION_NUMERICS.found(
-        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {against} "
-        f"({worst.tolerance:.2g} is allowed), so no speedup is shown.",
-        region=part.region,
-        graph=part.graph,
-        remedy=f"No config was found that corrects it: ex.disable({part.region!r})."
-        if cure is None
-        else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
-    )
 
 
 @dataclass(frozen=True)
@@ -86,9 +55,8 @@ def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
     regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
     if regional is None or other is None:
         return PlanSpeed(against, NOT_MEASURED)
-    if regional.numerics.withholds_speedup or other.numerics.withholds_speedup:
-        worst = NumericsVerdict.worst((regional.numerics, other.numerics))
-        return PlanSpeed(against, f"not comparable: numerics {worst}")
+    if withheld := withheld_text(regional, other):
+        return PlanSpeed(against, withheld)
     if variant is VariantName.EAGER:
         return PlanSpeed(against, str(regional.verdict), regional.speedup)
     noise = QUIET if session.conditions is None else session.conditions.noise

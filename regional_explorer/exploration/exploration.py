@@ -23,6 +23,7 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured, source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
+from regional_explorer.diagnostics.wrong_results import plan_errors, plan_wrong
 from regional_explorer.errors import (
     ArtifactError,
     NotCompiledError,
@@ -536,15 +537,14 @@ class Exploration(Edits, Results):
             patch = source_patch(self.live, run)
         if apply:
             patch.apply()
-        slower = (f"# {diagnostic.message}\n" for diagnostic in plan_diagnostics(self.live.session))
-        return "".join(slower) + str(patch)
+        return "".join(f"# {found.message}\n" for found in _of_the_plan(self.live.session)) + str(patch)
 
     def save_plan(self, path: str | Path) -> Path:
         """Write the plan to a JSON file, for ``explore(..., plan=path)`` and ``rx.compile(fn, path)``.
 
-        The file also says what the plan was explored and measured on; a warning says so if it was slower than eager or
-        than ``torch.compile``. It lists the SHA-256 of its artifacts that ``ex.save_artifacts`` has written so far:
-        ``rx.compile`` then loads no others.
+        The file also says what the plan was explored and measured on; a warning says so if its results were wrong, or
+        if it was slower than eager or than ``torch.compile``. It lists the SHA-256 of its artifacts that
+        ``ex.save_artifacts`` has written so far: ``rx.compile`` then loads no others.
 
         Raises:
             PlanError: the file cannot be written.
@@ -553,11 +553,11 @@ class Exploration(Edits, Results):
         session = live.session
         modes = live.capture.modes_of_calls()[0]
         explored = Explored.of(session, live.capture.partitioner, modes)
-        explored = replace(explored, slower=slower_than(session))
+        explored = replace(explored, slower=slower_than(session), wrong=plan_errors(session))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
         saved = save_plan(live.program.plan, path, explored, tuple(artifacts))
-        for item in plan_diagnostics(session):
+        for item in _of_the_plan(session):
             text = f"{item.message} It was saved all the same. {item.remedy}"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
         return saved
@@ -715,6 +715,12 @@ class Exploration(Edits, Results):
         with self.exclusive_use.turn(PLAIN_RUN) as run, self.exclusive_use.editing():
             if not run.cancelled():
                 self.live.close()
+
+
+def _of_the_plan(session: Session) -> list[Diagnostic]:
+    """Return what is to be known of a plan that is passed on: that its results are wrong, or that it is slower."""
+    wrong = plan_wrong(session)
+    return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 
 
 def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:

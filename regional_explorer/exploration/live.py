@@ -16,8 +16,9 @@ from regional_explorer.compiler.partition_records import artifact_records, diagn
 from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
+from regional_explorer.diagnostics import wrong_results
 from regional_explorer.diagnostics.compiled import warning_diagnostics
-from regional_explorer.diagnostics.measured import numerics_diagnostics, plan_diagnostics, region_diagnostics
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights
@@ -29,7 +30,13 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Seve
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Plan, Region, SelectorKind
-from regional_explorer.record.plan_file import PlanFile, environment_difference, mode_differences, partition_differences
+from regional_explorer.record.plan_file import (
+    PlanFile,
+    environment_difference,
+    mode_differences,
+    partition_differences,
+    wrong_when_explored,
+)
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
@@ -56,6 +63,7 @@ def initial_program(
         diagnostics += partition_differences(plan.explored, partitions(program))
         diagnostics += environment_difference(plan.explored, environment)
         diagnostics += mode_differences(plan.explored, capture.modes_of_calls())
+        diagnostics += wrong_when_explored(plan.explored)
     return program, tuple(diagnostics)
 
 
@@ -185,14 +193,18 @@ class Live:
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
             session = replace(session, reconciliation=reconcile(results.timings, region_timings(session), results.cut))
             results.reconciliation = results.reconciliation or session.reconciliation
+        of_benchmark = [
+            *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
+            *wrong_results.region_diagnostics(session, cures),
+        ]
         all_diagnostics = [
-            *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, program.plan)),
-            *(found for found in self.other_ops if _still_asks(found, self.traced_plan, program.plan)),
+            *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
+            *(found for found in self.other_ops if _still_asks(found, self.traced_plan, session)),
             *diagnostics(program, plan_partitions, self.environment.device_type),
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
-            *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
-            *numerics_diagnostics(session, cures),
+            *of_benchmark,
+            *wrong_results.variant_diagnostics(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,
@@ -264,9 +276,11 @@ def _depends_on_plan(diagnostic: Diagnostic) -> bool:
     return diagnostic.region is not None or diagnostic.code in codes
 
 
-def _still_asks(diagnostic: Diagnostic, about: Plan, plan: Plan) -> bool:
-    """Return whether what a diagnostic of the plan ``about`` asks for was not done yet in ``plan``."""
-    name = diagnostic.region
+def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
+    """Return whether what a diagnostic of the plan ``about`` asks for was not done yet in a session."""
+    name, plan = diagnostic.region, session.plan
+    if diagnostic.code is DiagnosticCode.VARIANT_WRONG:
+        return plan == about and session.plan_numerics is None
     if name is None or name not in about:
         return True
     if name not in plan:

@@ -22,7 +22,7 @@ from regional_explorer.measure.numerics import Reference, bitwise_equal, compare
 from regional_explorer.measure.rounding import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
-from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
@@ -106,7 +106,8 @@ def reached(session: Session) -> tuple[Reach, ...]:
             compared = [timings[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL)]
             eager_s, regional_s, full_s = (timing.median_s.value for timing in compared)
             share = share_of_gain(*(np.array(timing.samples_s) for timing in compared))
-            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, compared[-1].verdict is Verdict.FASTER))
+            full_wins = compared[-1].verdict is Verdict.FASTER
+            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, full_wins, withheld_text(*compared)))
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)

@@ -26,12 +26,19 @@ from regional_explorer.measure.numerics import (
     run_once,
     verdict,
 )
-from regional_explorer.measure.reference import find_reference, rows_drawing_as_eager, unless_repeating
+from regional_explorer.measure.reference import (
+    DRAWING_AS_EAGER,
+    find_reference,
+    rows_drawing_as_eager,
+    unless_out_of_order,
+    unless_repeating,
+)
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
-from regional_explorer.measure.variants import Variants, failed
+from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, failed
 from regional_explorer.record.benchmark import (
     BY_TORCH,
+    TWIN_NOTE,
     CompileCost,
     Conditions,
     MemoryPeak,
@@ -189,9 +196,10 @@ def _check_numerics(
             break
         run.progress(f"checking numerics: {name}", 0.0)
         try:
-            rows = untimed(partial(_numerics_rows, variants, name, reference))
+            rows = untimed(partial(_numerics_rows, variants, name, reference, run, results))
             if reference.trace is not None and verdict(rows) is NumericsVerdict.FAILED:
-                by_trace[name] = verdict(untimed(partial(_numerics_rows, variants, name, reference.trace)))
+                against = partial(_numerics_rows, variants, name, reference.trace, run, results)
+                by_trace[name] = verdict(untimed(against))
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
@@ -207,6 +215,8 @@ def _check_numerics(
             again = untimed(partial(unless_repeating, reference, partial(run_once, call)))
             if again.nondeterministic:
                 reference, rows = again, nondeterministic(rows)
+                results.numerics[:] = nondeterministic(results.numerics)
+                verdicts = dict.fromkeys(verdicts, NumericsVerdict.NOT_COMPARABLE)
                 results.diagnostics += again.diagnostics
         results.numerics += rows
         verdicts[name] = verdict(rows)
@@ -216,7 +226,9 @@ def _check_numerics(
     return verdicts, by_trace
 
 
-def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) -> tuple[Numerics, ...]:
+def _numerics_rows(
+    variants: Variants, name: VariantName, reference: Reference, run: Run, results: Results
+) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
     drawing = [switch for switch in program.switches if switch.draws]
@@ -229,10 +241,38 @@ def _numerics_rows(variants: Variants, name: VariantName, reference: Reference) 
     try:
         if draws_its_own:  # neither a second call nor rounding explains that
             rows = compare(name, run_once(call, function), dataclasses.replace(reference, moves=None))
-            return not_comparable(rows, "Inductor draws its own random numbers; try fallback_random")
-        return rows_drawing_as_eager(rows_under) if name is VariantName.REGIONAL and drawing else rows_under({}, "")
+            if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
+                return _rows_of_twin(variants, reference, rows, run, results)
+            return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
+        if name is VariantName.REGIONAL and drawing:
+            return rows_drawing_as_eager(rows_under, (switch.piece.gm for switch in drawing))
+        return rows_under({}, "")
     finally:
         program.select_regional(on=True)
+
+
+OTHER_NUMBERS = "Inductor draws its own random numbers"
+
+
+def _rows_of_twin(
+    variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: Results
+) -> tuple[Numerics, ...]:
+    """Return the rows of a twin of ``full`` that draws what eager draws, else those of ``full``, not comparable."""
+    if run.cancelled():
+        raise CancelledError
+    run.progress(f"compiling {TWIN_OF_FULL}", 0.0)
+    try:
+        with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
+            results.costs.append(twin.cost)
+            found = failing_twice(
+                lambda: compare(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
+            )
+            return unless_out_of_order(found, (live.gm for live in variants.program.capture.live))
+    except CancelledError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever torch raises: full itself has run
+        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        return not_comparable(rows, f"{OTHER_NUMBERS}, and a twin with fallback_random fails: {why}")
 
 
 def _draws_its_own(program: Program, name: VariantName, drawing: Sequence[Switch]) -> bool:
@@ -257,7 +297,12 @@ def _without_verdict(
     for name in given_up:
         reasons.setdefault(name, "Dynamo traced the call too often: part of it runs in plain Python now; no verdict")
     return [
-        replace(timing, verdict=Verdict.NONE, against_trace=None, warnings=(*timing.warnings, reasons[name]))
+        replace(
+            timing,
+            verdict=timing.verdict if timing.verdict is Verdict.WITHHELD else Verdict.NONE,
+            against_trace=None,
+            warnings=(*timing.warnings, reasons[name]),
+        )
         if (name := VariantName(timing.variant)) in reasons
         else timing
         for timing in timings

@@ -37,7 +37,6 @@ from regional_explorer.record.diagnostic import Diagnostic
 
 NO_FLOAT64 = "no float64 run was possible: compared with eager directly"
 BEYOND_ROUNDING = "eager is farther from float64 than rounding explains: compared with eager directly"
-TWIN_NOTE = "checked on a twin compiled with fallback_random"
 NONDETERMINISTIC = "two eager calls differ by more than rounding"
 RIGHT_ONCE = "two calls of this code differ: one is right, and the other is not"
 NOTHING_TO_COMPARE = "the call returns no tensors, and writes none that can be found"

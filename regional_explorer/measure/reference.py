@@ -23,7 +23,6 @@ from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
-    TWIN_NOTE,
     Reference,
     compare,
     failing_twice,
@@ -34,9 +33,9 @@ from regional_explorer.measure.numerics import (
 )
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
-from regional_explorer.record.benchmark import Numerics, NumericsVerdict
+from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_random, resolve
+from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_in_order, draws_random, resolve
 from regional_explorer.torch_api.release import has_given_up
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -264,13 +263,24 @@ RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 DRAWING_AS_EAGER: Mapping[str, Any] = {"fallback_random": True}
 
 
-def rows_drawing_as_eager(rows_under: RowsUnder) -> tuple[Numerics, ...]:
-    """Return the rows of code that draws random numbers, from twins that draw those that eager draws."""
+def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
+    """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw those that eager draws."""
     try:
-        return rows_under(DRAWING_AS_EAGER, TWIN_NOTE)
+        return unless_out_of_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
     except RegionCompileError as error:
         why = f"draws random numbers, and no twin with fallback_random compiles: {error}"
         return not_comparable(rows_under({}, ""), why)
+
+
+def unless_out_of_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
+    """Return the rows of a twin, not comparable if it draws in another order than eager and its outputs differ.
+
+    Gradients alone are wrong whatever was drawn: they do not fit the outputs.
+    """
+    wrong = [row for row in rows if row.verdict is NumericsVerdict.FAILED]
+    if all(row.tensor.startswith("grad ") for row in wrong) or all(map(draws_in_order, graphs)):
+        return rows
+    return not_comparable(rows, "this torch may draw in another order than eager, even with fallback_random")
 
 
 COMPILED = "compiled"
@@ -338,7 +348,7 @@ def check_partition(
                 rows = failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
             return tuple(replace(row, partition=switch.partition.name) for row in rows)
 
-        rows = rows_drawing_as_eager(rows_under) if switch.draws else rows_under({}, "")
+        rows = rows_drawing_as_eager(rows_under, [gm]) if switch.draws else rows_under({}, "")
         may_be_cured = verdict(rows) == NumericsVerdict.FAILED and not config
         return Check(rows, _find_cure(rows_under, draws=switch.draws) if may_be_cured else None)
 

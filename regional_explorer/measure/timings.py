@@ -80,7 +80,9 @@ def _timing(result: RoundsResult, variant: str, phase: Phase, numerics: Numerics
     enough_samples = len(samples) >= LEAST_SAMPLES
     if variant == result.baseline:
         speedup, verdict = exactly(1.0), Verdict.BASELINE
-    elif not enough_samples or numerics.withholds_speedup:
+    elif numerics.withholds_speedup:
+        speedup, verdict = None, Verdict.WITHHELD
+    elif not enough_samples:
         speedup, verdict = None, Verdict.UNKNOWN
     else:
         speedup, verdict = result.ratio(variant, phase), result.verdict(variant, phase)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from regional_explorer.torch_api.asserts import in_one_line
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.inductor import CacheAnswers
 from regional_explorer.torch_api.release import has_given_up, release_compiled, traces_of
+from regional_explorer.torch_api.torch_config import under_config
 from regional_explorer.torch_api.upstream_compilers import HAS_LITE_MODE
 
 
@@ -39,14 +40,21 @@ class Compiled:
     findings: tuple[Diagnostic, ...] = ()
 
 
+TWIN_OF_FULL = "full, a twin that draws eager's random numbers"
+
+
 class Variants:
-    """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them."""
+    """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them.
+
+    ``_twin`` is the call as ``full`` has it, compiled so that it draws the random numbers that eager draws.
+    """
 
     def __init__(self, call: Call, program: Program, *, dynamic: bool | None) -> None:
         self.call = call
         self.program = program
         self.dynamic = dynamic
         self._compiled: dict[VariantName, Compiled] = {}
+        self._twin: Compiled | None = None
         self._retraced: set[VariantName] = set()
 
     def measurable(self, names: Sequence[VariantName]) -> list[VariantName]:
@@ -113,6 +121,33 @@ class Variants:
         function, backend = self.call.fn, "inductor"
         if marks is not None:
             function, backend = traceable(self.call.fn), self._upstream_backend(name, marks)
+        watched = marks.watched(name) if marks is not None else nullcontext()
+        compiled, cost = self._first_run(name, function, backend, watched)
+        self._release_variant(name)
+        self._compiled[name] = Compiled(
+            compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
+        )
+        return self._compiled[name]
+
+    @contextmanager
+    def twin_of_full(self, config: Mapping[str, Any]) -> Iterator[Compiled]:
+        """A block with the call as ``full`` has it, but compiled under ``config``; it is to be run in the block.
+
+        Raises:
+            Exception: whatever torch raises.
+        """
+        with under_config(config):
+            content = surroundings()
+            if self._twin is None or self._twin.content != content:
+                compiled, cost = self._first_run(TWIN_OF_FULL, self.call.fn, "inductor", nullcontext())
+                self._release_twin()
+                self._twin = Compiled(compiled, cost, content)
+            yield self._twin
+
+    def _first_run(
+        self, what: str, function: Callable[..., Any], backend: Any, watched: AbstractContextManager[Any]
+    ) -> tuple[Callable[..., Any], CompileCost]:
+        """Compile the call by running it; return the compiled function, and what that cost."""
         compiled = compile_isolated(function, backend, dynamic=self.dynamic)
         answers = CacheAnswers.now()
         started = time.perf_counter()
@@ -121,18 +156,13 @@ class Variants:
                 self.program.capture.generated.collected(),
                 self.call.restoring(),
                 as_first_call(self.call.fn),
-                marks.watched(name) if marks is not None else nullcontext(),
+                watched,
             ):
                 self.call.run(compiled)
         except BaseException:
             release_compiled(compiled)
             raise
-        cost = CompileCost(name, time.perf_counter() - started, answers.since())
-        self._release_variant(name)
-        self._compiled[name] = Compiled(
-            compiled, cost, content, tuple(marks.findings(name)) if marks is not None else ()
-        )
-        return self._compiled[name]
+        return compiled, CompileCost(what, time.perf_counter() - started, answers.since())
 
     def _upstream_backend(self, name: VariantName, marks: Marks) -> Any:
         if name is VariantName.UPSTREAM:
@@ -151,6 +181,11 @@ class Variants:
         if (compiled := self._compiled.pop(name, None)) is not None:
             release_compiled(compiled.function)
 
+    def _release_twin(self) -> None:
+        if self._twin is not None:
+            release_compiled(self._twin.function)
+            self._twin = None
+
     def traced_since(self, before: Mapping[VariantName, int]) -> dict[VariantName, int]:
         """Return how often Dynamo has traced each variant since ``traces`` returned ``before``; only those it has."""
         since = {name: count - before[name] for name, count in self.traces().items() if count != before[name]}
@@ -165,6 +200,7 @@ class Variants:
         """Free what torch compiled, and what it keeps for each compile."""
         for name in list(self._compiled):
             self._release_variant(name)
+        self._release_twin()
 
 
 def failed(name: VariantName, error: Exception) -> Diagnostic:

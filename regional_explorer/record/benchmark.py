@@ -101,7 +101,8 @@ class Verdict(StrEnum):
     """The conclusion that the samples allow about a variant against eager.
 
     ``SAME``: a difference of more than ``SAME_WITHIN`` is ruled out. ``INCONCLUSIVE``: such a difference is possible,
-    but which of the two is faster is unknown. ``BUSY``: the same, or no interval, beside other work.
+    but which of the two is faster is unknown. ``BUSY``: the same, or no interval, beside other work. ``WITHHELD``: the
+    numerics check gives no speedup, however many samples there are.
     """
 
     BASELINE = "baseline"
@@ -111,6 +112,7 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
     BUSY = "machine busy"
     UNKNOWN = "not enough data"
+    WITHHELD = "withheld"
     NONE = "no verdict"
     """The variant did not run the same code throughout."""
 
@@ -172,6 +174,12 @@ class Timing(Record, frozen=True):
             raise ValueError("a speedup is not positive")
 
 
+def withheld_text(*timings: Timing) -> str:
+    """Return whose numerics check withholds a comparison of ``timings``; empty if none does."""
+    whose = [f"numerics of {one.variant} {one.numerics}" for one in timings if one.numerics.withholds_speedup]
+    return f"{Verdict.WITHHELD}: {' and '.join(whose)}" if whose else ""
+
+
 class Conditions(Record, frozen=True):
     """The conditions of a benchmark, which are shown with every figure.
 
@@ -195,6 +203,10 @@ class Conditions(Record, frozen=True):
     noise: Noise = QUIET
     noise_beside: tuple[Noise, ...] = ()
     memory_left_out: tuple[str, ...] = ()
+
+
+TWIN_NOTE = "checked on a twin compiled with fallback_random"
+"""The note of a row that is not of the variant's own code, which draws other random numbers than eager does."""
 
 
 class Numerics(Record, frozen=True):
@@ -225,9 +237,14 @@ class Numerics(Record, frozen=True):
     @property
     def share(self) -> float:
         """The error relative to the tolerance; infinite if the error is NaN."""
+        return max(self.rms_share, self.element_share)
+
+    @property
+    def rms_share(self) -> float:
+        """The error of the tensor as a whole relative to its tolerance."""
         error = self.error if self.variant_error is None or self.judged_by_eager else self.variant_error
         share = error / self.tolerance if self.tolerance else math.inf if error else 0.0
-        return math.inf if math.isnan(share) else max(share, self.element_share)
+        return math.inf if math.isnan(share) else share
 
 
 class CompileCost(Record, frozen=True):

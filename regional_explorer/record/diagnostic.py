@@ -121,6 +121,7 @@ class DiagnosticCode(StrEnum):
     )
     UPSTREAM_IGNORED = "upstream-ignored", Severity.WARNING, "the same, without a warning."
     VARIANT_FAILED = "variant-failed", Severity.ERROR
+    VARIANT_WRONG = "variant-wrong", Severity.ERROR, "the same, without a warning."
     TRACE_DIFFERS = (
         "trace-differs",
         Severity.ERROR,

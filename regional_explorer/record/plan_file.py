@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from regional_explorer.errors import count
-from regional_explorer.record.benchmark import VariantName, Verdict
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
@@ -33,6 +33,7 @@ class Explored(Record, frozen=True):
 
     ``modes`` is None in files that earlier versions wrote.
     ``slower`` has the ratio, and that of each other way to run the plan, by what it was measured to be slower than.
+    ``numerics`` is None if it is not known whether the results are right, and ``wrong`` how far off they are if not.
     ``partitions`` has how many partitions each region gave, by direction: ``partitions["mlp"]["forward"]``.
     """
 
@@ -45,9 +46,10 @@ class Explored(Record, frozen=True):
     speedup_low: Ratio | None = None
     speedup_high: Ratio | None = None
     verdict: Verdict | None = None
-    numerics: str | None = None
+    numerics: NumericsVerdict | None = None
     modes: CallModes | None = None
     slower: Mapping[str, str] = {}
+    wrong: str = ""
 
     @classmethod
     def of(cls, session: Session, partitioner: str, modes: CallModes | None = None) -> Explored:
@@ -64,7 +66,7 @@ class Explored(Record, frozen=True):
             speedup_low=speedup and speedup.low,
             speedup_high=speedup and speedup.high,
             verdict=timed and timed.verdict,
-            numerics=timed and timed.numerics,
+            numerics=session.plan_numerics,
             modes=modes,
         )
 
@@ -162,6 +164,23 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
             "Explore it again, and disable the regions that are slower.",
         )
         for against, ratio in slower.items()
+    ]
+
+
+def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
+    """Return a ``variant-wrong`` if the plan's results were wrong, or could not be told from wrong ones."""
+    if explored.numerics is None or not explored.numerics.withholds_speedup:
+        return []
+    failed = explored.numerics is NumericsVerdict.FAILED
+    what = "the results of the plan were wrong" if failed else "nothing told whether the results of the plan are right"
+    details = f": {explored.wrong}" if explored.wrong else ""
+    return [
+        DiagnosticCode.VARIANT_WRONG.found(
+            f"When it was explored, {what}{details}.",
+            severity=None if failed else Severity.WARNING,
+            remedy="Measure it here with ex.benchmark(), whose diagnostics say what helps. Then save the plan again.",
+            upstream="",
+        )
     ]
 
 

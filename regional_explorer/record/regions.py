@@ -184,7 +184,7 @@ def _summed(
         if compiled
         else None,
         speedup=speedup,
-        verdict=Verdict.UNKNOWN if failed else _region_verdict({own.verdict for _, own in compiled}, speedup),
+        verdict=Verdict.WITHHELD if failed else _region_verdict({own.verdict for _, own in compiled}, speedup),
         numerics=NumericsVerdict.worst(own.numerics for _, own in compiled),
         worst_tensor=next((one.worst_tensor for one in (*failed, *chosen) if one.worst_tensor), ""),
         compile_cold_s=sum(cost.waited_s for cost in costs if cost.cache != "warm"),

@@ -41,7 +41,7 @@ class Reach(Record, frozen=True):
     """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
 
     ``share_by_round`` is the plan's part of full's gain over eager, by round: 0.0 if it is as slow as eager, 1.0 if it
-    is as fast as full.
+    is as fast as full. ``withheld`` says whose results are wrong, so that there is no share.
     """
 
     phase: Phase
@@ -50,6 +50,7 @@ class Reach(Record, frozen=True):
     full_s: float
     share_by_round: Figure
     full_wins: bool = True
+    withheld: str = ""
 
     @property
     def gain_s(self) -> float | None:
@@ -59,7 +60,7 @@ class Reach(Record, frozen=True):
     @property
     def share(self) -> Figure | None:
         """The plan's part of that gain."""
-        return None if self.gain_s is None else self.share_by_round
+        return None if self.gain_s is None or self.withheld else self.share_by_round
 
 
 class RegionReach(Record, frozen=True):

@@ -13,10 +13,12 @@ from regional_explorer.record.benchmark import (
     Conditions,
     MemoryPeak,
     Numerics,
+    NumericsVerdict,
     PartitionTiming,
     Phase,
     Reconciled,
     Timing,
+    VariantName,
 )
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import QUIET, Noise
@@ -107,6 +109,16 @@ class Session(Record, frozen=True, dict=True):
     def whole_timings(self) -> dict[str, Timing]:
         """The timing of the whole call, by variant."""
         return {timing.variant: timing for timing in self.timings if timing.phase is self.whole_phase}
+
+    def numerics_of(self, variant: str) -> tuple[Numerics, ...]:
+        """Return the rows of the numerics check of a variant."""
+        return tuple(row for row in self.numerics if row.variant == variant)
+
+    @property
+    def plan_numerics(self) -> NumericsVerdict | None:
+        """The verdict of the numerics check of ``regional`` under ``plan``; None if there was none."""
+        rows = () if self.is_outdated else self.numerics_of(VariantName.REGIONAL)
+        return NumericsVerdict.worst(row.verdict for row in rows)
 
     @property
     def noise(self) -> Noise:

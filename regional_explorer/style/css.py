@@ -161,6 +161,7 @@ TONES: dict[str, str] = {
     State.EAGER: "quiet",
     Verdict.FASTER: "good",
     Verdict.SLOWER: "bad",
+    Verdict.WITHHELD: "bad",
     NumericsVerdict.FAILED: "bad",
     NumericsVerdict.CHAOTIC: "bad",
     NumericsVerdict.NOT_COMPARABLE: "warn",

@@ -67,8 +67,6 @@ _DIGITS = re.compile(r"\d+")
 
 
 def _verdict_text(timing: Compared) -> str:
-    if withheld(timing):
-        return f"numerics {timing.numerics}"
     return "runs eagerly" if isinstance(timing, RegionTiming) and timing.compiled_s is None else timing.verdict
 
 
@@ -111,7 +109,7 @@ COMPARED: tuple[Column[Any], ...] = (
         "verdict",
         lambda t: t.verdict,
         text=_verdict_text,
-        tone=lambda t: "bad" if withheld(t) else TONES.get(t.verdict, "quiet"),
+        tone=lambda t: TONES.get(t.verdict, "quiet"),
     ),
     Column("numerics", lambda t: t.numerics or "", tone=lambda t: "bad" if withheld(t) else "quiet"),
 )
@@ -159,7 +157,9 @@ def timings_table(session: Session) -> Table[Timing]:
         "and full.",
         lambda: [
             conditions(session),
-            "A variant whose numerics failed gets no speedup." if any(map(withheld, rows)) else "",
+            f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
+            if any(map(withheld, rows))
+            else "",
             TRACE_NOTE if any(t.against_trace for t in rows) else "",
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
             if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)

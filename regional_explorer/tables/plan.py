@@ -24,6 +24,7 @@ from regional_explorer.style.formats import (
     config_text,
     duration,
     speedup,
+    withheld,
 )
 from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
@@ -230,6 +231,8 @@ def _variant_column(variant: str) -> Column[ComparedSession]:
 def _drawn_speedup(run: ComparedSession) -> Node | None:
     if run.regional is None:
         return None
+    if withheld(run.regional):
+        return toned(run.regional.verdict, "bad")
     tone = TONES.get(run.regional.verdict, "quiet")
     return toned(speedup(run.regional), tone, TRENDS, title=str(run.regional.verdict))
 

@@ -179,6 +179,8 @@ def _gain_reached(row: Reach) -> str:
             return "all, as far as the rounds tell"
         ends = f" ({_share_text(max(low, 0.0))} to {_share_text(min(high, 1.0))})" if row.share.bounds else ""
         return f"{_share_text(row.share.value)}{ends}"
+    if row.withheld:
+        return row.withheld
     return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
 
 

@@ -50,6 +50,14 @@ def inductor_knows_fallback() -> bool:
     return FALLBACK in inspect.getsource(torch._inductor.graph)
 
 
+@functools.cache
+def inductor_keeps_draws_in_order() -> bool:
+    """Return whether random ops keep their order with ``fallback_random``: torch 2.13 and newer (pytorch #181245)."""
+    from torch._inductor.fx_passes import post_grad
+
+    return hasattr(post_grad, "_chain_random_ops_for_ordering")
+
+
 BoxedCall = Callable[[list[Any]], Any]
 
 
@@ -143,6 +151,11 @@ def runs_random(node: fx.Node) -> bool:
     return draws_random(node) or any(
         runs_random(inner) for body in held if isinstance(body, fx.GraphModule) for inner in body.graph.nodes
     )
+
+
+def draws_in_order(gm: fx.GraphModule) -> bool:
+    """Return whether Inductor, with ``fallback_random``, has a graph draw in the order of its nodes, as eager does."""
+    return inductor_keeps_draws_in_order() or sum(map(runs_random, gm.graph.nodes)) <= 1
 
 
 def _draws(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

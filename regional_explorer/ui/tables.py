@@ -15,7 +15,7 @@ from regional_explorer.record.statistics import disagreement
 from regional_explorer.record.time_shares import TimeShare, TimeShares
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, percent, size, speedup
+from regional_explorer.style.formats import NONE, duration, interval, percent, size, speedup, withheld
 from regional_explorer.tables.benchmark import REGION_COLUMNS
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.table import Column, Number, chip
@@ -178,6 +178,8 @@ def _config_cell(summary: RegionSummary) -> Node:
 
 def _speedup_cell(summary: RegionSummary) -> Node:
     timing = summary.timing
+    if timing is not None and withheld(timing):
+        return node("td", toned(timing.verdict, "bad"), title=f"numerics {timing.numerics}")
     if timing is None or timing.speedup is None:
         return node("td", NONE)
     tone = TONES.get(timing.verdict, "quiet") if timing.speedup.bounds else "quiet"

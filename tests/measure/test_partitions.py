@@ -100,7 +100,7 @@ def test_a_compile_pays_off_after_what_it_cost_over_what_it_gains() -> None:
 def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
     failed = {"numerics": NumericsVerdict.FAILED, "speedup": None, "worst_tensor": "mm1"}
     whole = step(with_part(alone(SECOND.partition, 2e-4, 1e-4, **failed), 1))
-    assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.UNKNOWN)
+    assert (whole.speedup, whole.gain_s, whole.verdict) == (None, None, Verdict.WITHHELD)
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
 
 

@@ -15,8 +15,8 @@ from regional_explorer.record.benchmark import Verdict
 def test_any_difference_counts_between_equals_and_the_right_one_elsewhere() -> None:
     methods = ("rounds", "torch.utils.benchmark")
     lines = table((planted, method, one) for planted in (0.03, 0.0) for method in methods for one in Verdict)
-    others = "1 no difference, 1 inconclusive, 1 machine busy, 1 not enough data, 1 no verdict"
-    called = {0: f"2 of 8 25.0% 1 baseline, {others}", 3: f"1 of 8 12.5% 1 baseline, 1 faster, {others}"}
+    others = "1 no difference, 1 inconclusive, 1 machine busy, 1 not enough data, 1 withheld, 1 no verdict"
+    called = {0: f"2 of 9 22.2% 1 baseline, {others}", 3: f"1 of 9 11.1% 1 baseline, 1 faster, {others}"}
     assert [" ".join(line.split()) for line in lines.splitlines()[1:]] == [
         f"{planted}% {method} {text}" for planted, text in called.items() for method in methods
     ]

@@ -44,7 +44,7 @@ def test_no_speedup_stands_beside_failed_numerics() -> None:
     session = sessions.measured(numerics=NumericsVerdict.FAILED)
     said = timings_table(session).text(width=120)
     regional = cells(timings_table(session))[2]
-    assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "numerics failed", "failed", "40"]
+    assert regional == ["forward", "regional", "320 µs", "6.40 µs", "–", "–", "", "withheld", "failed", "40"]
     assert "1.24" not in session_text(session)
     assert "1.24" not in session_html(session)
     assert "faster" not in said
@@ -275,7 +275,7 @@ def test_phases_come_in_their_order() -> None:
 def test_a_failed_check_shows_no_speedup_anywhere() -> None:
     session = measured_alone(numerics=NumericsVerdict.FAILED, speedup=None, worst_tensor="mm1")
     (row,) = cells(region_timings_table(session))
-    assert row[3:9] == ["–", "–", "–", "numerics failed", "failed", "mm1"]
+    assert row[3:9] == ["–", "–", "–", "withheld", "failed", "mm1"]
     assert row[-1] == "–"
 
 
@@ -410,3 +410,14 @@ def test_the_short_text_has_the_headline_the_regions_and_what_to_do_next() -> No
     assert "ex.benchmark()" in captured
     assert "ex.mark(" in repr(Results(brief_sessions()["no region"]))
     assert re.search(r"\d\d more: ex\.regions", repr(Results(brief_sessions()["many regions"])))
+
+
+@pytest.mark.parametrize(
+    ("numerics", "shown"), [(NumericsVerdict.FAILED, "✗ withheld"), (NumericsVerdict.OK, "▲ 1.24×")]
+)
+def test_a_measured_plan_that_is_wrong_has_a_verdict_in_place_of_a_speedup(
+    numerics: NumericsVerdict, shown: str
+) -> None:
+    session = sessions.measured(numerics=numerics)
+    other = replace(session, plan=session.plan.changed("mlp", enabled=False))
+    assert shown in to_html(*measured_plans((session, other), session))

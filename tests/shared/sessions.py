@@ -186,6 +186,7 @@ def with_code(base: Session, code: ArtifactCode) -> Session:
 
 
 def timing(variant: str, median_s: float, ratio: float | None, **fields: Any) -> Timing:
+    withheld = fields.get("numerics", NumericsVerdict.OK).withholds_speedup
     base = Timing(
         variant=variant,
         phase=Phase.FORWARD,
@@ -193,7 +194,7 @@ def timing(variant: str, median_s: float, ratio: float | None, **fields: Any) ->
         median_s=Figure(median_s, median_s * 0.99, median_s * 1.01),
         iqr_s=median_s / 50,
         speedup=None if ratio is None else Figure(ratio, ratio - 0.03, ratio + 0.03),
-        verdict=Verdict.FASTER,
+        verdict=Verdict.WITHHELD if withheld else Verdict.FASTER,
     )
     return replace(base, **fields)
 

@@ -216,6 +216,13 @@ def test_a_speedup_without_interval_is_grey_and_says_why(verdict: Verdict) -> No
     assert '<span class="rx-quiet">2.00×</span>' in row
 
 
+def test_a_wrong_region_has_a_verdict_in_place_of_a_speedup() -> None:
+    session = sessions.measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)
+    row = to_html(*table_of(session))
+    assert '<td title="numerics failed"' in row
+    assert '<span class="rx-bad">✗ withheld</span>' in row
+
+
 def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_verdict() -> None:
     verdict = NumericsVerdict.NOT_COMPARABLE
     base = sessions.measured(sessions.measured_alone(numerics=verdict))

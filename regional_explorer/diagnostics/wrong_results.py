@@ -1,0 +1,187 @@
+"""Diagnostics that follow from numerics checks: a variant, the plan or a region whose results are wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.partition import Partition
+from regional_explorer.record.session import Session
+
+MOST_TENSORS = 3
+"""How many wrong tensors a text names."""
+
+SAME_ERROR = 0.01
+"""A tensor that is as far off as in the trace, but for this part of it, is wrong for the same reason."""
+
+_NAMES = {
+    VariantName.AOT_EAGER: "the traced graphs without a compiler (aot_eager)",
+    VariantName.REGIONAL: "the plan (regional)",
+    VariantName.FULL: "plain torch.compile (full)",
+    VariantName.UPSTREAM: "the marks under upstream's regional_inductor (upstream)",
+    VariantName.LITE: "the marks under torch.compile(mode='lite') (lite)",
+}
+_OF_THE_PLAN = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
+
+
+# ------------------------------------------------------------------------------------------------------ errors in words
+
+
+def size_of_error(row: Numerics) -> str:
+    """Return how far off a wrong tensor is, beside what is allowed: as a whole, or else its worst element."""
+    if math.isinf(row.error):
+        return "infinite or not a number where eager is not, or the reverse" if row.dtype else row.note
+    if not row.tolerance:
+        return f"off by up to {row.max_error:.2g}, and has to be equal"
+    if row.rms_share <= 1.0:
+        return f"one element off by {row.max_error:.2g}, {row.element_share:,.3g} times what is allowed"
+    if row.variant_error is None or row.eager_error is None or row.judged_by_eager:
+        return f"{row.error:.2g} from eager ({row.tolerance:.2g} is allowed)"
+    return (
+        f"{row.variant_error:.2g} from float64, where eager is {row.eager_error:.2g} ({row.tolerance:.2g} is allowed)"
+    )
+
+
+def errors_in_words(wrong: Sequence[Numerics], tensors: int) -> str:
+    """Return the first wrong tensors, each with its error, and how many more of so many ``tensors`` are wrong."""
+    texts = [f"{row.tensor}: {size_of_error(row)}" for row in wrong[:MOST_TENSORS]]
+    more = len(wrong) - len(texts)
+    return "; ".join(texts) + (f"; and {more} more of {tensors} tensors" if more else "")
+
+
+# ------------------------------------------------------------------------------------------------------------- regions
+
+
+def region_diagnostics(session: Session, cures: Mapping[str, Mapping[str, Any] | None]) -> list[Diagnostic]:
+    """Return a ``region-numerics`` for each partition whose output is wrong, with the config that corrects it."""
+    wrong = (row for row in session.partition_numerics if row.verdict is NumericsVerdict.FAILED)
+    partitions = {part.id: part for part in session.partitions}
+    return [
+        _region_diagnostic(partitions[name], max(rows, key=lambda row: row.share), cures.get(name))
+        for name, rows in grouped((row.partition, row) for row in wrong).items()
+    ]
+
+
+def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any] | None) -> Diagnostic:
+    return DiagnosticCode.REGION_NUMERICS.found(
+        f"Region {part.region!r}: {worst.tensor}, an output of {part.id}, is {size_of_error(worst)}, "
+        "so no speedup is shown.",
+        region=part.region,
+        graph=part.graph,
+        remedy=f"No config was found that corrects it: ex.disable({part.region!r})."
+        if cure is None
+        else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ variants
+
+
+def variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+    """Yield a ``variant-wrong`` for each cause of wrong results, and one for all variants that rounding decides.
+
+    If the trace is wrong, it is the cause in every variant that is wrong by as much: one finding is about all of them,
+    and none where a ``trace-differs`` among the ``others`` is that.
+    """
+    names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
+    wrong = {name: rows for name in names if (rows := _rows(session, name, NumericsVerdict.FAILED))}
+    traced = {row.tensor: row.error for row in wrong.get(VariantName.AOT_EAGER, ())}
+    trace_differs = any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others)
+    as_traced = []
+    for name, rows in wrong.items():
+        own = [row for row in rows if not math.isclose(row.error, traced.get(row.tensor, -1.0), rel_tol=SAME_ERROR)]
+        if not own or (trace_differs and not traced):
+            as_traced.append(name)
+        else:
+            yield _wrong(session, [name], own, others)
+    if as_traced and not trace_differs:
+        yield _wrong(session, as_traced, wrong[as_traced[0]], others)
+    unsure = [name for name in names if name not in wrong and _rows(session, name, NumericsVerdict.CHAOTIC)]
+    if unsure:
+        yield _unsure(session, unsure)
+
+
+def plan_wrong(session: Session) -> Diagnostic | None:
+    """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
+    match session.plan_numerics:
+        case NumericsVerdict.FAILED as failed:
+            rows = _rows(session, VariantName.REGIONAL, failed)
+            return _wrong(session, [VariantName.REGIONAL], rows, session.diagnostics)
+        case NumericsVerdict.CHAOTIC:
+            return _unsure(session, [VariantName.REGIONAL])
+    return None
+
+
+def plan_errors(session: Session) -> str:
+    """Return how far off the results of the plan are that are wrong, or that rounding decides; empty if none is."""
+    verdict = session.plan_numerics
+    if verdict is None or not verdict.withholds_speedup:
+        return ""
+    return _errors(session, VariantName.REGIONAL, _rows(session, VariantName.REGIONAL, verdict))
+
+
+def _rows(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
+    return [row for row in session.numerics_of(name) if row.verdict is verdict]
+
+
+def _errors(session: Session, name: VariantName, rows: Sequence[Numerics]) -> str:
+    return errors_in_words(rows, len(session.numerics_of(name)))
+
+
+def _named(names: Sequence[VariantName]) -> str:
+    return " and of ".join(map(_NAMES.__getitem__, names))
+
+
+def _wrong(
+    session: Session, names: Sequence[VariantName], rows: Sequence[Numerics], others: Sequence[Diagnostic]
+) -> Diagnostic:
+    """Return the finding of variants that are wrong for one reason; ``rows`` are the wrong tensors of the first."""
+    right = [
+        name
+        for name in _NAMES
+        if NumericsVerdict.worst(row.verdict for row in session.numerics_of(name)) is NumericsVerdict.OK
+        and not (session.is_outdated and name in _OF_THE_PLAN)
+    ]
+    sentences = [
+        f"The results of {_named(names)} are wrong: {_errors(session, names[0], rows)}",
+        *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
+        *([f"Those of {' and '.join(right)} are right"] if right else []),
+    ]
+    remedy = _remedy(session, names[0], others, plan_is_right=VariantName.REGIONAL in right)
+    return DiagnosticCode.VARIANT_WRONG.found(f"{'. '.join(sentences)}.", remedy=remedy)
+
+
+def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str:
+    if any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others):
+        return "The trace differs from eager (trace-differs): whatever compiles it gives results like these."
+    if name is VariantName.AOT_EAGER:
+        return (
+            "No compiler is the cause, and no region or config a remedy: torch.compile(fn, backend='aot_eager') is "
+            "wrong by as much."
+        )
+    if name is not VariantName.REGIONAL:
+        if plan_is_right:
+            return "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
+        what = "other regions" if session.plan.regions else "regions, ex.mark('r', ops='*') say,"
+        return f"Mark {what} and measure the plan: a region is often right where the whole call is not."
+    remedies = dict.fromkeys(found.remedy for found in others if found.code is DiagnosticCode.REGION_NUMERICS)
+    if remedies:
+        return " ".join(remedies)
+    if session.partition_numerics:
+        return "No region is wrong alone: disable one after the other and measure again, until the results are right."
+    return "ex.benchmark(regions=True) says which region is wrong alone: disable that one."
+
+
+def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
+    errors = _errors(session, names[0], _rows(session, names[0], NumericsVerdict.CHAOTIC))
+    return DiagnosticCode.VARIANT_WRONG.found(
+        f"Nothing tells whether the results of {_named(names)} are right, since rounding is amplified without limit: "
+        f"{errors}. Zeros would pass the check as well.",
+        severity=Severity.WARNING,
+        remedy="Explore fewer steps, or a smaller part of the call: where rounding stays small, the check tells right "
+        "from wrong.",
+    )
