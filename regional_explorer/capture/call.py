@@ -39,8 +39,6 @@ from regional_explorer.errors import (
     check_argument,
     check_callable,
     check_flag,
-    did_you_mean,
-    shown_value,
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
@@ -465,9 +463,6 @@ def _raising_capture_error(what: str) -> Iterator[None]:
         raise CaptureError(RefusalCode.CALL_RAISES, f"{what} raises {type(error).__name__}{where}: {error}") from error
 
 
-PARTITIONERS = ("default", "min_cut")
-
-
 def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     """Raise InvalidArgumentError unless these are a function and its arguments."""
     check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
@@ -487,17 +482,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
                 )
 
 
-def check_options(grad: Any, dynamic: Any, partitioner: Any) -> None:
+def check_options(grad: Any, dynamic: Any) -> None:
     """Raise InvalidArgumentError unless these are the options of a capture."""
     check_flag("grad", grad, optional=True)
     check_flag("dynamic", dynamic, optional=True)
-    check_partitioner(partitioner)
-
-
-def check_partitioner(partitioner: Any) -> None:
-    """Raise InvalidArgumentError unless this names a way in which AOTAutograd splits forward from backward."""
-    if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
-        raise InvalidArgumentError(
-            f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
-            f"{did_you_mean(partitioner, PARTITIONERS)}"
-        )

@@ -75,9 +75,11 @@ def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
     more = f" and {len(graphs) - MOST_ENTRIES} more" if len(graphs) > MOST_ENTRIES else ""
     shapes = [("shapes", session.shapes)] if session.dynamic is not None else []
+    tracing = [("traced", str(session.plan.tracing))] if session.plan.tracing.options else []
     return (
         ("graphs", (sizes + more) or "none was captured"),
         *shapes,
+        *tracing,
         ("gradients", "captured for training" if session.grad else "captured without gradients"),
         ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
         ("torch", f"{clean(environment.torch, SHORT)}, Python {clean(environment.python, SHORT)}"),
