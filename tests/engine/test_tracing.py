@@ -11,6 +11,7 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import PRESETS
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
 from tests.shared.checks import trained
 
@@ -176,3 +177,54 @@ def test_a_wrong_option_is_refused_at_every_door(option, text):
         with pytest.raises(rx.InvalidArgumentError, match=text.replace("(", r"\(")):
             door()
     assert ex.plan.tracing == rx.Tracing()
+
+
+def gated(x, w):
+    for _ in range(3):
+        x = x + torch.tanh(x * w) * torch.sigmoid(x)
+    return x.square().mean()
+
+
+def pair_of(size=64):
+    return torch.randn(size, size, requires_grad=True), torch.randn(size, requires_grad=True)
+
+
+def test_kept_lists_each_tensor_of_the_forward_once_with_its_size_and_region():
+    ex = rx.explore(gated, pair_of()).mark("tanh", ops="aten.tanh*")
+    kept = ex.kept
+    names = kept.tensor.tolist()
+    assert len(set(names)) == len(names)
+    assert {"tanh", "tanh_1", "tanh_2"} <= set(names)
+    assert not any(name.startswith(("detach", "primals")) for name in names)
+    assert set(kept.kept_bytes) == {64 * 64 * 4}
+    assert set(kept[kept.op == "tanh"].region) == {"tanh"}
+    assert kept[kept.op == "sigmoid"].region.isna().all()
+    assert kept.line.str.contains("in gated").all()
+
+
+def test_less_is_kept_where_the_backward_computes_it_again():
+    kept = {
+        name: rx.explore(gated, pair_of(), plan=rx.Plan(tracing=way)).kept
+        for name, way in {"default": rx.Tracing(), "as torch.compile": AS_TORCH_COMPILE}.items()
+    }
+    assert kept["default"].kept_bytes.sum() > kept["as torch.compile"].kept_bytes.sum()
+    ex = rx.explore(gated, pair_of(), plan=rx.Plan(tracing=AS_TORCH_COMPILE))
+    assert "computed again" in kept_text(ex.session)
+
+
+def test_parameters_and_views_of_them_are_not_kept():
+    net = torch.nn.Linear(16, 16)
+    ex = rx.explore(lambda x: net(x).relu().sum(), (torch.randn(4, 16, requires_grad=True),))
+    assert ex.kept.op.tolist() == ["relu"]
+
+
+def test_a_dynamic_size_is_not_summed():
+    ex = rx.explore(lambda x: x.sin().exp().sum(), (torch.randn(6, 3, requires_grad=True),), dynamic=True)
+    assert ex.kept.kept_bytes.isna().all()
+    assert "of a size that may change" in kept_text(ex.session)
+
+
+def test_without_a_backward_nothing_is_said():
+    ex = rx.explore(gated, pair_of(), grad=False)
+    assert len(ex.kept) == 0
+    assert kept_text(ex.session) == ""
