@@ -42,6 +42,8 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     *,
     strict: bool | str = False,
     partitioner: str | None = None,
+    joint_passes: bool | None = None,
+    decompositions: bool | None = None,
     artifacts: str | Path | None = None,
     trust_artifacts: bool = False,
     ranges: bool = False,
@@ -59,7 +61,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
         strict: raise PlanError if a call differs from the plan, instead of warning once and running that part eagerly;
             and at once if the file of the plan says that its results were wrong. With ``"environment"`` also if torch,
             the device or the number of threads is not that of the exploration.
-        partitioner: as in ``rx.explore``; by default that of the exploration a saved plan comes from.
+        partitioner: as in ``rx.explore``, like the next two; by default as the plan says.
+        joint_passes: whether Inductor's joint-graph passes run before the split.
+        decompositions: whether ops are decomposed before autograd.
         artifacts: a directory of compiled partitions, as ``ex.save_artifacts`` writes it. What fits is loaded instead
             of compiled; what does not is reported, compiled, and saved there. Artifacts are code: name no directory
             whose code you would not run. If the plan lists its artifacts, only those are loaded.
@@ -79,7 +83,9 @@ def compile(  # noqa: A001, PLR0913 - named like torch.compile; options by keywo
     check_callable("fn", fn, "the function or module itself: rx.compile(fn, plan='plan.json')")
     check_flag("dynamic", dynamic, optional=True)
     check_flag("fullgraph", fullgraph)
-    backend = PlannedBackend(BackendOptions(plan, strict, partitioner, artifacts, trust_artifacts, ranges))
+    backend = PlannedBackend(
+        BackendOptions(plan, strict, partitioner, joint_passes, decompositions, artifacts, trust_artifacts, ranges)
+    )
     compiled = compile_isolated(fn, backend, dynamic=dynamic, fullgraph=fullgraph)
     backend.watch(compiled)
     return compiled

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.capture.call import check_partitioner
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
 from regional_explorer.capture.trace import TracedGraphs
@@ -54,6 +53,7 @@ from regional_explorer.record.plan_file import (
     partition_differences,
     wrong_when_explored,
 )
+from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.regions.order import written_inputs
 from regional_explorer.torch_api.dynamo import (
     at_end_of_calls,
@@ -299,15 +299,18 @@ class BackendOptions:
     """The options of ``rx.compile``, and of ``torch.compile(..., options=...)`` with this backend.
 
     Without a ``plan`` the regions are those marked in the source. With ``strict``, a difference from the plan is an
-    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. The
-    ``partitioner`` is by default that of the exploration a saved plan comes from. ``artifacts`` is a directory that
-    compiled partitions are loaded from and saved in; of a plan that lists its artifacts only those are loaded, and none
-    from a directory that others may write, unless ``trust_artifacts``. With ``ranges`` a profiler shows the regions.
+    error instead of a warning; with ``"environment"`` another torch, device or number of threads is one, too. How
+    calls are traced (``partitioner``, ``joint_passes``, ``decompositions``) is by default as the plan says.
+    ``artifacts`` is a directory that compiled partitions are loaded from and saved in; of a plan that lists its
+    artifacts only those are loaded, and none from a directory that others may write, unless ``trust_artifacts``.
+    With ``ranges`` a profiler shows the regions.
     """
 
     plan: Plan | str | Path | None = None
     strict: bool | str = False
     partitioner: str | None = None
+    joint_passes: bool | None = None
+    decompositions: bool | None = None
     artifacts: str | Path | None = None
     trust_artifacts: bool = False
     ranges: bool = False
@@ -335,10 +338,15 @@ class BackendOptions:
         )
         if not isinstance(self.strict, bool) and self.strict != "environment":
             raise InvalidArgumentError(f"strict={shown_value(self.strict)}: give True, False or 'environment'.")
-        if self.partitioner is not None:
-            check_partitioner(self.partitioner)
+        self.tracing_after(AS_UPSTREAM)
         check_flag("trust_artifacts", self.trust_artifacts)
         check_flag("ranges", self.ranges)
+
+    def tracing_after(self, of_plan: Tracing) -> Tracing:
+        """Return how calls are traced under a plan: as the plan says, but for these options."""
+        return of_plan.changed(
+            partitioner=self.partitioner, joint_passes=self.joint_passes, decompositions=self.decompositions
+        )
 
 
 NOTHING_MARKED = DiagnosticCode.REGION_EMPTY.found(
@@ -415,11 +423,11 @@ class PlannedBackend:
         folder, trusted = None, options.trust_artifacts
         if options.artifacts is not None:
             folder = folder_at(options.artifacts, listed=None if trusted else listed or None, is_trusted=trusted)
-        partitioner = options.partitioner or (self.explored.partitioner if self.explored else "default")
-        self.traced = TracedGraphs(partitioner)
+        tracing = options.tracing_after(plan.tracing if plan else AS_UPSTREAM)
+        self.traced = TracedGraphs(tracing)
         self.program = PlannedProgram(
             self.traced,
-            plan or Plan(),
+            (plan or Plan()).traced(tracing),
             ArtifactStore(folder=folder),
             report=self.report,
             from_source=plan is None,

@@ -38,8 +38,6 @@ from regional_explorer.errors import (
     RefusalCode,
     check_argument,
     check_flag,
-    did_you_mean,
-    shown_value,
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
@@ -484,9 +482,6 @@ def _raising_capture_error(what: str, type_error_remedy: Callable[[], str] = str
         raise CaptureError(RefusalCode.CALL_RAISES, message + remedy) from error
 
 
-PARTITIONERS = ("default", "min_cut")
-
-
 def check_call(fn: Any, args: Any, kwargs: Any) -> None:
     """Raise InvalidArgumentError unless a function can be called with these arguments and traced."""
     for name in kwargs or {}:
@@ -503,17 +498,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
                 )
 
 
-def check_options(grad: Any, dynamic: Any, partitioner: Any) -> None:
+def check_options(grad: Any, dynamic: Any) -> None:
     """Raise InvalidArgumentError unless these are the options of a capture."""
     check_flag("grad", grad, optional=True)
     check_flag("dynamic", dynamic, optional=True)
-    check_partitioner(partitioner)
-
-
-def check_partitioner(partitioner: Any) -> None:
-    """Raise InvalidArgumentError unless this names a way in which AOTAutograd splits forward from backward."""
-    if not isinstance(partitioner, str) or partitioner not in PARTITIONERS:
-        raise InvalidArgumentError(
-            f"partitioner={shown_value(partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
-            f"{did_you_mean(partitioner, PARTITIONERS)}"
-        )

@@ -23,6 +23,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.plan_file import CallModes
+from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     Break,
@@ -48,12 +49,10 @@ class TracedGraphs:
     may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed.
     ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after ``close``; it raises.
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
-
-    Args:
-        partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
+    ``tracing`` is how AOTAutograd makes the graphs.
     """
 
-    def __init__(self, partitioner: str = "default") -> None:
+    def __init__(self, tracing: Tracing) -> None:
         self.frames: list[Frame] = []
         self.breaks: tuple[GraphBreak, ...] = ()
         self.blocks: dict[int, tuple[MarkedBlock, ...]] = {}
@@ -61,7 +60,7 @@ class TracedGraphs:
         self.outdated: dict[tuple[str, str, int], SourceLine] = {}
         self.on_graph: Callable[[Frame, LiveGraph], None] = lambda _frame, _live: None
         self._replace_implementation: Callable[[LiveGraph], None] = lambda _live: None
-        self.partitioner = partitioner
+        self.tracing = tracing
         self.names: Mapping[int, tuple[str, ...]] = {}
         self.complete, self.all_late = True, False
         self.instead: Callable[..., NoReturn] = closed
@@ -180,7 +179,7 @@ class TracedGraphs:
         with self.generated.collected():
             compiled = aot_backend(
                 compile_graph,
-                partitioner=self.partitioner,
+                self.tracing,
                 on_fold=frame.folded.extend,
                 before_forward=before_forward,
             )(gm, inputs)
@@ -240,14 +239,14 @@ class Capture(TracedGraphs):
     Args:
         call: the call to trace; it is run once, and its gradients taken once if it has any.
         dynamic: as in ``torch.compile``.
-        partitioner: ``"default"`` or ``"min_cut"``, how AOTAutograd splits forward from backward.
+        tracing: how AOTAutograd makes the graphs.
 
     Raises:
         CaptureError: nothing could be captured; the text lists the graph breaks.
     """
 
-    def __init__(self, call: Call, *, dynamic: bool | None = None, partitioner: str = "default") -> None:
-        super().__init__(partitioner)
+    def __init__(self, call: Call, tracing: Tracing, *, dynamic: bool | None = None) -> None:
+        super().__init__(tracing)
         self.call = call
         self.dynamic = dynamic
         self.names = module_names(call.modules)
@@ -296,7 +295,7 @@ class Capture(TracedGraphs):
             raise
         except Exception as error:
             nodes = (node for live in self.live for node in live.gm.graph.nodes)
-            raise trace_failed(self.call, error, nodes, dynamic=self.dynamic, partitioner=self.partitioner) from error
+            raise trace_failed(self.call, error, nodes, self.tracing, dynamic=self.dynamic) from error
 
     def drop_call(self) -> None:
         """Let go of the arguments: the trace is only run from now on, by a function that the user has kept of it."""

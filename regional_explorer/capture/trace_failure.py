@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.user_lines import at_line, is_internal, parse_stack_trace, source_line
 from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
 from regional_explorer.torch_api.trace_errors import (
     innermost_torch_line,
@@ -25,7 +26,7 @@ MOST_LINES = 15
 
 
 def trace_failed(
-    call: Call, error: Exception, nodes: Iterable[fx.Node], *, dynamic: bool | None, partitioner: str
+    call: Call, error: Exception, nodes: Iterable[fx.Node], tracing: Tracing, *, dynamic: bool | None
 ) -> CaptureError:
     """Return the error of a call whose trace raised ``error``; ``nodes`` are those of the graphs made before.
 
@@ -39,7 +40,7 @@ def trace_failed(
     torch_line = innermost_torch_line(cause)
     alike = _fails_alike(call, cause, dynamic=dynamic)
     remedies = []
-    if alike is False and partitioner == "default":
+    if alike is False and tracing.partitioner == "default":
         remedies.append("partitioner='min_cut' splits forward from backward as torch.compile does")
     if raised_in_subgraph(cause):
         remedies.append("the function without the decorator nested_compile_region: its body is then part of the graph")

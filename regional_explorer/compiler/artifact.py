@@ -146,7 +146,7 @@ class ArtifactStore:
         def assemble(packed: Packed) -> Artifact:
             sizes = Sizes.unpacked(packed.sizes, wanted.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            loaded = load_compiled(packed.code, libraries, wanted.config)
+            loaded = load_compiled(wanted.piece.gm, packed.code, libraries, wanted.config)
             return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
 
         with compile_lock(), self.generated.collected():

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.cheap_calls import like_these
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -92,11 +93,14 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     )
 
 
-def fitting(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], bool]:
-    """Return a fast function that checks whether values have the sizes and strides of ``layouts``."""
+def fitting(layouts: Sequence[Layout], seen: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
+    """Return a fast function that checks whether values have the sizes and strides of ``layouts``, as ``seen`` do."""
     expected = [(index, layout.size, layout.stride) for index, layout in enumerate(layouts) if layout.stride]
+    are_like_seen = like_these(seen)
 
     def fits(values: Sequence[Any]) -> bool:
+        if are_like_seen is not None and are_like_seen(values):
+            return True
         for index, size, stride in expected:
             value = values[index]
             if value.shape != size or value.stride() != stride:

@@ -91,7 +91,7 @@ def evidence_of(program: CutProgram, records: Sequence[Partition] = ()) -> Evide
         breaks=capture.breaks,
         blocks=capture.blocks,
         folded=[fold for frame in capture.frames for fold in frame.folded],
-        min_cut=capture.partitioner == "min_cut",
+        min_cut=capture.tracing.partitioner == "min_cut",
         not_restored=capture.not_restored,
         outdated=list(capture.outdated.values()),
         failed_ops=capture.failed_ops,

@@ -30,11 +30,11 @@ from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
-from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, with_calls
+from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, running
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import BoxedCall, boxed
+from regional_explorer.torch_api.graphs import BoxedCall
 from regional_explorer.torch_api.size_guards import share_a_dynamic_trace
 
 
@@ -177,7 +177,7 @@ class CutProgram:
         def build() -> BoxedCall:
             # Without the lock: this may run on a thread of autograd, while the thread that waits for it holds the lock.
             with self.capture.generated.collected():
-                return boxed(with_calls(cut, {switch.piece: self.function_of(switch) for switch in switches}))
+                return running(cut, {switch.piece: self.function_of(switch) for switch in switches})
 
         # A graph without partitions runs as captured, without overhead.
         return SwitchedGraph(live, switches, build if switches else lambda: live.eager)

@@ -426,4 +426,6 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
             )
         )
 
-    return Plan(tuple(_with_accepted_configs(region, refuse) for region in plan.regions), plan.cut), diagnostics
+    return Plan(
+        tuple(_with_accepted_configs(region, refuse) for region in plan.regions), plan.cut, plan.tracing
+    ), diagnostics

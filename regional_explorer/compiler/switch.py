@@ -275,12 +275,12 @@ class Switch:
         if not is_compiled:
             return results
         wrong_outputs = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
-        self.implementation = self._settled_call(artifact, wrong_outputs)
+        self.implementation = self._settled_call(artifact, wrong_outputs, args)
         return self._relaid_results(results, wrong_outputs)
 
-    def _settled_call(self, artifact: Artifact, wrong_outputs: list[int]) -> BoxedCall:
+    def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        call, fits = artifact.call, None if keeps_checking else fitting(self.inputs or ())
+        call, fits = artifact.call, None if keeps_checking else fitting(self.inputs or (), args)
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.

@@ -100,8 +100,8 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         where=input_nodes,
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
-        else "ex.plan = rx.Plan(ex.plan.regions, cut='instances'): sums of gradients that one instance computes "
-        "then belong to it.",
+        else "ex.plan = rx.Plan(ex.plan.regions, tracing=ex.plan.tracing): sums of gradients that one instance "
+        "computes then belong to it.",
     )
 
 

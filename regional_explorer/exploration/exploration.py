@@ -66,6 +66,7 @@ from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
 from regional_explorer.record.session import Session
+from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.style.element import clean
 from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
@@ -107,7 +108,11 @@ class Exploration(Edits, Results):
 
     @plan.setter
     def plan(self, plan: Plan) -> None:
-        self._edit(lambda _: plan)
+        if isinstance(plan, Plan) and plan.tracing != self.plan.tracing:
+            check_plan(plan)
+            self._retrace(plan.tracing, lambda _: plan, dynamic=self.live.capture.dynamic)
+        else:
+            self._edit(lambda _: plan)
 
     def _edit(self, change: Callable[[Draft], Plan]) -> Self:
         # From reading the plan until it is replaced: an edit of another thread in between would be lost.
@@ -147,8 +152,16 @@ class Exploration(Edits, Results):
             self.live.require_open()
             yield run
 
-    def retrace(self, *, dynamic: bool | None = None, run: Run = PLAIN_RUN) -> Self:
-        """Trace the call again with other shapes, under the same plan.
+    def retrace(
+        self,
+        *,
+        dynamic: bool | None = None,
+        partitioner: str | None = None,
+        joint_passes: bool | None = None,
+        decompositions: bool | None = None,
+        run: Run = PLAIN_RUN,
+    ) -> Self:
+        """Trace the call again, with other shapes or in another way, under the same regions.
 
         ``runs`` and ``history`` keep what was measured; an artifact that the new graphs need too is not compiled again.
         Nodes may have other names now: a region that was marked by names and gets other ops is reported as
@@ -157,6 +170,9 @@ class Exploration(Edits, Results):
 
         Args:
             dynamic: as in ``torch.compile``: False for static shapes, True for dynamic, None for automatic.
+            partitioner: as in ``rx.explore``, like the next two; by default as before.
+            joint_passes: whether Inductor's joint-graph passes run before the split.
+            decompositions: whether ops are decomposed before autograd.
             run: cancelled before and after the trace; the exploration stays as it is then.
 
         Raises:
@@ -166,19 +182,28 @@ class Exploration(Edits, Results):
             BusyError: another thread, such as a job of the panel, measures.
         """
         check_flag("dynamic", dynamic, optional=True)
+        tracing = self.plan.tracing.changed(
+            partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions
+        )
+        self._retrace(tracing, lambda plan: plan.traced(tracing), run, dynamic=dynamic)
+        return self
+
+    def _retrace(
+        self, tracing: Tracing, change: Callable[[Plan], Plan], run: Run = PLAIN_RUN, *, dynamic: bool | None
+    ) -> None:
+        """Replace the trace by another one, and the plan by what ``change`` makes of the one at its end."""
         with self._turn(run) as run:
             if run.cancelled():
-                return self
+                return
             run.progress("tracing the call again", 0.0)
-            retraced = self.live.traced_again(dynamic=dynamic)
+            retraced = self.live.traced_again(tracing, dynamic=dynamic)
             if run.cancelled():
                 retraced.free_trace()
-                return self
+                return
             with self.exclusive_use.editing():
-                retraced.follow(self.live)
+                retraced.follow(self.live, change(self.live.program.plan))
                 earlier, self.live = self.live, retraced
                 retraced.take_over(earlier)
-        return self
 
     # ------------------------------------------------------------------------------------------- compile and measure
 
@@ -552,7 +577,7 @@ class Exploration(Edits, Results):
         live = self.live
         session = live.session
         modes = live.capture.modes_of_calls()[0]
-        explored = Explored.of(session, live.capture.partitioner, modes)
+        explored = Explored.of(session, modes)
         explored = replace(explored, slower=slower_than(session), wrong=plan_errors(session))
         keys = {partition.artifact for partition in session.partitions}
         artifacts = sorted({sha256 for key, sha256 in live.saved_artifacts.items() if key in keys})
@@ -743,12 +768,10 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         if run.cancelled():
             return None
         run.progress("tracing the changed source", 0.0)
-        changed = under_changed_source(
-            texts, lambda: Capture(live.call, dynamic=capture.dynamic, partitioner=capture.partitioner)
-        )
+        changed = under_changed_source(texts, lambda: Capture(live.call, capture.tracing, dynamic=capture.dynamic))
         try:
             regions = (*source_plan(changed.graphs)[0].regions, *others)
-            marked = Plan(tuple({region.name: region for region in regions}.values()), plan.cut)
+            marked = replace(plan, regions=tuple({region.name: region for region in regions}.values()))
             return contents(preview_of(Program(changed, marked), marked).partitions)
         finally:
             changed.close()
@@ -761,7 +784,7 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
 
 
 @user_facing
-def explore(
+def explore(  # noqa: PLR0913 - options by keyword
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
@@ -770,6 +793,8 @@ def explore(
     dynamic: bool | None = None,
     plan: Plan | str | Path | None = None,
     partitioner: str | None = None,
+    joint_passes: bool | None = None,
+    decompositions: bool | None = None,
     **unknown: Never,
 ) -> Exploration:
     """Trace one call and return an Exploration of it, without compiling or measuring.
@@ -785,8 +810,11 @@ def explore(
         grad: whether to take gradients; None as the call would, False to run under ``no_grad``.
         dynamic: as in ``torch.compile``.
         plan: a plan, or the path of a saved one, to use instead of the regions marked in the source.
-        partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path) or
-            ``"min_cut"``; by default that of the exploration a saved plan comes from, else ``"default"``.
+        partitioner: how AOTAutograd splits forward from backward, ``"default"`` (as upstream's regional path: the
+            forward keeps what the backward reads) or ``"min_cut"`` (the backward recomputes cheap ops).
+        joint_passes: whether Inductor's joint-graph passes, such as those that find attention, run before the split.
+        decompositions: whether ops are decomposed as Inductor does before autograd. With ``"min_cut"`` and both, the
+            call is traced as by ``torch.compile``. These three are by default those of the ``plan``.
         *misplaced: nothing: arguments of the call go in ``args``.
         **unknown: nothing: keyword arguments of the call go in ``kwargs``.
 
@@ -802,13 +830,12 @@ def explore(
     check_callable("fn", fn, "the function or module, and its arguments separately: rx.explore(fn, (x, y))")
     check_places(args, kwargs, misplaced, unknown)
     initial_plan = load_plan_file(plan) if isinstance(plan, (str, Path)) else plan
-    if partitioner is None:
-        explored = initial_plan.explored if isinstance(initial_plan, PlanFile) else None
-        partitioner = "default" if explored is None else explored.partitioner
-    check_options(grad, dynamic, partitioner)
+    check_options(grad, dynamic)
     check_call(fn, args, kwargs)
     if initial_plan is not None and not isinstance(initial_plan, PlanFile):
         check_plan(initial_plan)
+    of_plan = AS_UPSTREAM if initial_plan is None else initial_plan.tracing
+    tracing = of_plan.changed(partitioner=partitioner, joint_passes=joint_passes, decompositions=decompositions)
     collect_dropped()
     named = original_module(fn)
     title = getattr(named, "__qualname__", type(named).__name__).replace("<locals>.", "")
@@ -817,4 +844,4 @@ def explore(
         call = Call(fn, args, kwargs, grad=grad)
         run.progress("tracing the call", 0.5)
         with call.undone_if_refused():
-            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, partitioner=partitioner))
+            return Exploration(Live(call, title, dynamic=dynamic, plan=initial_plan, tracing=tracing))

@@ -40,6 +40,7 @@ from regional_explorer.record.plan_file import (
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.tracing import Tracing
 from regional_explorer.regions.select import Assignment, assign, members
 
 
@@ -54,11 +55,11 @@ def initial_program(
     """
     if plan is None:
         marked_plan, diagnostics = source_plan(capture.graphs)
-        return Program(capture, marked_plan), tuple(diagnostics)
+        return Program(capture, marked_plan.traced(capture.tracing)), tuple(diagnostics)
     if isinstance(plan, Plan):
-        return Program(capture, plan), ()
+        return Program(capture, plan.traced(capture.tracing)), ()
     valid_plan, diagnostics = without_unknown_configs(plan.plan)
-    program = Program(capture, valid_plan)
+    program = Program(capture, valid_plan.traced(capture.tracing))
     if plan.explored is not None:
         diagnostics += partition_differences(plan.explored, partitions(program))
         diagnostics += environment_difference(plan.explored, environment)
@@ -108,11 +109,11 @@ class Live:
     """
 
     def __init__(
-        self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | PlanFile | None, partitioner: str
+        self, call: Call, title: str, *, dynamic: bool | None, plan: Plan | PlanFile | None, tracing: Tracing
     ) -> None:
         self.title = title
         self.call = call
-        self.capture = Capture(call, dynamic=dynamic, partitioner=partitioner)
+        self.capture = Capture(call, tracing, dynamic=dynamic)
         self.environment = environment_of(self.capture.graphs)
         self.program, self.plan_diagnostics = initial_program(self.capture, plan, self.environment)
         self.first_plan = self.traced_plan = self.program.plan
@@ -217,20 +218,20 @@ class Live:
         if not self.is_open:
             raise ClosedError(f"The exploration of {self.title} was closed. Make a new one with rx.explore(...).")
 
-    def traced_again(self, *, dynamic: bool | None) -> Live:
-        """Return new live objects of the same call, under the same plan.
+    def traced_again(self, tracing: Tracing, *, dynamic: bool | None) -> Live:
+        """Return new live objects of the same call, under the same regions.
 
         Raises:
             CaptureError: it cannot be traced with these shapes.
         """
-        plan, partitioner = self.program.plan, self.capture.partitioner
-        return Live(self.call, self.title, dynamic=dynamic, plan=plan, partitioner=partitioner)
+        return Live(self.call, self.title, dynamic=dynamic, plan=self.program.plan, tracing=tracing)
 
-    def follow(self, earlier: Live) -> None:
-        """Apply the plan of an earlier trace of the call, which may have been edited since this one began."""
-        plan = self.traced_plan = earlier.program.plan
+    def follow(self, earlier: Live, plan: Plan) -> None:
+        """Apply ``plan``: that of an earlier trace of the call, or another one to be traced in this way."""
+        self.traced_plan = plan
         self.program.apply(plan)
-        self.marked_in = {region.name: earlier.graphs_of_mark(region) for region in plan.regions}
+        marked = (region for region in plan.regions if region.name in earlier.program.plan)
+        self.marked_in = {region.name: earlier.graphs_of_mark(region) for region in marked}
         self.other_ops = tuple(_changed_regions(self))
 
     def graphs_of_mark(self, region: Region) -> Sequence[Graph]:
@@ -297,7 +298,8 @@ MOST_NAMED_OPS = 6
 def _changed_regions(live: Live) -> Iterator[Diagnostic]:
     """Yield a ``plan-differs`` for each region marked by names of nodes that are now other ops than when marked."""
     for region in live.program.plan.regions:
-        if not any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved)):
+        by_names = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
+        if not by_names or region.name not in live.marked_in:
             continue
         graphs = live.marked_in[region.name]
         old_ops = _op_counts(graphs, assign(graphs, live.program.plan), region.name)

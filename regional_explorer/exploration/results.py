@@ -23,7 +23,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.tables import benchmark as benchmark_tables
 from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.compile import caches_table, compile_times_table
-from regional_explorer.tables.plan import partitions_table, runs_table
+from regional_explorer.tables.plan import kept_table, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.table import Table
 
@@ -54,6 +54,7 @@ class Results:
     partition_timings = result_table(benchmark_tables.partition_timings_table)
     reconciliation = result_table(benchmark_tables.reconciliation_table)
     memory = result_table(benchmark_tables.memory_table)
+    kept = result_table(kept_table)
     numerics = result_table(benchmark_tables.numerics_table)
     region_numerics = result_table(benchmark_tables.region_numerics_table)
     compile_costs = result_table(benchmark_tables.compile_costs_table)

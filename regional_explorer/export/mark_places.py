@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from regional_explorer.capture.user_lines import is_internal
 from regional_explorer.export.statements import Mark, Site, SourceFile
 from regional_explorer.record.graph import Chain, Graph, GraphKind, Node, SourceLine
@@ -181,7 +183,7 @@ class Places:
     def without_instances(self) -> Plan:
         """Return the plan with regions that pick the same ops by names: what is connected is one instance."""
         by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
-        return Plan(tuple(by_names.get(region.name, region) for region in self._plan.regions), self._plan.cut)
+        return replace(self._plan, regions=tuple(by_names.get(region.name, region) for region in self._plan.regions))
 
     # -------------------------------------------------------------------------------------------- one region: its marks
 

@@ -18,7 +18,10 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
         return "# No region yet.\n"
     parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
     if names is None and plan.cut is not Cut.INSTANCES:
-        parts.append(f"ex.plan = rx.Plan(ex.plan.regions, cut={str(plan.cut)!r})\n")
+        parts.append(f"ex.plan = rx.Plan(ex.plan.regions, cut={str(plan.cut)!r}, tracing=ex.plan.tracing)\n")
+    if names is None and (options := plan.tracing.options):
+        arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        parts.insert(0, f"ex.retrace({arguments})\n")
     return "\n".join(parts)
 
 

@@ -25,7 +25,7 @@ from regional_explorer.tables.benchmark import (
     run_time_tables,
 )
 from regional_explorer.tables.compile import caches_table, compile_times_table
-from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, partitions_table
+from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 
@@ -80,9 +80,12 @@ def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
     sizes = ", ".join(f"{clean(graph.id, SHORT)} {count(len(graph.ops), 'op')}" for graph in graphs[:MOST_ENTRIES])
     more = f" and {len(graphs) - MOST_ENTRIES} more" if len(graphs) > MOST_ENTRIES else ""
     shapes = [("shapes", session.shapes)] if session.dynamic is not None else []
+    tracing = [("traced", str(session.plan.tracing))] if session.plan.tracing.options else []
     return (
         ("graphs", (sizes + more) or "none was captured"),
         *shapes,
+        *tracing,
+        *([("kept for the backward", kept)] if (kept := kept_text(session)) else []),
         ("gradients", "captured for training" if session.grad else "captured without gradients"),
         ("graph breaks", str(len(session.breaks)) if session.breaks else "none"),
         ("torch", f"{clean(environment.torch, SHORT)}, Python {clean(environment.python, SHORT)}"),
@@ -108,6 +111,7 @@ def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
         compile_times_table(session),
         caches_table(session),
         memory_table(session),
+        kept_table(session),
         breaks_table(session),
     )
     return [table for table in tables if table.shown_rows or table.empty]

@@ -34,6 +34,7 @@ def differences(plans: Sequence[Plan]) -> list[list[str]]:
 
 def _plan_texts(plan: Plan) -> Iterator[str]:
     yield f"cut {plan.cut}"
+    yield str(plan.tracing)
     if not plan.regions:
         yield "no region"
     for region in plan.regions:

@@ -206,7 +206,7 @@ def load_session(path: str | Path) -> Session:
 
 def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
     """Return a plan as readable JSON text, with what it was explored on and the SHA-256 of its artifacts."""
-    saved = to_json(PlanFile(plan.regions, plan.cut, explored, artifacts))
+    saved = to_json(PlanFile(plan.regions, plan.cut, plan.tracing, explored, artifacts))
     return json.dumps({"format": PLAN_FORMAT, "kind": "plan", **saved}, indent=2) + "\n"
 
 
@@ -237,7 +237,14 @@ def load_plan_file(path: str | Path) -> PlanFile:
     Raises:
         PlanError: the file cannot be read, is not a plan, or has a newer format.
     """
-    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, range(1, PLAN_FORMAT + 1))
+    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, range(1, PLAN_FORMAT + 1), _upgrade_plan)
+
+
+def _upgrade_plan(values: dict[str, Any]) -> None:
+    """Move the partitioner to where it stands since format 4: how a call is traced belongs to the plan."""
+    explored = values.get("explored")
+    if isinstance(explored, dict) and "partitioner" in explored:
+        values.setdefault("tracing", {"partitioner": explored.pop("partitioner")})
 
 
 @contextmanager
@@ -263,6 +270,7 @@ def _load_record(
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
     formats: range,
+    upgrade: Callable[[dict[str, Any]], None] = lambda _values: None,
 ) -> T:
     path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
     values = _read_json(source, path, error)
@@ -285,6 +293,8 @@ def _load_record(
             f"{path} was written by {age} version (format {shown_value(version)}, this one reads {newest}). {remedy}"
         )
     try:
+        if version < newest:
+            upgrade(values)
         record = from_json(kind, values)
         check(record)
     except MalformedError as problem:

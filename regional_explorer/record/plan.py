@@ -22,6 +22,7 @@ from regional_explorer.errors import (
     user_facing_methods,
 )
 from regional_explorer.record.record import Record
+from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 
 LONGEST_PATTERN = 1_000
 """Longer patterns are rejected: nobody writes them, and they would take minutes to match."""
@@ -292,10 +293,15 @@ class Cut(StrEnum):
 
 @user_facing_methods
 class Plan(Record, frozen=True):
-    """The ordered regions. If two regions select a node, the later one gets it. Every edit returns a new plan."""
+    """The ordered regions, and how the call is traced. Every edit returns a new plan."""
 
     regions: tuple[Region, ...] = ()
+    """If two regions select a node, the later one gets it."""
+
     cut: Cut = Cut.INSTANCES
+
+    tracing: Tracing = AS_UPSTREAM
+    """How the graphs are made that the regions are cut out of."""
 
     @user_facing
     def __post_init__(self) -> None:
@@ -303,6 +309,7 @@ class Plan(Record, frozen=True):
 
         Raises:
             PlanError: an item is not a region, two regions have the same name, or the cut does not exist.
+            InvalidArgumentError: ``tracing`` is no Tracing.
         """
         force_setattr(self, "regions", checked_items("regions of a plan", self.regions, Region))
         duplicates = [name for name, count in Counter(region.name for region in self.regions).items() if count > 1]
@@ -312,6 +319,9 @@ class Plan(Record, frozen=True):
         if not isinstance(self.cut, str) or self.cut not in cuts:
             raise PlanError(f"cut={shown_value(self.cut)}: give {' or '.join(map(repr, cuts))}.")
         force_setattr(self, "cut", Cut(self.cut))
+        check_argument("tracing", self.tracing, Tracing, "an rx.Tracing")
+        if self.tracing == AS_UPSTREAM:
+            force_setattr(self, "tracing", AS_UPSTREAM)
 
     def __getitem__(self, name: str) -> Region:
         """Return the region called ``name``.
@@ -340,6 +350,10 @@ class Plan(Record, frozen=True):
         check_argument("region", region, Region, "an rx.Region", PlanError)
         other_regions = tuple(other for other in self.regions if other.name != region.name)
         return replace(self, regions=(*other_regions, region))
+
+    def traced(self, tracing: Tracing) -> Plan:
+        """Return the plan with the call traced in another way."""
+        return replace(self, tracing=tracing)
 
     def removed(self, name: str) -> Plan:
         """Return the plan without the region called ``name``."""

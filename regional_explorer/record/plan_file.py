@@ -12,9 +12,10 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 
-PLAN_FORMAT = 3
-"""Version of the JSON layout of a plan's file. Version 1 had only the plan, version 2 no artifacts."""
+PLAN_FORMAT = 4
+"""Version of the JSON layout of a plan's file. Version 3 had the partitioner beside the call that was explored."""
 
 
 class CallModes(Record, frozen=True):
@@ -40,7 +41,6 @@ class Explored(Record, frozen=True):
     call: str
     environment: Environment
     grad: bool
-    partitioner: str = "default"
     partitions: Mapping[str, Mapping[str, Count]] = {}
     speedup: Ratio | None = None
     speedup_low: Ratio | None = None
@@ -52,7 +52,7 @@ class Explored(Record, frozen=True):
     wrong: str = ""
 
     @classmethod
-    def of(cls, session: Session, partitioner: str, modes: CallModes | None = None) -> Explored:
+    def of(cls, session: Session, modes: CallModes | None = None) -> Explored:
         """Return the record of a session's plan."""
         timed = None if session.is_outdated else session.whole_timings.get(VariantName.REGIONAL)
         speedup = timed and timed.speedup
@@ -60,7 +60,6 @@ class Explored(Record, frozen=True):
             session.title,
             session.environment,
             session.grad,
-            partitioner,
             count_partitions(session.partitions, session.late_graphs),
             speedup=speedup and speedup.value,
             speedup_low=speedup and speedup.low,
@@ -76,6 +75,7 @@ class PlanFile(Record, frozen=True):
 
     regions: tuple[Region, ...] = ()
     cut: Cut = Cut.INSTANCES
+    tracing: Tracing = AS_UPSTREAM
     explored: Explored | None = None
     artifacts: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class PlanFile(Record, frozen=True):
     @property
     def plan(self) -> Plan:
         """The plan."""
-        return Plan(self.regions, self.cut)
+        return Plan(self.regions, self.cut, self.tracing)
 
 
 def count_partitions(partitions: Sequence[Partition], late_graphs: Collection[str] = ()) -> dict[str, dict[str, int]]:

@@ -263,6 +263,38 @@ def pieces_of(cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None =
     return pieces
 
 
+def running(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall:
+    """Return what runs the graph: ``with_calls`` as a function of one argument list, which it empties."""
+    return _as_one_call(cut, calls) or boxed(with_calls(cut, calls))
+
+
+def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall | None:
+    """Return what runs a graph that is a single piece, without the code of a graph around it; None for others."""
+    nodes = cut.gm.graph.nodes
+    outputs = cut.gm.graph.output_node().args[0]
+    piece = next((piece for piece in calls if piece.graph_id == cut.id), None)
+    is_whole = piece is not None and all(
+        node.op in ("placeholder", "output") or node.name in piece.nodes for node in nodes
+    )
+    if piece is None or not is_whole or cut.bodies or not isinstance(outputs, (tuple, list)):
+        return None
+    call, inputs = calls[piece], [node.name for node in cut.gm.graph.find_nodes(op="placeholder")]
+    passed = [node.name for node in outputs if isinstance(node, fx.Node) and node.op == "placeholder"]
+    others = [value for value in outputs if not isinstance(value, fx.Node)]
+    places = {name: place for place, name in enumerate((*piece.outputs, *passed))}
+    after = len(piece.outputs) + len(passed)
+    picked = [places[value.name] if isinstance(value, fx.Node) else after + others.index(value) for value in outputs]
+    taken, kept = [inputs.index(name) for name in piece.inputs], [inputs.index(name) for name in passed]
+
+    def run(args: list[Any]) -> Any:
+        arguments, through = [args[index] for index in taken], [args[index] for index in kept]
+        args.clear()
+        results = (*call(arguments), *through, *others)
+        return [results[place] for place in picked]
+
+    return run
+
+
 def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModule:
     """Return the graph with each of its pieces replaced by one call of its function in ``calls``.
 
@@ -277,10 +309,11 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
         if piece is None:
             new_nodes[unit[0].name] = graph.node_copy(unit[0], lambda node: new_nodes[node.name])
         else:
-            arguments = graph.call_function(_feed, tuple(new_nodes[name] for name in piece.inputs))
+            # The piece empties the list, so that its inputs can be freed while it runs.
+            arguments = graph.call_function(list, ([new_nodes[name] for name in piece.inputs],))
             result = graph.call_function(calls[piece], (arguments,))
             for index, name in enumerate(piece.outputs):
-                new_nodes[name] = graph.call_function(_take, (result, index))
+                new_nodes[name] = graph.call_function(operator.getitem, (result, index))
     gm = fx.GraphModule(cut.gm, graph)
     for holders, body in cut.bodies:
         if any(graph.parts for graph in body.graphs()):
@@ -288,16 +321,6 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
             for holder in holders:
                 setattr(gm, str(holder.target), inner)
     return gm
-
-
-def _feed(*values: Any) -> list[Any]:
-    """Return the argument list of a piece, which empties it, so that its inputs can be freed while it runs."""
-    return list(values)
-
-
-def _take(values: Sequence[Any], index: int) -> Any:
-    """Return one result of a piece: ``getitem`` under another name, so that the code shows where it was cut."""
-    return values[index]
 
 
 def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node]) -> Piece:

@@ -14,6 +14,7 @@ from regional_explorer.record.diagnostic import Diagnostic, Severity
 from regional_explorer.record.figure import once
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
 from regional_explorer.record.partition import Partition, keys_of_same_code
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import TONES, TRENDS, toned
@@ -23,6 +24,7 @@ from regional_explorer.style.formats import (
     NONE,
     config_text,
     duration,
+    size,
     speedup,
     withheld,
 )
@@ -46,6 +48,38 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
         notes=lambda: [f"{more} more are in the saved session."] if more > 0 else [],
         shown=session.breaks[:MOST_BREAKS],
     )
+
+
+def kept_table(session: Session) -> Table[Kept]:
+    """One row per tensor that a forward keeps for its backward, largest first."""
+    kept, numbers = kept_for_backward(session), session.plan.numbers
+    return Table(
+        "Kept for the backward",
+        (
+            Column("tensor", lambda tensor: tensor.node.name),
+            Column("region", lambda tensor: tensor.region, region=lambda tensor: numbers.get(tensor.region or "")),
+            Column("op", lambda tensor: tensor.node.op),
+            Column("values", lambda tensor: ", ".join(map(str, tensor.node.values)), "shape"),
+            Number("kept_bytes", lambda tensor: tensor.size_bytes, dtype="Int64"),
+            Column("line", lambda tensor: str(tensor.node.source) if tensor.node.source else None),
+        ),
+        kept,
+        notes=lambda: [kept_text(session)],
+        heads=("tensor", "region", "op", "shape", "kept", "line"),
+        fold="long",
+    )
+
+
+def kept_text(session: Session) -> str:
+    """Return how much the forwards keep for their backwards, and how many ops are recomputed instead; maybe empty."""
+    kept, recomputed = kept_for_backward(session), recomputed_ops(session)
+    if not kept and not recomputed:
+        return ""
+    known = sum(tensor.size_bytes or 0 for tensor in kept)
+    dynamic = sum(tensor.size_bytes is None for tensor in kept)
+    unknown = f", {dynamic} of a size that may change" if dynamic else ""
+    again = f"; {count(recomputed, 'op')} computed again" if recomputed else ""
+    return f"{size(known)} in {count(len(kept), 'tensor')}{unknown}{again}"
 
 
 Equal = tuple[Partition, ...]

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
+from regional_explorer.record.tracing import Tracing
 from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, runs_random
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from torch import fx, nn
@@ -31,6 +32,10 @@ from torch._functorch import partitioners
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch._higher_order_ops.utils import _in_hop_compile
+from torch._inductor.compile_fx import _recursive_joint_graph_passes, get_cuda_device_context
+from torch._inductor.decomposition import select_decomp_table
+from torch._inductor.virtualized import V
+import torch._inductor.config as inductor_config
 from torch.fx.traceback import get_current_meta
 from typing import Any, TypeGuard
 from unittest import mock
@@ -262,8 +267,8 @@ def _with_fresh_code(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def aot_backend(
     compile_graph: Callable[[str, fx.GraphModule], BoxedCall],
+    tracing: Tracing,
     *,
-    partitioner: str,
     on_fold: Callable[[list[Folded]], None],
     before_forward: Callable[[fx.GraphModule], None],
 ) -> Any:
@@ -272,16 +277,18 @@ def aot_backend(
     A backward is mostly handed over when it first runs. ``before_forward`` gets it, to be read and not kept, before
     its forward is handed over.
 
-    ``partitioner`` is ``"default"``, which upstream's regional path uses, or ``"min_cut"``. The min-cut partitioner
-    folds equal ops into one, which is reported to ``on_fold``; the default one switches to it for a checkpoint in a
-    graph that writes in place, and here for an unused dropout, which it cannot split (docs/upstream.md).
+    The min-cut partitioner folds equal ops into one, which is reported to ``on_fold``; the default one switches to it
+    for a checkpoint in a graph that writes in place, and here for an unused dropout, which it cannot split
+    (docs/upstream.md).
     """
     backward: fx.GraphModule | None = None
 
     def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         nonlocal backward
         with folding(on_fold):
-            if partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
+            if tracing.joint_passes:
+                joint = _after_joint_passes(joint, in_bodies=False)
+            if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
                 forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
             else:
                 forward, backward = _without_second_draws(*default_partition(joint, *args, **kwargs))
@@ -296,13 +303,43 @@ def aot_backend(
             backward = None
         return compile_graph("forward", gm)
 
+    def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
+        return compile_graph("inference", _after_joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
+
     return aot_autograd(
         fw_compiler=compile_forward,
         bw_compiler=lambda gm, _inputs: compile_graph("backward", gm),
-        inference_compiler=lambda gm, _inputs: compile_graph("inference", gm),
+        inference_compiler=compile_inference,
         partition_fn=partition,
         keep_inference_input_mutations=True,
+        decompositions=_inductor_decompositions() if tracing.decompositions else None,
     )
+
+
+def _inductor_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Return the decompositions that Inductor gives to AOTAutograd, without those that draw other random numbers."""
+    with inductor_config.patch(fallback_random=True):
+        return select_decomp_table()
+
+
+def _after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule:
+    """Return a graph after the passes that Inductor runs on the joint graph; those draw no other random numbers.
+
+    AOTAutograd partitions the bodies of higher-order ops of a joint graph on their own, which runs the passes too.
+    """
+    devices = (value.device for node in gm.graph.nodes if isinstance(value := node.meta.get("val"), torch.Tensor))
+    before = set(gm.graph.nodes)
+    with (
+        inductor_config.patch(fallback_random=True),
+        V.set_fake_mode(TracingContext.get().fake_mode),
+        get_cuda_device_context(gm),
+    ):
+        changed = _recursive_joint_graph_passes(gm, not in_bodies, next(devices, None))
+    for node in reversed(changed.graph.nodes):
+        # A replacement has no origin: it takes that of an op that reads it, as the ops that it stands for had.
+        if node not in before and ORIGIN not in node.meta.setdefault("custom", {}):
+            node.meta["custom"] = dict(next(filter(None, (user.meta.get("custom") for user in node.users)), {}))
+    return changed
 
 
 def _is_unused_dropout(node: fx.Node) -> bool:

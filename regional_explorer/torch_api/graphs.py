@@ -210,6 +210,19 @@ def _written_places(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], .
     )
 
 
+def computes_nothing(node: fx.Node) -> bool:
+    """Return whether a node is a view, a ``getitem`` or arithmetic on sizes."""
+    target = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return False
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
+        return True
+    if target._schema.name in ("aten::_unsafe_view", "aten::detach", "aten::alias", "aten::lift_fresh_copy"):
+        return True
+    aliases = [result.alias_info for result in target._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
 def only_computes(gm: fx.GraphModule) -> bool:
     """Return whether a graph may run twice on the same inputs, and nobody but a random generator notices.
 

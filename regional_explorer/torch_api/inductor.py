@@ -25,6 +25,7 @@ from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, R
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
 from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.torch_config import changed_config, read_config
+from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
@@ -325,7 +326,7 @@ def start_compile(
             return run_inductor(gm, inputs, mode, config, at_code)
 
     with compile_lock():
-        compiled = _noted_compile(lower, config)
+        compiled = _noted_compile(lower, gm, config)
         return dataclasses.replace(compiled, builds=builds, build=build_command(compiled.code, config))
 
 
@@ -341,8 +342,12 @@ def compile_piece(
     return start_compile(gm, inputs, mode, config).finished()
 
 
-def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]) -> Compiled:
-    """Load an artifact that was compiled under ``config`` and packed elsewhere; this runs its code, without a compiler.
+def load_compiled(
+    gm: fx.GraphModule, code: bytes, libraries: Mapping[str, Path], config: Mapping[str, Any]
+) -> Compiled:
+    """Load the artifact of ``gm`` that was compiled under ``config`` and packed elsewhere, without a compiler.
+
+    This runs its code.
 
     Raises:
         ShipmentError: it cannot be loaded.
@@ -353,11 +358,13 @@ def load_compiled(code: bytes, libraries: Mapping[str, Path], config: Mapping[st
             return unpack(code, libraries)
 
     with compile_lock():
-        loaded = _noted_compile(load, config)
+        loaded = _noted_compile(load, gm, config)
     return dataclasses.replace(loaded, made=replace(loaded.made, answer=CacheAnswer.SHIPPED, reason=""))
 
 
-def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping[str, Any]) -> Compiled:
+def _noted_compile(
+    make: Callable[[Callable[[str], None]], Any], gm: fx.GraphModule, config: Mapping[str, Any]
+) -> Compiled:
     configs: list[dict[str, Any]] = []
     codes: list[str] = []
 
@@ -378,9 +385,10 @@ def _noted_compile(make: Callable[[Callable[[str], None]], Any], config: Mapping
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
             return pack_artifact(artifact, settings)
 
+    # Skips two layers of Python calls of the artifact, which only pass the arguments on.
+    wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return Compiled(
-        # Skips two layers of Python calls of the artifact, which only pass the arguments on.
-        call=_boxed_call(getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)),
+        call=without_wrapper(wrapped, gm) or _boxed_call(wrapped),
         code="\n".join(codes),
         config=configs[-1] if configs else None,
         made=record,

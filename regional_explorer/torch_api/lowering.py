@@ -17,7 +17,7 @@ from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
-from regional_explorer.torch_api.graphs import draws_random
+from regional_explorer.torch_api.graphs import computes_nothing, draws_random
 from regional_explorer.torch_api.inductor import run_inductor
 from torch import fx
 from torch._inductor import debug, dependencies, ir, scheduler
@@ -90,19 +90,6 @@ class Structure:
             (index, node) for node in kernels.keys() - named_nodes - set(self.views) for index in kernels[node]
         )
         return [set(inferred.get(index, ())) for index in range(len(named))]
-
-
-def computes_nothing(node: fx.Node) -> bool:
-    """Return whether a node is a view, a ``getitem`` or arithmetic on sizes."""
-    target = node.target
-    if isinstance(target, torch._ops.HigherOrderOperator):
-        return False
-    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload):
-        return True
-    if target._schema.name in ("aten::_unsafe_view", "aten::detach", "aten::alias", "aten::lift_fresh_copy"):
-        return True
-    aliases = [result.alias_info for result in target._schema.returns]
-    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 def positions_of(origins: Iterable[fx.Node]) -> set[int]:

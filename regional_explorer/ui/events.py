@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import asdict
+
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
@@ -18,6 +20,7 @@ from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
+from regional_explorer.record.tracing import Tracing
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
@@ -151,11 +154,16 @@ def _toggle_variant(control: Control, event: Event) -> None:
     control.set(variants=tuple(name for name in VariantName if name in chosen or name is VariantName.EAGER))
 
 
-def _trace_again(control: Control, shapes: str) -> None:
-    """Start a job that traces the call again with these ``shapes``, unless it was traced with them."""
-    if shapes == control.session.shapes:
+def _trace_again(control: Control, shapes: str, tracing: Tracing | None = None) -> None:
+    """Start a job that traces the call again, unless it was traced so; without ``tracing`` only the shapes change."""
+    tracing = tracing or control.session.plan.tracing
+    if shapes == control.session.shapes and tracing == control.session.plan.tracing:
         return
-    control.jobs.start("Trace again", lambda ex, _, run: ex.retrace(dynamic=SHAPES[shapes], run=run), shapes=shapes)
+
+    def trace(exploration: Exploration, _state: PanelState, run: Run) -> None:
+        exploration.retrace(dynamic=SHAPES[shapes], **asdict(tracing), run=run)
+
+    control.jobs.start("Trace again", trace, shapes=shapes)
 
 
 def _choose_target(control: Control, event: Event) -> None:
@@ -173,8 +181,8 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
 
 def _use_measured_plan(control: Control, event: Event) -> None:
     run = next(run for run in control.runs if run_key(run) == event.of)
-    control.edit(lambda ex: setattr(ex, "plan", run.plan))
-    _trace_again(control, run.shapes)
+    control.edit(lambda ex: setattr(ex, "plan", run.plan.traced(ex.plan.tracing)))
+    _trace_again(control, run.shapes, run.plan.tracing)
 
 
 def _save_exploration(control: Control, event: Event) -> None:

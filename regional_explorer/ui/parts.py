@@ -262,8 +262,9 @@ def plans(shown: Shown) -> list[Node]:
 
     def use_button(number: int) -> Node:
         run, name = shown.runs[number], f"Use plan {number + 1}"
-        traced = run.shapes == shown.session.shapes
-        then = "Undo switches back" if traced else f"the call is traced again with {run.shapes} shapes"
+        traced = run.shapes == shown.session.shapes, run.plan.tracing == shown.session.plan.tracing
+        how = f"with {run.shapes} shapes" if traced[1] else f"with the {run.plan.tracing}"
+        then = "Undo switches back" if all(traced) else f"the call is traced again {how}"
         title = f"Switch to plan {number + 1}; {then}"
         return button("Use this plan", "take", run_key(run), disabled=shown.state.busy, title=title, aria_label=name)
 

@@ -137,8 +137,11 @@ class PanelState:
     # ---------------------------------------------------------------------------------------------------------- plan
 
     def edited(self, plan: Plan) -> Self:
-        """Return the state with a new ``plan``; the previous one can be restored with ``undone``."""
-        return self if plan == self.plan else self._with_plan(plan, (*self.past, self.plan)[-MAX_UNDO:], ())
+        """Return the state with a new ``plan``; ``undone`` restores the previous one, but does not trace again."""
+        if plan == self.plan:
+            return self
+        past = (before.traced(plan.tracing) for before in (*self.past, self.plan)[-MAX_UNDO:])
+        return self._with_plan(plan, tuple(past), ())
 
     def undone(self) -> Self:
         """Return the state with the previous plan."""

@@ -95,7 +95,7 @@ def test_partitions_configs_and_artifacts_are_those_of_the_exploration(x, tmp_pa
     ex = rx.explore(net, (x,), plan=PLAN, partitioner=partitioner)
     ex.compile()
     path = ex.save_plan(tmp_path / "plan.json")
-    assert rx.explore(net, (x,), plan=path).live.capture.partitioner == partitioner
+    assert rx.explore(net, (x,), plan=path).plan.tracing.partitioner == partitioner
     compiled = rx.compile(net, path)
     assert_trains_as_eager(net, compiled, x)
     assert facts(rx.status(compiled)) == facts(ex.session)

@@ -277,7 +277,7 @@ def test_no_region_saves_more_than_the_call(eager_s: float, speedup: float, verd
 @pytest.mark.parametrize("seed", range(24))
 def test_what_is_said_in_production_names_no_exploration(seed: int) -> None:
     _, session = drawn(seed)
-    explored = replace(Explored.of(session, "default"), slower=slower_than(session))
+    explored = replace(Explored.of(session), slower=slower_than(session))
     told = [*slower_when_explored(explored), *map(in_production, plan_diagnostics(session))]
     assert not [item for item in told if "ex." in str(item)]
     assert not wrong(claim for item in told for claim in text_claims(str(item)))

@@ -20,13 +20,14 @@ from regional_explorer.compiler import artifact_folder
 from regional_explorer.errors import PlanError, RegionalExplorerError, SessionError
 from regional_explorer.exploration.results import SavedSession, compare, load
 from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.record.benchmark import MemoryPeak, Phase, Reconciled, Verdict
+from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, Reconciled, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.json_file import dump_plan, dump_session, json_safe, load_plan, load_plan_file, plan_line
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
 from regional_explorer.record.plan_file import PLAN_FORMAT, Explored
 from regional_explorer.record.profile import OpTime, ProfileKind, ProfileRow
 from regional_explorer.record.session import FORMAT, Environment, Session
+from regional_explorer.record.tracing import Tracing
 from tests.shared import sessions
 from tests.shared.mutations import at, mutated
 
@@ -83,7 +84,7 @@ PLAN = Plan(
 )  # fmt: skip
 
 SESSION_JSON = json.loads(dump_session(rich()))
-PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich(), "min_cut"), ("0" * 64, "1" * 64)))
+PLAN_JSON = json.loads(dump_plan(PLAN, Explored.of(rich()), ("0" * 64, "1" * 64)))
 
 
 def use_all_of(view: SavedSession, tmp_path: Path) -> None:
@@ -311,18 +312,17 @@ def test_the_table_of_formats_has_every_one() -> None:
 
 def test_a_saved_plan_of_an_earlier_version_is_read() -> None:
     found = load_plan_file(Path(__file__).with_name("plan_of_format_2.json"))
-    assert found.plan == PLAN
+    assert found.plan == PLAN.traced(Tracing("min_cut"))
     assert found.explored == Explored(
         "model(x)",
         Environment("2.13.0", "3.11.9", "cpu", 2),
         grad=True,
-        partitioner="min_cut",
         partitions={"mlp": {"backward": 2, "forward": 2}},
         speedup=1.24,
         speedup_low=1.21,
         speedup_high=1.27,
         verdict=Verdict.FASTER,
-        numerics="ok",
+        numerics=NumericsVerdict.OK,
     )
     assert found.artifacts == ()
 

@@ -6,6 +6,7 @@ import queue
 import weakref
 from collections import Counter, UserDict, UserList, defaultdict, deque
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -120,7 +121,7 @@ def registered(kind, program, hook):
         all_modules._global_is_full_backward_hook = None if "of all" in kind else flag
 
 
-class Lists(list):
+class Lists(list[Any]):
     def append(self, value):
         raise NotImplementedError
 

@@ -1,0 +1,77 @@
+"""What a forward keeps for its backward: the tensors that it computes, and what is recomputed instead."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
+from regional_explorer.record.session import Session
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One tensor that a forward keeps for its backward; views of one tensor count once."""
+
+    graph: str
+    """The id of the forward."""
+
+    node: Node
+    """The op of the forward that computes it."""
+
+    region: str | None
+    """The region of that op, or None."""
+
+    size_bytes: int | None
+    """Its size; None if it is dynamic."""
+
+
+def kept_for_backward(session: Session) -> list[Kept]:
+    """Return the tensors that forwards keep for their backward, largest first.
+
+    Parameters, inputs and views of them are left out: they are in memory anyway.
+    """
+    graphs = {graph.id: graph for graph in session.graphs if graph.parent is None}
+    kept = [
+        tensor
+        for graph in graphs.values()
+        if graph.kind is GraphKind.BACKWARD
+        and (forward := graphs.get(f"{graph.frame}/{GraphKind.FORWARD}")) is not None
+        for tensor in _kept_of(session, graph, forward)
+    ]
+    return sorted(kept, key=lambda tensor: -(tensor.size_bytes or 0))
+
+
+def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept]:
+    regions = {name: region for region, members in session.members.items() for name in members.get(forward.id, ())}
+    saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
+    computed = {base.name: base for node in saved if node and (base := _base(node, forward)).role is Role.OP}
+    for node in computed.values():
+        yield Kept(forward.id, node, regions.get(node.name), _size(node))
+
+
+def _base(node: Node, graph: Graph) -> Node:
+    """Return the op or input whose memory a view shows."""
+    while node.view and node.inputs:
+        node = graph.by_name[node.inputs[0]]
+    return node
+
+
+def _size(node: Node) -> int | None:
+    """Return the bytes of the values of a node; None if a size is dynamic."""
+    total = 0
+    for spec in node.values:
+        sizes = [size for size in spec.shape if isinstance(size, int)]
+        if len(sizes) < len(spec.shape):
+            return None
+        width = re.search(r"\d+", spec.dtype)  # float32 has 4 bytes, bool one
+        total += math.prod(sizes) * (int(width[0]) // 8 if width else 1)
+    return total
+
+
+def recomputed_ops(session: Session) -> int:
+    """Return how many ops of the forward the backward repeats instead of keeping their results."""
+    backwards = (graph for graph in session.graphs if graph.kind is GraphKind.BACKWARD)
+    return sum(1 for graph in backwards for node in graph.ops if node.recompute and not node.view)

@@ -1,0 +1,62 @@
+"""How AOTAutograd makes the graphs of a call out of Dynamo's: a part of the plan, since other graphs have other ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import asdict, replace
+
+from regional_explorer.errors import InvalidArgumentError, check_flag, did_you_mean, shown_value
+from regional_explorer.record.record import Record
+
+PARTITIONERS = ("default", "min_cut")
+
+
+class Tracing(Record, frozen=True):
+    """How a call is traced: how AOTAutograd splits forward from backward, and what the graphs consist of."""
+
+    partitioner: str = "default"
+    """``"default"`` keeps what the backward reads, as upstream's regional path; ``"min_cut"`` recomputes cheap ops."""
+
+    joint_passes: bool = False
+    """Whether Inductor's joint-graph passes (attention patterns, constant folding) run before the split."""
+
+    decompositions: bool = False
+    """Whether ops are decomposed as Inductor does before autograd; otherwise each partition decomposes its own."""
+
+    def __post_init__(self) -> None:
+        """Check the fields.
+
+        Raises:
+            InvalidArgumentError: there is no such partitioner, or an option is not True or False.
+        """
+        if not isinstance(self.partitioner, str) or self.partitioner not in PARTITIONERS:
+            raise InvalidArgumentError(
+                f"partitioner={shown_value(self.partitioner)}: give {' or '.join(map(repr, PARTITIONERS))}."
+                f"{did_you_mean(self.partitioner, PARTITIONERS)}"
+            )
+        check_flag("joint_passes", self.joint_passes)
+        check_flag("decompositions", self.decompositions)
+
+    def changed(self, **options: Any) -> Tracing:
+        """Return this with the ``options`` that are not None."""
+        return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are not the default, as ``rx.explore`` takes them."""
+        default = asdict(AS_UPSTREAM)
+        return {name: value for name, value in asdict(self).items() if value != default[name]}
+
+    def __str__(self) -> str:
+        """Return for example ``min_cut partitioner, joint passes, decompositions (as torch.compile)``."""
+        parts = [f"{self.partitioner} partitioner"]
+        parts += [name.replace("_", " ") for name in ("joint_passes", "decompositions") if getattr(self, name)]
+        return f"{', '.join(parts)}{' (as torch.compile)' if self == AS_TORCH_COMPILE else ''}"
+
+
+AS_UPSTREAM = Tracing()
+"""How upstream's regional path traces: the default. Files leave it out by its identity."""
+
+AS_TORCH_COMPILE = Tracing("min_cut", joint_passes=True, decompositions=True)
+"""How plain ``torch.compile`` traces: with every op in one region, its generated code is the same."""

@@ -1,0 +1,230 @@
+"""How a call is traced: the options of a plan, kept in files and in production, and what the graphs consist of."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.plan import PRESETS
+from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.tables.plan import kept_text
+from tests.shared import programs
+from tests.shared.checks import trained
+
+MIN_CUT = rx.Tracing("min_cut")
+WAYS = [
+    MIN_CUT,
+    rx.Tracing(joint_passes=True),
+    rx.Tracing(decompositions=True),
+    AS_TORCH_COMPILE,
+]
+MLP = programs.plan_of(mlp="layers.*.up")
+
+
+def traced(fn, args, tracing, **options):
+    return rx.explore(fn, args, plan=rx.Plan(tracing=tracing), **options)
+
+
+def targets(ex, kind):
+    return [node.target for graph in ex.session.graphs if graph.kind == kind for node in graph.ops]
+
+
+def attention(q, k, v):
+    scores = (q @ k.transpose(-2, -1)) / 8.0
+    return scores.softmax(-1) @ v
+
+
+def dropped(x):
+    return F.dropout(F.gelu(x.sin()), 0.5).square().sum()
+
+
+@pytest.mark.parametrize("tracing", WAYS, ids=str)
+def test_a_compiled_region_gives_the_results_of_eager(tracing):
+    net, x = programs.Stack(2), torch.randn(4, 16)
+    ex = rx.explore(net, (x,), plan=programs.plan_of(layer="layers.*").traced(tracing))
+    assert ex.plan.tracing == tracing
+    ex.compile()
+    assert {part.state for part in ex.session.partitions} == {"compiled"}
+    torch.testing.assert_close(trained(ex.compiled, net, x), trained(net, net, x))
+
+
+def test_ops_are_decomposed_before_autograd():
+    x = torch.randn(4, 4, requires_grad=True)
+    assert "aten.gelu.default" in targets(traced(dropped, (x,), rx.Tracing()), "forward")
+    forward = targets(traced(dropped, (x,), rx.Tracing(decompositions=True)), "forward")
+    assert "aten.erf.default" in forward
+    assert "aten.gelu.default" not in forward
+
+
+def test_joint_passes_find_attention_before_the_split():
+    args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
+    for tracing in (MIN_CUT, rx.Tracing("min_cut", decompositions=True)):
+        assert not any("attention" in target for target in targets(traced(attention, args, tracing), "forward"))
+    assert any("attention" in target for target in targets(traced(attention, args, AS_TORCH_COMPILE), "forward"))
+
+
+def test_an_op_that_joint_passes_put_in_has_the_origin_of_what_it_replaces():
+    args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
+    ex = traced(attention, args, AS_TORCH_COMPILE)
+    ops = [node for graph in ex.session.graphs for node in graph.ops if graph.kind == "forward"]
+    assert ops
+    assert [node.name for node in ops if node.origin is None] == []
+    assert all(node.source is not None for node in ops)
+
+
+@pytest.mark.parametrize("tracing", WAYS, ids=str)
+def test_random_numbers_are_those_of_eager(tracing):
+    x = torch.randn(64, 64, requires_grad=True)
+    ex = traced(dropped, (x,), tracing)
+    torch.manual_seed(5)
+    expected = torch.autograd.grad(dropped(x), x)[0]
+    torch.manual_seed(5)
+    torch.testing.assert_close(torch.autograd.grad(ex.compiled(x), x)[0], expected)
+
+
+@pytest.mark.parametrize("tracing", WAYS, ids=str)
+def test_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
+    net, x = programs.Stack(2), torch.randn(4, 16)
+    ex = rx.explore(net, (x,), plan=MLP.traced(tracing))
+    ex.compile()
+    path = ex.save_plan(tmp_path / "plan.json")
+    assert load_plan(path).tracing == tracing
+    compiled = rx.compile(net, path)
+    torch.testing.assert_close(trained(compiled, net, x), trained(net, net, x))
+    status = rx.status(compiled)
+    assert status.plan.tracing == tracing
+    assert [part.nodes for part in status.partitions] == [part.nodes for part in ex.session.partitions]
+    assert rx.explore(net, (x,), plan=path).plan.tracing == tracing
+
+
+def test_options_change_what_the_plan_says(tmp_path):
+    x = torch.randn(4, 4, requires_grad=True)
+    path = rx.explore(dropped, (x,), partitioner="min_cut").save_plan(tmp_path / "plan.json")
+    ex = rx.explore(dropped, (x,), plan=path, decompositions=True)
+    assert ex.plan.tracing == rx.Tracing("min_cut", decompositions=True)
+    compiled = rx.compile(dropped, path, partitioner="default", joint_passes=True)
+    compiled(x)
+    assert rx.status(compiled).plan.tracing == rx.Tracing(joint_passes=True)
+
+
+def test_a_plan_file_of_the_third_format_keeps_its_partitioner():
+    environment = {"torch": "2.13.0", "python": "3.11.9", "device": "cpu", "threads": 2}
+    explored = {"call": "f", "environment": environment, "grad": True, "partitioner": "min_cut"}
+    older = {**json.loads(dump_plan(MLP)), "format": 3, "explored": explored}
+    assert load_plan(json.dumps(older)) == MLP.traced(MIN_CUT)
+    assert load_plan(json.dumps({**older, "explored": None})) == MLP
+
+
+def test_a_plan_with_another_tracing_traces_the_call_again():
+    net, x = programs.Stack(2), torch.randn(4, 16)
+    ex = rx.explore(net, (x,), plan=MLP)
+    ex.plan = MLP.traced(AS_TORCH_COMPILE)
+    assert ex.plan == MLP.traced(AS_TORCH_COMPILE)
+    assert "aten.erf.default" in targets(ex, "forward")
+    ex.retrace(partitioner="default", joint_passes=False, decompositions=False)
+    assert ex.plan == MLP
+    assert "aten.gelu.default" in targets(ex, "forward")
+
+
+def test_a_new_trace_keeps_regions_configs_and_way():
+    net, x = programs.Stack(2), torch.randn(4, 16)
+    ex = rx.explore(net, (x,), plan=MLP, partitioner="min_cut").configure("mlp", PRESETS["no fusion"])
+    ex.retrace(joint_passes=True)
+    assert ex.plan == rx.explore(net, (x,), plan=MLP).configure("mlp", PRESETS["no fusion"]).plan.traced(
+        rx.Tracing("min_cut", joint_passes=True)
+    )
+    ex.retrace(dynamic=True)
+    assert ex.plan.tracing == rx.Tracing("min_cut", joint_passes=True)
+
+
+def test_the_plan_as_python_traces_it_again():
+    net, x = programs.Stack(2), torch.randn(4, 16)
+    ex = rx.explore(net, (x,), plan=MLP.traced(AS_TORCH_COMPILE))
+    other = rx.explore(net, (x,))
+    exec(plan_source(ex.plan), {"ex": other, "rx": rx})  # noqa: S102 - what the panel copies
+    assert other.plan == ex.plan
+
+
+def test_every_view_says_how_the_call_was_traced():
+    x = torch.randn(4, 4, requires_grad=True)
+    assert "min_cut partitioner, joint passes, decompositions (as torch.compile)" in str(
+        traced(dropped, (x,), AS_TORCH_COMPILE).results
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"partitioner": "mincut"}, "Did you mean 'min_cut'"),
+        ({"partitioner": 3}, "give 'default' or 'min_cut'"),
+        ({"joint_passes": 1}, "joint_passes=1"),
+        ({"decompositions": "yes"}, "decompositions='yes'"),
+    ],
+)
+def test_a_wrong_option_is_refused_at_every_door(option, text):
+    x = torch.randn(4, 4, requires_grad=True)
+    ex = rx.explore(dropped, (x,))
+    for door in (
+        lambda: rx.explore(dropped, (x,), **option),
+        lambda: rx.compile(dropped, **option),
+        lambda: rx.Tracing(**option),
+        lambda: ex.retrace(**option),
+    ):
+        with pytest.raises(rx.InvalidArgumentError, match=text.replace("(", r"\(")):
+            door()
+    assert ex.plan.tracing == rx.Tracing()
+
+
+def gated(x, w):
+    for _ in range(3):
+        x = x + torch.tanh(x * w) * torch.sigmoid(x)
+    return x.square().mean()
+
+
+def pair_of(size=64):
+    return torch.randn(size, size, requires_grad=True), torch.randn(size, requires_grad=True)
+
+
+def test_kept_lists_each_tensor_of_the_forward_once_with_its_size_and_region():
+    ex = rx.explore(gated, pair_of()).mark("tanh", ops="aten.tanh*")
+    kept = ex.kept
+    names = kept.tensor.tolist()
+    assert len(set(names)) == len(names)
+    assert {"tanh", "tanh_1", "tanh_2"} <= set(names)
+    assert not any(name.startswith(("detach", "primals")) for name in names)
+    assert set(kept.kept_bytes) == {64 * 64 * 4}
+    assert set(kept[kept.op == "tanh"].region) == {"tanh"}
+    assert kept[kept.op == "sigmoid"].region.isna().all()
+    assert kept.line.str.contains("in gated").all()
+
+
+def test_less_is_kept_where_the_backward_computes_it_again():
+    kept = {
+        name: rx.explore(gated, pair_of(), plan=rx.Plan(tracing=way)).kept
+        for name, way in {"default": rx.Tracing(), "as torch.compile": AS_TORCH_COMPILE}.items()
+    }
+    assert kept["default"].kept_bytes.sum() > kept["as torch.compile"].kept_bytes.sum()
+    ex = rx.explore(gated, pair_of(), plan=rx.Plan(tracing=AS_TORCH_COMPILE))
+    assert "computed again" in kept_text(ex.session)
+
+
+def test_parameters_and_views_of_them_are_not_kept():
+    net = torch.nn.Linear(16, 16)
+    ex = rx.explore(lambda x: net(x).relu().sum(), (torch.randn(4, 16, requires_grad=True),))
+    assert ex.kept.op.tolist() == ["relu"]
+
+
+def test_a_dynamic_size_is_not_summed():
+    ex = rx.explore(lambda x: x.sin().exp().sum(), (torch.randn(6, 3, requires_grad=True),), dynamic=True)
+    assert ex.kept.kept_bytes.isna().all()
+    assert "of a size that may change" in kept_text(ex.session)
+
+
+def test_without_a_backward_nothing_is_said():
+    ex = rx.explore(gated, pair_of(), grad=False)
+    assert len(ex.kept) == 0
+    assert kept_text(ex.session) == ""
