@@ -111,6 +111,21 @@ def test_what_the_first_call_makes_stays_and_is_named():
     assert len(ex.live.capture.frames) == 1
 
 
+@pytest.mark.compiles
+def test_a_module_gets_no_attribute_of_torchs():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = nn.Linear(4, 4)
+    torch.compile(compiled, backend="eager")
+    before = [set(vars(module)) for module in (*model.modules(), compiled)]
+    with rx.explore(model, (torch.ones(2, 4),)) as ex:
+        ex.mark("r", modules="1")
+        ex.benchmark(("regional", "full"), budget_s=0.1)
+        ex.compiled(torch.ones(3, 4))
+    rx.compile(model, ex.plan)(torch.ones(2, 4))
+    rx.explore(compiled, (torch.ones(2, 4),)).close()
+    assert [set(vars(module)) for module in (*model.modules(), compiled)] == before
+
+
 def test_lazy_modules_are_made_once():
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     repeated(model, X)
