@@ -148,8 +148,9 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
     for (loser, winner), origins in evidence.assignment.overruled.items():
         nodes = evidence.dynamo_nodes(origins)
         if loser in remaining and nodes:
+            belong = "belongs" if len(nodes) == 1 else "belong"
             yield DiagnosticCode.REGION_SHRUNK.found(
-                f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
+                f"{count(len(nodes), 'op')} that region {loser!r} requested {belong} to {winner!r}, later in the plan: "
                 f"{listing(node.name for node in nodes)}.",
                 region=loser,
                 where=nodes,
