@@ -261,7 +261,8 @@ def test_what_helps_at_several_breaks_of_one_line_is_not_repeated():
     found = only(rx.explore(call, (X,)), "graph-break")
     assert "2 times in this line" in found.message
     advice = "The line is not yours to move: use another function there, or other options of it."
-    assert found.remedy == f"{advice} Torch's own hint: Use `torch.cond` to express dynamic control flow."
+    assert found.remedy.startswith(f"{advice} Torch's own hint: ")
+    assert found.remedy.count(advice) == 1
 
 
 def test_the_breaks_table_says_where_a_break_in_a_library_is():
