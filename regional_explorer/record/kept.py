@@ -53,26 +53,22 @@ def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept
 
 
 _SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
-_VIEWS = _SPLITS | frozenset(
-    [
-        "_unsafe_view",
-        "alias",
-        "as_strided",
-        "detach",
-        "diagonal",
-        "expand",
-        "permute",
-        "select",
-        "slice",
-        "squeeze",
-        "t",
-        "transpose",
-        "unfold",
-        "unsqueeze",
-        "view",
-        "view_as_complex",
-        "view_as_real",
-    ]
+_VIEWS = frozenset(
+    (
+        *(
+            "_unsafe_view",
+            "alias",
+            "as_strided",
+            "detach",
+            "diagonal",
+            "expand",
+            "permute",
+            "select",
+            "slice",
+            "squeeze",
+        ),
+        *("t", "transpose", "unfold", "unsqueeze", "view", "view_as_complex", "view_as_real", *_SPLITS),
+    )
 )
 """The ops whose result shows the memory of their first input; ``getitem`` does, of one that splits."""
 
