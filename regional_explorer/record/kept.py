@@ -53,23 +53,9 @@ def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept
 
 
 _SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
-_VIEWS = frozenset(
-    (
-        *(
-            "_unsafe_view",
-            "alias",
-            "as_strided",
-            "detach",
-            "diagonal",
-            "expand",
-            "permute",
-            "select",
-            "slice",
-            "squeeze",
-        ),
-        *("t", "transpose", "unfold", "unsqueeze", "view", "view_as_complex", "view_as_real", *_SPLITS),
-    )
-)
+_SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
+_PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
+_VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
 """The ops whose result shows the memory of their first input; ``getitem`` does, of one that splits."""
 
 
