@@ -41,7 +41,6 @@ from regional_explorer.torch_api.graphs import (
     FALLBACK,
     ORIGIN,
     bodies,
-    computes_nothing,
     input_expression,
     is_operator,
     is_python_float,
@@ -157,7 +156,6 @@ class GraphRecorder:
             origin=custom.get(ORIGIN),
             recompute=self.kind is GraphKind.BACKWARD and node.meta.get("partitioner_tag") == "is_forward",
             random=runs_random(node),
-            view=self.kind is not GraphKind.DYNAMO and computes_nothing(node) and is_operator(node.target),
         )
 
     def _input_role(self, node: fx.Node, inputs: Sequence[Node]) -> tuple[Role, str]:

@@ -244,8 +244,9 @@ def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_
     reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
     _add_hooks(name, module, reachable)
     for store in ("_parameters", "_buffers", "_modules"):
-        entries = vars(module).get(store, {})  # a module of torch.jit may lack some
-        reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))
+        entries = vars(module).get(store, {})  # a module of torch.jit may lack some, and keeps others in its own way
+        if variables.container_kind(entries) is not None:
+            reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))
         yield from (_Reached(_dotted(name, key), value) for key, value in entries.items())
     user_attributes = ((key, value) for key, value in vars(module).items() if key not in _HIDDEN_ATTRIBUTES)
     yield from (_Reached(_dotted(name, key), value) for key, value in user_attributes)

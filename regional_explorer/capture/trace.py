@@ -23,7 +23,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.graph import FailedOp, Graph, GraphKind, MarkedBlock, SourceLine
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.plan_file import CallModes
-from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.tracing import AS_UPSTREAM, Tracing
 from regional_explorer.torch_api.compile_lock import compile_lock, compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import (
     Break,
@@ -246,7 +246,7 @@ class Capture(TracedGraphs):
         CaptureError: nothing could be captured; the text lists the graph breaks.
     """
 
-    def __init__(self, call: Call, tracing: Tracing, *, dynamic: bool | None = None) -> None:
+    def __init__(self, call: Call, tracing: Tracing = AS_UPSTREAM, *, dynamic: bool | None = None) -> None:
         super().__init__(tracing)
         self.call = call
         self.dynamic = dynamic

@@ -24,7 +24,7 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
             region=region,
             graph=parts[0].graph,
             where=lines(graphs[part.graph][name] for part in parts for name in part.nodes)[:1],
-            remedy=f"ex.diagnose({region!r}) says where its time goes; ex.benchmark() compares it with eager.",
+            remedy=f"ex.diagnose({region!r}) says where its time goes.",
         )
         for (region, text), parts in warned.items()
     ]

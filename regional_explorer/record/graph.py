@@ -178,8 +178,6 @@ class Node(Record, frozen=True):
     recompute: bool = False
     random: bool = False
     label: str = ""
-    view: bool = False
-    """Whether it computes nothing and shows the memory of its first input."""
 
     @property
     def source(self) -> SourceLine | None:

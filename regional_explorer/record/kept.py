@@ -53,9 +53,20 @@ def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept
         yield Kept(forward.id, node, regions.get(node.name), _size(node))
 
 
+_SPLITS = frozenset(("split", "split_with_sizes", "unbind"))
+_SHAPED = ("expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view", "_unsafe_view")
+_PARTS = ("as_strided", "diagonal", "select", "slice", "unfold", "view_as_complex", "view_as_real")
+_VIEWS = frozenset((*_SPLITS, *_SHAPED, *_PARTS, "alias", "detach"))
+"""The ops whose result shows the memory of their first input; ``getitem`` does, of one that splits."""
+
+
+def _is_view(node: Node, graph: Graph) -> bool:
+    return node.op in _VIEWS or (node.op == "getitem" and graph.by_name[node.inputs[0]].op in _SPLITS)
+
+
 def _base(node: Node, graph: Graph) -> Node:
     """Return the op or input whose memory a view shows."""
-    while node.view and node.inputs:
+    while node.role is Role.OP and _is_view(node, graph):
         node = graph.by_name[node.inputs[0]]
     return node
 
@@ -75,4 +86,4 @@ def _size(node: Node) -> int | None:
 def recomputed_ops(session: Session) -> int:
     """Return how many ops of the forward the backward repeats instead of keeping their results."""
     backwards = (graph for graph in session.graphs if graph.kind is GraphKind.BACKWARD)
-    return sum(1 for graph in backwards for node in graph.ops if node.recompute and not node.view)
+    return sum(1 for graph in backwards for node in graph.ops if node.recompute and not _is_view(node, graph))

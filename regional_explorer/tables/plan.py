@@ -32,6 +32,7 @@ from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
 
 MOST_BREAKS = 20
+MOST_KEPT = 8
 
 
 def breaks_table(session: Session) -> Table[GraphBreak]:
@@ -53,6 +54,7 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
 def kept_table(session: Session) -> Table[Kept]:
     """One row per tensor that a forward keeps for its backward, largest first."""
     kept, numbers = kept_for_backward(session), session.plan.numbers
+    more = len(kept) - MOST_KEPT
     return Table(
         "Kept for the backward",
         (
@@ -64,7 +66,8 @@ def kept_table(session: Session) -> Table[Kept]:
             Column("line", lambda tensor: str(tensor.node.source) if tensor.node.source else None),
         ),
         kept,
-        notes=lambda: [kept_text(session)],
+        notes=lambda: [f"{kept_text(session)}{f'; {more} more: ex.kept' if more > 0 else ''}"],
+        shown=kept[:MOST_KEPT],
         heads=("tensor", "region", "op", "shape", "kept", "line"),
         fold="long",
     )

@@ -319,7 +319,7 @@ def aot_backend(
         inference_compiler=compile_inference,
         partition_fn=partition,
         keep_inference_input_mutations=True,
-        decompositions=_inductor_decompositions() if tracing.decompositions else None,
+        **({"decompositions": _inductor_decompositions()} if tracing.decompositions else {}),
     )
 
 

@@ -102,8 +102,10 @@ def header(shown: Shown) -> list[Node]:
     """
     facts = dict(session_facts(shown.session))
     facts.pop("shapes", None)  # there is a field for them
-    facts["torch"] = f"torch {facts['torch']}"
-    facts["graph breaks"] = f"graph breaks: {facts['graph breaks']}"
+    for label in ("torch", "traced"):
+        facts |= {label: f"{label} {facts[label]}"} if label in facts else {}
+    for label in ("graph breaks", "kept for the backward"):
+        facts |= {label: f"{label}: {facts[label]}"} if label in facts else {}
     if shown.owner:
         title = "The exploration that this panel shows"
         owner_note = node("span", "in Python: ", node("code", shown.owner), title=title)

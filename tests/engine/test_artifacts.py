@@ -39,6 +39,7 @@ from regional_explorer.compiler.fingerprint import Layout
 from regional_explorer.errors import ArtifactError, PlanError
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.torch_api.shipping import Packed
 from tests.shared import programs
 from tests.shared.checks import facts, trained
@@ -622,7 +623,7 @@ def test_a_plan_lists_the_artifacts_that_were_saved_of_it_before_and_saving_agai
     ex = rx.explore(net, (x,), plan=PLAN)
     earlier = ex.save_plan(tmp_path / "earlier.json")
     assert artifacts(earlier) == []
-    assert json.loads(earlier.read_text())["format"] == 3
+    assert json.loads(earlier.read_text())["format"] == PLAN_FORMAT
     files = sorted(ex.save_artifacts(folder).iterdir())
     ex.save_artifacts(folder)
     assert sorted(folder.iterdir()) == files, "nothing new is written"

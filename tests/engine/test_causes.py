@@ -315,9 +315,9 @@ def test_a_trace_that_another_one_serves_for_is_not_told_as_a_branch_not_taken(r
     if reset:
         torch._dynamo.reset()
     ex.benchmark(("regional",), budget_s=0.1)
-    unreached = [timing for timing in ex.session.partition_timings if not timing.runs and timing.warnings]
-    assert unreached
-    assert all("the call runs another trace" in timing.warnings[0] for timing in unreached)
+    warnings = [text for timing in ex.session.partition_timings if not timing.runs for text in timing.warnings]
+    assert any("the call runs another trace" in text for text in warnings)
+    assert not any("a branch not taken" in text for text in warnings)
 
 
 @pytest.mark.compiles

@@ -14,6 +14,7 @@ from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.record.changes import differences
 from regional_explorer.record.json_file import dump_plan, dump_session, load_plan, load_session
 from regional_explorer.record.plan import Cut, Direction, Region, config_of, with_config
+from regional_explorer.record.plan_file import PLAN_FORMAT
 from regional_explorer.tables.benchmark import regions_table
 from tests.engine import diagnostics_programs
 from tests.shared.checks import codes, only
@@ -96,7 +97,7 @@ def test_files_keep_the_directions_and_are_as_ever_without(ex, tmp_path):
     plan = {"format": 1, "kind": "plan", "regions": [{"name": "up", "selectors": [], "config": FEW}]}
     path.write_text(json.dumps(plan))
     assert load_plan(path)["up"].configs == ((None, FEW),)
-    assert dump_plan(load_plan(path)) == json.dumps({**plan, "format": 3}, indent=2) + "\n"
+    assert dump_plan(load_plan(path)) == json.dumps({**plan, "format": PLAN_FORMAT}, indent=2) + "\n"
 
 
 def test_the_source_of_a_plan_sets_each_direction(ex):

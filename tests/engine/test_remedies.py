@@ -132,12 +132,15 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "call-nondeterministic": edits(
         ('torch.tensor(int.from_bytes(os.urandom(2), "big") / 65536)', "torch.rand(())"),
     ),
+    "variant-wrong": MEASURED,
     "region-numerics": MEASURED,
     "region-slower": MEASURED,
     "plan-slower": MEASURED,
     "region-worth": MEASURED,
     "op-recomputed": MEASURED,
     "fusion-refused": MEASURED,
+    "inductor-warning": Words("what to measure next", "ex.diagnose('r')"),
+    "region-time": MEASURED,
     "kernel-bound": MEASURED,
     "launch-bound": MEASURED,
 }

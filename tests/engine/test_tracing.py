@@ -151,9 +151,10 @@ def test_the_plan_as_python_traces_it_again():
 
 def test_every_view_says_how_the_call_was_traced():
     x = torch.randn(4, 4, requires_grad=True)
-    assert "min_cut partitioner, joint passes, decompositions (as torch.compile)" in str(
-        traced(dropped, (x,), AS_TORCH_COMPILE).results
-    )
+    ex = traced(dropped, (x,), AS_TORCH_COMPILE)
+    for view in (ex.text, ex.results._repr_mimebundle_()["text/html"]):
+        assert "min_cut partitioner, joint passes, decompositions (as torch.compile)" in view
+        assert "kept for the backward" in view
 
 
 @pytest.mark.parametrize(

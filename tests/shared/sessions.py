@@ -35,7 +35,9 @@ from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
 
-FRAMES = tuple(name for name, value in vars(Results).items() if isinstance(value, property) and name != "session")
+FRAMES = tuple(
+    name for name, value in vars(Results).items() if isinstance(value, property) and name not in ("session", "text")
+)
 """The names of all tables of a session."""
 
 ENVIRONMENT = Environment(torch="2.13.0", python="3.11.9", device="cpu", threads=2)
