@@ -251,7 +251,7 @@ def did_you_mean(word: object, names: Iterable[str]) -> str:
     """Return `` Did you mean 'a' or 'b'?`` for the names nearest to ``word``, or an empty string."""
     if not isinstance(word, str) or len(word) > LONGEST_COMPARED_NAME:
         return ""
-    matches = difflib.get_close_matches(word, list(names))
+    matches = difflib.get_close_matches(word, list(dict.fromkeys(names)))
     return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 

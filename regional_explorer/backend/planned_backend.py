@@ -446,6 +446,8 @@ class PlannedBackend:
         if call is not None:
             self.traced.names = module_names(reach(call.fn, call.args, call.kwargs).roots)
             call.at_end(self._at_end)
+        else:
+            self.traced.first_call_ended = True  # nothing says when a call ends
         return self.traced.add_frame(gm, inputs)
 
     def watch(self, compiled: Callable[..., Any]) -> None:
@@ -467,6 +469,7 @@ class PlannedBackend:
 
     def _at_end(self, succeeded: bool) -> None:  # noqa: FBT001 - as torch_api passes it
         """Check the plan if the call returned; else at the end of the next one, which Dynamo need not trace."""
+        self.traced.first_call_ended = True
         if succeeded:
             self._check_plan()
             return

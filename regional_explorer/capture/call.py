@@ -193,7 +193,7 @@ class Call:
         reachable = self._reach()
         self.modules = reachable.roots
         self._random, self._flags = RandomState(reachable.generators), TorchFlags()
-        self._undo = UndoLog(reachable.tensors)
+        self._undo, self._before_first = UndoLog(reachable.tensors), UndoLog()
         self._state = AssignedState(reachable)
         self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
@@ -203,7 +203,7 @@ class Call:
             with silent():
                 self._first_run(reachable.tensors, unclear)
         self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
-        self.not_restored = self._state.not_restored
+        self.not_restored = (*self._state.not_restored, *self._kept_names())
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
             raise CaptureError(
@@ -266,19 +266,22 @@ class Call:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
                 self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
+            after_first = self._undo.contents()
             self._undo.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
-                self._second_run(nodes_before)
+                self._second_run(nodes_before, after_first)
             elif self._undo.wrote or self._state.changes:
                 self._note_written(storages_before)
         finally:
             self._restore_state()
         return frozenset()
 
-    def _second_run(self, nodes_before: AbstractSet[Node]) -> None:
+    def _second_run(self, nodes_before: AbstractSet[Node], after_first: UndoLog) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns.
 
-        Its outputs may be others than the first run's. No gradients are taken if these depend on what that one made.
+        If some of that stays, so does what the first run wrote to tensors and this one does not: a cache, or parameters
+        made from the first batch, behind a flag that says so. Its outputs may be others than the first run's. No
+        gradients are taken if these depend on what that one made.
         """
         reachable = self._reach()
         self._state.note_first_run(reachable)
@@ -290,15 +293,18 @@ class Call:
                 # Gradients would go on through what the first run made, to the same leaves: its buffers are freed.
                 if all(isinstance(end, torch.Tensor) or end.node in nodes_before for end in ends):
                     _gradients(outputs, ends, draw_cotangents(outputs))
-        self._note_written(storages_before)
         self._state.note_second_run()
+        if self._state.not_restored:
+            self._before_first = self._undo.keep_first(after_first)
+        self._note_written(storages_before)
 
     def _note_written(self, storages_before: AbstractSet[int]) -> None:
         """Note which tensors a run has written in place, or assigned: those have storages that were not there."""
         self._written_names = [
             name
             for name, tensor in self._tensors_by_name().items()
-            if self._undo.has(tensor) or storages_of([tensor]) - storages_before
+            if (self._undo.has(tensor) and not self._before_first.has(tensor))
+            or storages_of([tensor]) - storages_before
         ]
 
     def written(self) -> list[tuple[str, torch.Tensor, torch.Tensor | None]]:
@@ -374,6 +380,7 @@ class Call:
         try:
             yield
         except BaseException:
+            self._before_first.restore()
             self._state.restore_what_stays()
             raise
 
@@ -412,7 +419,14 @@ class Call:
         """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
         self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
+        self._before_first = UndoLog()
         self._random, self._dynamic = RandomState(), {}
+
+    def _kept_names(self) -> list[str]:
+        """Return the names of the tensors that stay as the first run left them."""
+        kept_ids = set(map(id, self._state.kept_tensors))
+        tensors = self._tensors_by_name() if self._state.not_restored else {}
+        return [name for name, tensor in tensors.items() if id(tensor) in kept_ids or self._before_first.has(tensor)]
 
     def _tensors_by_name(self) -> dict[str, torch.Tensor]:
         reachable = self._reach()

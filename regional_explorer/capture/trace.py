@@ -46,7 +46,8 @@ class TracedGraphs:
     """The graphs that Dynamo traced, and those that AOTAutograd made of them.
 
     ``on_graph`` is called with every graph that AOTAutograd runs. ``complete`` is False during a capture, whose call
-    may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed.
+    may have to run again, and ``all_late`` is True after it; without a capture, a frame is late if a guard failed once
+    ``first_call_ended``: a call enters a function behind a graph break several times, and traces it for each guard.
     ``names`` are the module paths by ``id(module)``. ``instead`` is what calls run after ``close``; it raises.
     ``outdated`` are the lines whose text is not known: their file was edited after it was loaded.
     ``tracing`` is how AOTAutograd makes the graphs.
@@ -62,7 +63,7 @@ class TracedGraphs:
         self._replace_implementation: Callable[[LiveGraph], None] = lambda _live: None
         self.tracing = tracing
         self.names: Mapping[int, tuple[str, ...]] = {}
-        self.complete, self.all_late = True, False
+        self.complete, self.all_late, self.first_call_ended = True, False, False
         self.instead: Callable[..., NoReturn] = closed
         self.generated = GeneratedCode()
         self._next_origin = 0
@@ -156,7 +157,7 @@ class TracedGraphs:
         reason = recompile_reason() if self.complete else ""
         autocast = Modes.current().autocast_text
         forgotten = self.complete and not reason and any(root in self._traced_code for root in code[:1])
-        late = self.all_late or bool((reason or forgotten) and self.frames)
+        late = self.all_late or bool(self.first_call_ended and (reason or forgotten) and self.frames)
         frame = Frame(
             index, dynamo, late=late, reason=reason, forgotten=forgotten, autocast=autocast, outdated=self.outdated
         )

@@ -8,11 +8,11 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,10 @@ from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
+
+_Copy = TypeVar("_Copy")
+_StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]
+_TensorCopy = tuple[torch.Tensor, torch.Tensor]
 
 
 class UndoLog(TorchDispatchMode):
@@ -52,11 +56,13 @@ class UndoLog(TorchDispatchMode):
         # Weak references keep the address of a freed storage from being reused.
         self._made_storages: dict[int, StorageWeakRef] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
-        self._copies: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+        self._copies: dict[int, _StorageCopy] = {}
         # Of those without a storage: sparse ones.
-        self._tensor_copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tensor_copies: dict[int, _TensorCopy] = {}
         self._versions: dict[int, tuple[torch.Tensor, int]] = {}
         self._leaves: dict[int, torch.Tensor] = {}
+        self._written: set[int] = set()
+        """The keys of the copies of what the block that is watched, or was last, wrote to."""
         tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
         self._by_storage = grouped(
@@ -91,6 +97,7 @@ class UndoLog(TorchDispatchMode):
                 return
         elif storage._cdata in self._made_storages:
             return
+        self._written.add(id(tensor) if storage is None else storage._cdata)
         if not tensor.is_inference():
             base = base_of(tensor)
             if attaches and (tensor.is_floating_point() or tensor.is_complex()):
@@ -130,6 +137,11 @@ class UndoLog(TorchDispatchMode):
             elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
                 self._made_storages[storage._cdata] = StorageWeakRef(storage)
 
+    def __enter__(self) -> Self:
+        """Watch."""
+        self._written.clear()
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -160,6 +172,30 @@ class UndoLog(TorchDispatchMode):
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
+    def contents(self) -> UndoLog:
+        """Return a log with copies of the same storages, as they are now."""
+        log = UndoLog()
+        log._copies, log._tensor_copies = self._contents()
+        return log
+
+    def _contents(self) -> tuple[dict[int, _StorageCopy], dict[int, _TensorCopy]]:
+        storages = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
+        return storages, {key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()}
+
+    def keep_first(self, after_first: UndoLog) -> UndoLog:
+        """Let ``restore`` give what the first watched block wrote and the last one did not the content ``after_first``.
+
+        Return a log that gives it the content from before.
+        """
+        before = UndoLog()
+        before._copies = _replaced(self._copies, after_first._copies, self._written)
+        before._tensor_copies = _replaced(self._tensor_copies, after_first._tensor_copies, self._written)
+        for key, (tensor, version) in self._versions.items():
+            if before.has(tensor):
+                before._versions[key] = (tensor, version)
+                self._versions[key] = (tensor, version + 1)  # or a graph of the user's would not see the write
+        return before
+
     def as_now(self, tensors: Iterable[torch.Tensor]) -> UndoLog:
         """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
 
@@ -167,10 +203,7 @@ class UndoLog(TorchDispatchMode):
             CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
         """
         log = UndoLog()
-        log._copies = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
-        log._tensor_copies = {
-            key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()
-        }
+        log._copies, log._tensor_copies = self._contents()
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
         log._leaves = dict(self._leaves)
         for leaf in log._leaves.values():
@@ -198,6 +231,13 @@ class UndoLog(TorchDispatchMode):
             if not leaf.is_leaf:
                 leaf.detach_()
         set_versions(self._versions.values())
+
+
+def _replaced(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collection[int]) -> dict[int, _Copy]:
+    """Replace the copies that ``others`` has too, except those with a key in ``but``; return what they were."""
+    replaced = {key: copy for key, copy in copies.items() if key in others and key not in but}
+    copies |= {key: others[key] for key in replaced}
+    return replaced
 
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
@@ -348,11 +388,13 @@ class AssignedState:
     A call may assign what it could have written in place: ``self.state = h``, ``cache["k"] = torch.cat(…)``,
     ``weight.data = …``, ``self.steps += 1``. What every call assigns is restored before the next one. What only the
     first call creates and later ones reuse (a mask, a table, a flag that it exists) stays: ``not_restored`` names it.
-    Whether a leaf requires grad, and its ``grad``, are restored, too.
+    Whether a leaf requires grad, and its ``grad``, are restored, too; so is the data of tensors. If anything stays, so
+    does what only the first call did to tensors, ``kept_tensors``: a flag that stays says that it was done.
     """
 
     def __init__(self, reach: Reach) -> None:
         self.not_restored: tuple[str, ...] = ()
+        self.kept_tensors: list[torch.Tensor] = []
         self._before: list[tuple[Variables, ValuesByKey]] = [
             (replace(scope), scope.read())  # the class of the owner is that of now, too
             for scope in reach.variables
@@ -362,6 +404,8 @@ class AssignedState:
         self._tensor_data = [(tensor, data) for tensor in reach.tensors if (data := _data_of(tensor)) is not None]
         self._leaves = [(tensor, tensor.requires_grad, tensor.grad) for tensor in reach.tensors if tensor.is_leaf]
         self._known_tensors = reach.tensors
+        self._data_after, self._leaves_after = list(self._tensor_data), list(self._leaves)
+        self._restore_kept: Callable[[], object] = lambda: None
 
     @property
     def changes(self) -> bool:
@@ -386,6 +430,8 @@ class AssignedState:
         known_owners = {id(scope.owner) for scope, _ in self._before}
         self._before += [(scope, scope.read()) for scope in reach.variables if id(scope.owner) not in known_owners]
         self._after = [scope.read() for scope, _ in self._before]
+        self._data_after = [(tensor, tensor.data) for tensor, _ in self._tensor_data]
+        self._leaves_after = [(tensor, tensor.requires_grad, tensor.grad) for tensor, _, _ in self._leaves]
         self._restore_data()
 
     def note_second_run(self) -> None:
@@ -404,6 +450,21 @@ class AssignedState:
             values = {key: value for key, value in before.items() if key not in added}
             watched.append((replace(scope), values | {key: after[key] for key in added if key in after}))
         self._before, self._after, self.not_restored = watched, [], tuple(dict.fromkeys(labels))
+        if labels:
+            self._keep_first()
+
+    def _keep_first(self) -> None:
+        """Let what only the first run did to leaves and to the data of tensors stay."""
+        data, leaves = list(self._tensor_data), list(self._leaves)
+        for number, pair in enumerate(data):
+            if not _data_moved(*pair):
+                self._tensor_data[number] = self._data_after[number]
+                self.kept_tensors.append(pair[0])
+        for number, leaf in enumerate(leaves):
+            if not _leaf_changed(*leaf):
+                self._leaves[number] = self._leaves_after[number]
+                self.kept_tensors.append(leaf[0])
+        self._restore_kept = lambda: _restore_data(data, leaves)
 
     def as_now(self) -> AssignedState:
         """Return the current state of the same variables and tensors."""
@@ -431,15 +492,23 @@ class AssignedState:
         """Restore what ``not_restored`` names, too: nobody will be told."""
         for scope, before in self._before_first:
             scope.assign(before)
+        self._restore_kept()
 
     def _restore_data(self) -> None:
-        for tensor, flag, grad in self._leaves:
-            if _leaf_changed(tensor, flag, grad):
-                tensor.requires_grad_(flag)
-                tensor.grad = grad
-        for tensor, data in self._tensor_data:
-            if _data_moved(tensor, data):
-                tensor.data = data
+        _restore_data(self._tensor_data, self._leaves)
+
+
+_Leaf = tuple[torch.Tensor, bool, torch.Tensor | None]
+
+
+def _restore_data(tensor_data: Iterable[tuple[torch.Tensor, torch.Tensor]], leaves: Iterable[_Leaf]) -> None:
+    for tensor, flag, grad in leaves:
+        if _leaf_changed(tensor, flag, grad):
+            tensor.requires_grad_(flag)
+            tensor.grad = grad
+    for tensor, data in tensor_data:
+        if _data_moved(tensor, data):
+            tensor.data = data
 
 
 def _leaf_changed(tensor: torch.Tensor, flag: bool, grad: torch.Tensor | None) -> bool:  # noqa: FBT001 - a value

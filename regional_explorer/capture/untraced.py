@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -67,22 +65,26 @@ def untraced_ops(
 
 
 def with_untraced(breaks: Sequence[GraphBreak], untraced: Sequence[UntracedOps]) -> tuple[GraphBreak, ...]:
-    """Return the breaks, each with the ops that run eagerly because of it: of those nearest to it, by modules."""
+    """Return the breaks, each with the ops that run eagerly because of it: of those nearest by line, module, function.
 
-    def nearness(graph_break: GraphBreak, ops: UntracedOps) -> tuple[int, bool]:
-        parts = ops.module.path.split(".") if ops.module else []
-        own_function = any(line.function == ops.function for line in graph_break.stack)
-        return max((_shared_depth(parts, path.split(".")) for path in graph_break.modules), default=0), own_function
+    Ops that are near to none, or equally near to breaks in several lines, go to the first of these without a cause.
+    """
 
-    def nearest_break(ops: UntracedOps) -> int:
-        return max(range(len(breaks)), key=lambda number: nearness(breaks[number], ops))
+    def nearness(graph_break: GraphBreak, ops: UntracedOps) -> tuple[bool, int, bool]:
+        path = f"{ops.module.path}." if ops.module else ""
+        depth = max((len(around) for around in graph_break.modules if path.startswith(f"{around}.")), default=0)
+        function = (ops.line.file, ops.function) if ops.line else None
+        in_function = any((line.file, line.function) == function for line in graph_break.stack)
+        return ops.line in graph_break.stack, depth, in_function
 
-    nearest = grouped((nearest_break(ops), ops) for ops in untraced)
+    def placed(ops: UntracedOps) -> tuple[int, UntracedOps]:
+        found = [nearness(graph_break, ops) for graph_break in breaks]
+        nearest = [number for number, near in enumerate(found) if near == max(found)]
+        is_known = len({breaks[number].own_line for number in nearest}) == 1
+        return nearest[0], replace(ops, is_cause_known=is_known)
+
+    nearest = grouped(map(placed, untraced))
     return tuple(replace(item, untraced=tuple(nearest.get(number, ()))) for number, item in enumerate(breaks))
-
-
-def _shared_depth(parts: Sequence[str], others: Sequence[str]) -> int:
-    return len(list(itertools.takewhile(bool, map(operator.eq, parts, others))))
 
 
 def _module_call(module: nn.Module | None, names: ModuleNames) -> ModuleCall | None:

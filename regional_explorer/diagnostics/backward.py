@@ -90,9 +90,10 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         f"; {amid} of them {'lies' if amid == 1 else 'lie'} between ops of one instance, whose backward becomes "
         f"{'up to ' if len(strays) > 1 else ''}{count(most, 'partition')}"
     )
+    run = "runs" if len(strays) == 1 else "run"
     return DiagnosticCode.BACKWARD_UNMARKED.found(
         f"{count(len(strays), 'op')} in the backward of region {region!r} without a forward op (sums of gradients and "
-        f"the like) run eagerly, in no region: {listing(stray.node.name for stray in strays)}"
+        f"the like) {run} eagerly, in no region: {listing(stray.node.name for stray in strays)}"
         f"{effect if amid and most else ''}. The reason: {'; '.join(dict.fromkeys(stray.reason for stray in strays))}.",
         region=region,
         graph=first_graph.id,

@@ -8,7 +8,7 @@ from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.graph_break import MOST_MODULES, GraphBreak, named_modules
+from regional_explorer.record.graph_break import MOST_MODULES, GraphBreak, UntracedOps, named_modules
 from regional_explorer.record.grouping import grouped
 
 
@@ -36,11 +36,12 @@ def _graph_break(evidence: Evidence, breaks: Sequence[GraphBreak]) -> Diagnostic
     """Return the finding of the breaks of one line of the user's."""
     reasons = grouped((_place(break_), break_.reason.rstrip(".")) for break_ in breaks)
     found = "; ".join(f"{place.removeprefix(', ')}: {'; '.join(there)}" for place, there in reasons.items())
+    advice = dict.fromkeys(text for break_ in breaks for text in (break_.advice, break_.torch_hint))
     stopped = "the graph here" if len(breaks) == 1 else f"the graph {len(breaks)} times in this line"
     return DiagnosticCode.GRAPH_BREAK.found(
         f"Dynamo stopped {stopped}{', ' if _place(breaks[0]) else ''}{found}. {_eager_part(evidence, breaks)}",
         where=[break_.own_line for break_ in breaks],
-        remedy=" ".join(dict.fromkeys(break_.remedy for break_ in breaks)),
+        remedy=" ".join(filter(None, advice)),
     )
 
 
@@ -56,13 +57,20 @@ def _eager_part(evidence: Evidence, breaks: Sequence[GraphBreak]) -> str:
     graphs -= {graph.frame for graph in evidence.graphs if graph.id in evidence.late_graphs}
     sentence = f"The call has {count(len(graphs), 'graph')}"
     untraced = [ops for break_ in breaks for ops in break_.untraced]
+    parts = [
+        _run_eagerly([ops for ops in untraced if ops.is_cause_known], "this"),
+        _run_eagerly([ops for ops in untraced if not ops.is_cause_known], "one or several of the graph breaks"),
+    ]
+    outside = "; ".join(filter(None, parts))
+    return f"{sentence}; outside of {'it' if len(graphs) == 1 else 'them'}, {outside}." if outside else f"{sentence}."
+
+
+def _run_eagerly(untraced: Sequence[UntracedOps], because: str) -> str:
+    """Return how many ops run eagerly, because of what, and where they are; empty without any."""
     number = sum(ops.count for ops in untraced)
     if not number:
-        return f"{sentence}."
+        return ""
     modules = [ops.module for ops in untraced if ops.module and ops.module.path]
     functions = dict.fromkeys(ops.place for ops in untraced if not (ops.module and ops.module.path))
     places = listing(filter(None, (named_modules(modules), *functions)), MOST_MODULES)
-    return (
-        f"{sentence}; outside of {'it' if len(graphs) == 1 else 'them'}, {count(number, 'op')} "
-        f"{'runs' if number == 1 else 'run'} eagerly because of this: {places}."
-    )
+    return f"{count(number, 'op')} {'runs' if number == 1 else 'run'} eagerly because of {because}: {places}"

@@ -65,6 +65,9 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         remedy = (
             f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={retraced[0]!r})."
         )
+    elif own := _backward_of_its_own(evidence, region):
+        why = "the backward of an autograd function is code of its own, which the marks of its forward do not reach"
+        remedy = f"Mark it too, for example ex.mark({region!r}, nodes={own})."
     elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
         why = "what writes in place leave in the backward belongs to no region"
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
@@ -102,6 +105,30 @@ def _ops_traced_again(evidence: Evidence, region: str) -> list[str]:
                 return []
             names += [f"{graph.parent[0]}:{user}" for user in evidence.users(graph.parent[0])[holding_op.name]]
     return list(dict.fromkeys(names))
+
+
+def _backward_of_its_own(evidence: Evidence, region: str) -> list[str]:
+    """Return the ops in the backward of autograd functions that have all of a region in their forward."""
+    requested = {node.origin for node in _requested_ops(evidence, region)}
+    graphs = list(evidence.of_kind(GraphKind.DYNAMO))
+
+    def function(graph: Graph) -> tuple[str, str] | None:
+        """Return the op that runs an autograd function, if the graph is its forward or backward."""
+        if graph.parent is None:
+            return None
+        outer, body = graph.parent
+        ops = (name for name in evidence.users(outer)[body] if evidence.nodes[outer][name].op == _AUTOGRAD_FUNCTION)
+        return next(((outer, name) for name in ops), None)
+
+    functions = {function(graph) for graph in graphs if any(node.origin in requested for node in graph.ops)}
+    if None in functions:
+        return []
+    backwards = [graph for graph in graphs if "/bwd_body" in graph.id and function(graph) in functions]
+    return [f"{graph.id}:{node.name}" for graph in backwards for node in graph.ops if node.op != "_set_grad_enabled"]
+
+
+_AUTOGRAD_FUNCTION = "autograd_function_apply"
+"""The higher-order op as which Dynamo traces the forward and the backward of an autograd function."""
 
 
 def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
@@ -148,8 +175,9 @@ def check_moved(evidence: Evidence) -> Iterator[Diagnostic]:
     for (loser, winner), origins in evidence.assignment.overruled.items():
         nodes = evidence.dynamo_nodes(origins)
         if loser in remaining and nodes:
+            belong = "belongs" if len(nodes) == 1 else "belong"
             yield DiagnosticCode.REGION_SHRUNK.found(
-                f"{count(len(nodes), 'op')} that region {loser!r} requested belong to {winner!r}, later in the plan: "
+                f"{count(len(nodes), 'op')} that region {loser!r} requested {belong} to {winner!r}, later in the plan: "
                 f"{listing(node.name for node in nodes)}.",
                 region=loser,
                 where=nodes,

@@ -341,7 +341,7 @@ class Places:
         if names := [repr(name) for name in others if name is not None and name != region.name]:
             return f"the same lines run for region {names[0]} too ({shown_lines})"
         if None in others:
-            return f"the same lines also run where they are in no region ({shown_lines})"
+            return f"the same lines also compute what is in no region ({shown_lines})"
         return f"it shares a statement or a line with other code: give it a line of its own ({shown_lines})"
 
 

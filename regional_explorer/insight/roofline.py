@@ -106,8 +106,9 @@ def reached(session: Session) -> tuple[Reach, ...]:
             compared = [timings[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL)]
             eager_s, regional_s, full_s = (timing.median_s.value for timing in compared)
             share = share_of_gain(*(np.array(timing.samples_s) for timing in compared))
-            full_wins = compared[-1].verdict is Verdict.FASTER
-            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, full_wins, withheld_text(*compared)))
+            verdict = compared[-1].verdict
+            sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
+            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, *sure, withheld_text(*compared)))
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)

@@ -21,7 +21,8 @@ class UntracedOps(Record, frozen=True):
     """Ops that run eagerly, in no graph, because of a graph break: ``count`` of one operator, module and line.
 
     ``line`` is the innermost one of the user's program, ``function`` the user's function in which nothing was traced;
-    without it, the module itself calls the ops.
+    without it, the module itself calls the ops. ``is_cause_known`` is False if nothing says which of the call's breaks
+    is the cause: the break that has these ops is then any one of them.
     """
 
     op: str
@@ -29,6 +30,7 @@ class UntracedOps(Record, frozen=True):
     module: ModuleCall | None = None
     line: SourceLine | None = None
     function: str = ""
+    is_cause_known: bool = True
 
     @property
     def place(self) -> str:
@@ -102,7 +104,8 @@ class GraphBreak(Record, frozen=True):
         if self.hook:
             return "Remove the hook while you explore: handle.remove(), on what registering it returned."
         if self.in_library:
-            return self._known or "The line is not yours to move: use another module there, or other options of it."
+            used = "module" if self.broken else "function"
+            return self._known or f"The line is not yours to move: use another {used} there, or other options of it."
         if "branch" in self.reason:
             return "Choose without a branch, as torch.where does, if a region should reach across it."
         return "Move this line out of the call if a region should reach across it."
@@ -111,11 +114,6 @@ class GraphBreak(Record, frozen=True):
     def torch_hint(self) -> str:
         """Torch's own hint as a sentence, unless it is known not to help there."""
         return f"Torch's own hint: {self.hint}." if self.hint and not self._known else ""
-
-    @property
-    def remedy(self) -> str:
-        """The advice, and torch's own hint."""
-        return f"{self.advice} {self.torch_hint}".strip()
 
     @property
     def advice_in_block(self) -> str:

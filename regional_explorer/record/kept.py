@@ -47,7 +47,8 @@ def kept_for_backward(session: Session) -> list[Kept]:
 def _kept_of(session: Session, backward: Graph, forward: Graph) -> Iterator[Kept]:
     regions = {name: region for region, members in session.members.items() for name in members.get(forward.id, ())}
     saved = (forward.by_name.get(node.name) for node in backward.nodes if node.role is Role.SAVED)
-    computed = {base.name: base for node in saved if node and (base := _base(node, forward)).role is Role.OP}
+    bases = (_base(node, forward) for node in saved if node)
+    computed = {base.name: base for base in bases if base.role is Role.OP and base.values}  # a number has no values
     for node in computed.values():
         yield Kept(forward.id, node, regions.get(node.name), _size(node))
 

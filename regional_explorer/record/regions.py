@@ -176,6 +176,8 @@ def _summed(
     failed = [timing for timing, own in compiled if own.numerics.withholds_speedup]
     speedup = None if failed or not compiled else _summed_speedup(chosen)
     costs = [cost for cost in compiles if cost is not None]
+    numerics = NumericsVerdict.worst(own.numerics for _, own in compiled)
+    worst = [timing.worst_tensor for timing, own in compiled if own.numerics is numerics and timing.worst_tensor]
     return RegionTiming(
         region=region,
         phase=phase,
@@ -185,8 +187,8 @@ def _summed(
         else None,
         speedup=speedup,
         verdict=Verdict.WITHHELD if failed else _region_verdict({own.verdict for _, own in compiled}, speedup),
-        numerics=NumericsVerdict.worst(own.numerics for _, own in compiled),
-        worst_tensor=next((one.worst_tensor for one in (*failed, *chosen) if one.worst_tensor), ""),
+        numerics=numerics,
+        worst_tensor=next(iter(worst), ""),
         compile_cold_s=sum(cost.waited_s for cost in costs if cost.cache != "warm"),
         compile_warm_s=sum(cost.waited_s for cost in costs if cost.cache == "warm"),
         partitions=len(chosen),

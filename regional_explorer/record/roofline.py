@@ -40,6 +40,8 @@ class Border(Record, frozen=True):
 class Reach(Record, frozen=True):
     """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
 
+    ``full_loses`` says whether it is certainly not.
+
     ``share_by_round`` is the plan's part of full's gain over eager, by round: 0.0 if it is as slow as eager, 1.0 if it
     is as fast as full. ``withheld`` says whose results are wrong, so that there is no share.
     """
@@ -50,6 +52,7 @@ class Reach(Record, frozen=True):
     full_s: float
     share_by_round: Figure
     full_wins: bool = True
+    full_loses: bool = False
     withheld: str = ""
 
     @property

@@ -96,7 +96,8 @@ def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
             because = f"{graph_break.place_and_caller}: {graph_break.reason.rstrip('.')}."
             for ops in graph_break.untraced:
                 if _names_untraced(selector.kind, pattern, ops):
-                    return f" {_capitalized(ops.place)} runs eagerly, in no graph: the graph broke {because}"
+                    where = because if ops.is_cause_known else "in several places, listed in ex.diagnostics."
+                    return f" {_capitalized(ops.place)} runs eagerly, in no graph: the graph broke {where}"
             if selector.kind is SelectorKind.LINES and any(map(LineRange.parse(pattern).contains, graph_break.stack)):
                 return f" The graph broke {because}"
     return ""

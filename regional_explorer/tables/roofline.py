@@ -181,7 +181,7 @@ def _gain_reached(row: Reach) -> str:
         return f"{_share_text(row.share.value)}{ends}"
     if row.withheld:
         return row.withheld
-    return "full may not be faster" if row.full_s < row.eager_s else "full is not faster"
+    return "full is not faster" if row.full_loses else "full may not be faster"
 
 
 def _share_text(share: float) -> str:

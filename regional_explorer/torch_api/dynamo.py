@@ -137,6 +137,10 @@ ISOLATES = "isolate_recompiles" in (torch.compile.__kwdefaults__ or {})
 """Whether ``torch.compile`` can isolate the cache entries of a compile: 2.12 and newer."""
 
 
+_COMPILED = "_is_torch_compile"
+"""What torch (2.13 to 2.15) sets on all that torch.compile returns; for a module, on the user's own module inside."""
+
+
 def compile_isolated(
     fn: Callable[..., Any], backend: Any, *, dynamic: bool | None = None, fullgraph: bool = False
 ) -> Callable[..., Any]:
@@ -157,7 +161,10 @@ def compile_isolated(
         options: dict[str, Any] = {"isolate_recompiles": True}
     else:
         fn, options = _with_fresh_code(fn), {}
+    was_compiled = hasattr(fn, _COMPILED)
     compiled: Callable[..., Any] = torch.compile(fn, backend=backend, dynamic=dynamic, fullgraph=fullgraph, **options)
+    if isinstance(fn, nn.Module) and not was_compiled:
+        vars(fn).pop(_COMPILED, None)
     release_when_dropped(compiled, backend)
     return compiled
 

@@ -386,12 +386,14 @@ def size_hint(size: int | torch.SymInt) -> int:
     """Return the size seen while tracing.
 
     Raises:
-        ValueError: it is known only at run time.
+        ValueError: it is known only at run time, or it stands for the lengths of the rows of a jagged tensor.
     """
     if not isinstance(size, torch.SymInt):
         return size
     if not size.node.has_hint():
         raise ValueError(f"nothing is known of {size} before a run")
+    if size.node.is_nested_int():
+        raise ValueError(f"{size} is not one size: the rows of a jagged tensor have several")
     return int(size.node.hint)
 
 

@@ -35,7 +35,8 @@ class SizeGuards:
         traced = (code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
         # The inputs that a backend is given may be the real ones.
         values = {node.name: node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")}
-        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+        # Of a jagged tensor one size is no number.
+        tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor) and not v.is_nested}
         seen = {name: tuple(map(size_hint, tensor.shape)) for name, tensor in tensors.items()}
         sizes = {name: tuple(map(_expression, tensor.shape)) for name, tensor in tensors.items()}
         modes = (getattr(tensor, "fake_mode", None) for tensor in tensors.values())

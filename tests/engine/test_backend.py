@@ -828,6 +828,62 @@ def test_a_trace_that_dynamo_forgot_is_a_later_one(x):
     assert "since torch._dynamo.reset() made Dynamo forget the earlier trace" in found.message
 
 
+class Counting(nn.Module):
+    """Counts its calls, as an ODE's function does: each number is a guard."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 4), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x).tanh()
+
+
+def of_flags():
+    linears = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+    linears[1].scale = 2
+
+    def layer(linear, x):
+        return linear(x) * linear.scale if hasattr(linear, "scale") else linear(x)
+
+    return layer, linears
+
+
+def of_counts():
+    counting = Counting()
+    return (lambda module, x: module(x)), [counting, counting]
+
+
+def of_gradients():
+    linear = nn.Linear(4, 4)
+    return (lambda module, x: module(x)), [linear, linear]  # the second call's input requires grad
+
+
+def of_sizes():
+    linear = nn.Linear(4, 4)
+    return (lambda module, x: module(x)[1:]), [linear, linear]
+
+
+@pytest.mark.parametrize("layers", [of_flags, of_counts, of_gradients, of_sizes])
+def test_a_function_that_one_call_traces_twice_is_as_it_was_explored(layers, tmp_path):
+    layer, modules = layers()
+    step = torch.compiler.disable(lambda x: x, recursive=False)
+
+    def call(x):
+        for module in modules:
+            x = layer(module, step(x))
+        return x.sum()
+
+    ex = rx.explore(call, (torch.randn(8, 4),))
+    ex.mark("r", ops="aten.addmm*")
+    assert len({part.graph for part in ex.session.partitions if "forward" in part.graph}) == 2
+    plan = ex.save_plan(tmp_path / "plan.json")
+    compiled = rx.compile(call, plan, strict=True)
+    compiled(torch.randn(8, 4)).backward()
+    assert not rx.status(compiled).diagnostics
+
+
 def test_a_later_graph_that_needs_no_compile_has_run_at_no_cost(x, tmp_path):
     def call(x):
         if state["scale"] is None:  # a guard that fails in the second call

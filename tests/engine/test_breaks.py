@@ -2,6 +2,7 @@
 
 import functools
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -210,6 +211,60 @@ def test_each_break_has_the_ops_nearest_to_it():
     assert paths == [{f"{name}.{index}" for index in range(3)} for name in ("first", "second")]
 
 
+def loop(x):
+    for _ in range(3):
+        x = x.sin()
+        print("a graph break")
+    return x
+
+
+@torch.compiler.disable
+def plain(x):
+    return x.cos() * 2
+
+
+def breaks_elsewhere(x):
+    x = loop(x)
+    print("a graph break of the call itself")
+    return x.exp()
+
+
+@pytest.mark.parametrize(
+    ("call", "known", "unknown"),
+    [
+        (lambda x: breaks_elsewhere(x).sin(), {"loop": 3}, {}),
+        (lambda x: loop(plain(x.exp())).sin(), {"loop": 3}, {"plain": 2}),
+        (lambda x: breaks_elsewhere(plain(x)), {"loop": 3}, {"plain": 2}),
+        (lambda x: plain(x.exp()).sin(), {"plain": 2}, {}),
+    ],
+)
+def test_ops_have_a_break_as_their_cause_only_where_it_is_the_only_one(call, known, unknown):
+    ex = rx.explore(call, (X,))
+    counts = Counter()
+    for item in ex.session.breaks:
+        for ops in item.untraced:
+            counts[ops.function, ops.is_cause_known] += ops.count
+    assert {name: number for (name, is_known), number in counts.items() if is_known} == known
+    assert {name: number for (name, is_known), number in counts.items() if not is_known} == unknown
+    assert ("because of one or several of the graph breaks" in str(ex.diagnostics)) is bool(unknown)
+    for name in unknown:
+        with pytest.raises(
+            SelectorError, match=f"Function {name} runs eagerly, in no graph: the graph broke in several"
+        ):
+            ex.mark("r", lines=f"{name}:1-9")
+
+
+def test_what_helps_at_several_breaks_of_one_line_is_not_repeated():
+    def call(x):
+        return torch.distributions.Normal(x, x.exp(), validate_args=True).log_prob(x)
+
+    found = only(rx.explore(call, (X,)), "graph-break")
+    assert "2 times in this line" in found.message
+    advice = "The line is not yours to move: use another function there, or other options of it."
+    assert found.remedy.startswith(f"{advice} Torch's own hint: ")
+    assert found.remedy.count(advice) == 1
+
+
 def test_the_breaks_table_says_where_a_break_in_a_library_is():
     table = breaks_table(exploring(averaging()).session)
     (row,) = table.rows
@@ -265,4 +320,4 @@ def test_a_mark_on_what_the_call_does_not_have_names_no_break():
 def test_a_break_without_what_later_versions_record_says_what_is_known():
     found = GraphBreak("call to print")
     assert found.place == "in the call itself"
-    assert found.remedy == "Move this line out of the call if a region should reach across it."
+    assert found.advice == "Move this line out of the call if a region should reach across it."

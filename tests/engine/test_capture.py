@@ -477,3 +477,34 @@ def test_source_that_was_edited_and_not_loaded_again_is_not_shown_as_what_runs(t
     again = rx.explore(importlib.reload(module).Model(), (torch.ones(3),))
     assert not [item for item in again.diagnostics if item.code == "source-changed"]
     assert all(line.text for graph in again.session.graphs for node in graph.ops for line in node.stack)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+ROWS = torch.nn.Linear(8, 8)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: ROWS(x).values().square().mean(),
+        lambda x: Square.apply(functional.gelu(ROWS(x)).values()).mean(),
+        lambda x: (x * 2).values(),
+        lambda x: torch.cat([part.sum(0) for part in x.unbind()]),
+    ],
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_jagged_arguments_are_explored(call, dynamic):
+    rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
+    ex = rx.explore(call, (rows,), dynamic=dynamic)
+    assert any(graph.ops for graph in ex.session.graphs)

@@ -787,3 +787,34 @@ def test_what_was_told_stays_after_closing() -> None:
     ex.close()
     assert ex.diagnostics == before == list(ex.session.diagnostics)
     assert before
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return 2 * x * gradient
+
+
+def test_the_backward_of_an_autograd_function_is_said_to_be_code_of_its_own():
+    ex = rx.explore(lambda x: Squared.apply(x.sin()).mean(), (torch.randn(8, requires_grad=True),))
+    ex.mark("r", ops="aten.mul*")
+    found = only(ex, "region-empty")
+    assert "the backward of an autograd function is code of its own" in found.message
+    (call,) = re.findall(r"ex\.mark\(.*\)", found.remedy)
+    eval(call, {"ex": ex})  # noqa: S307 - as a user copies it
+    assert not ex.diagnostics
+    assert {part.graph for part in ex.session.partitions} == {"0/forward", "0/backward"}
+
+
+def test_ops_beside_an_autograd_function_have_their_backward():
+    def call(x):
+        return Squared.apply(x.sin()).mean() + x.detach().cos().sum()
+
+    ex = rx.explore(call, (torch.randn(8, requires_grad=True),)).mark("r", ops="aten.cos*")
+    assert "no gradient flows through it" in only(ex, "region-empty").message

@@ -472,3 +472,9 @@ def test_names_of_marks_in_the_source_may_be_anything():
             return x.cos()
 
     assert [region.name for region in rx.explore(f, (torch.ones(3),)).plan.regions] == ["größer als vorher", r"'a\nb'"]
+
+
+def test_a_name_is_suggested_once():
+    ex = rx.explore(lambda x: x.softmax(-1), (torch.randn(4, 8),), decompositions=True)
+    with pytest.raises(SelectorError, match=r"Did you mean 'softmax'\?$"):
+        ex.mark("r", ops="aten._softmax*")

@@ -111,6 +111,98 @@ def test_what_the_first_call_makes_stays_and_is_named():
     assert len(ex.live.capture.frames) == 1
 
 
+class FirstBatch(nn.Module):
+    """Sets something in its first call, and a flag that it did; each call counts in a buffer."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.first, self.ready = first, False
+        self.loc, self.frozen = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.ones(4))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if not self.ready:
+            self.first(self, x.detach())
+            self.ready = True
+        self.seen += 1
+        return ((x - self.loc) * self.frozen).square().sum()
+
+
+def write(model, x):
+    with torch.no_grad():
+        model.loc.copy_(x.mean(0))
+
+
+def write_data(model, x):
+    model.loc.data.mul_(0).add_(x.mean(0))
+
+
+def assign_data(model, x):
+    model.loc.data = x.mean(0)
+
+
+def freeze(model, x):
+    model.frozen.requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("first", "kept"), [(write, "loc"), (write_data, "loc"), (assign_data, "loc"), (freeze, "frozen")]
+)
+def test_what_only_the_first_call_does_to_tensors_stays_if_its_flag_does(first, kept):
+    x = torch.randn(8, 4) + 3
+    reference, model = FirstBatch(first), FirstBatch(first)
+    want = reference(x)
+    with rx.explore(model, (x,)) as ex:
+        assert set(ex.live.call.not_restored) == {"ready", kept}
+    torch.testing.assert_close(model(x), want)
+    assert [p.requires_grad for p in model.parameters()] == [p.requires_grad for p in reference.parameters()]
+    assert model.seen.item() == 1, "what every call writes is restored"
+
+
+def test_a_write_that_stays_is_seen_by_graphs_of_the_users_own():
+    x = torch.randn(8, 4)
+    model = FirstBatch(write)
+    loss = model.loc.square().sum()
+    rx.explore(model, (x,)).close()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("first", [write, write_data, assign_data, freeze])
+def test_what_only_the_first_call_does_to_tensors_is_undone_if_it_is_refused(first):
+    model = FirstBatch(first)
+    model.forward = torch.compiler.disable(model.forward)
+    with pytest.raises(CaptureError, match="nothing-captured"):
+        rx.explore(nn.Sequential(model), (torch.randn(8, 4) + 3,))
+    assert not model.ready
+    assert not model.loc.any()
+    assert model.frozen.requires_grad
+
+
+def test_what_every_call_writes_is_restored_although_something_stays():
+    model = nn.BatchNorm1d(4)
+    model.register_forward_hook(lambda module, _, output: setattr(module, "mask", getattr(module, "mask", output > 0)))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ex = rx.explore(model, (torch.randn(8, 4),))
+    assert ex.live.call.not_restored == ("mask",)
+    torch.testing.assert_close(dict(model.state_dict()), before)
+
+
+@pytest.mark.compiles
+def test_a_module_gets_no_attribute_of_torchs():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    compiled = nn.Linear(4, 4)
+    torch.compile(compiled, backend="eager")
+    before = [set(vars(module)) for module in (*model.modules(), compiled)]
+    with rx.explore(model, (torch.ones(2, 4),)) as ex:
+        ex.mark("r", modules="1")
+        ex.benchmark(("regional", "full"), budget_s=0.1)
+        ex.compiled(torch.ones(3, 4))
+    rx.compile(model, ex.plan)(torch.ones(2, 4))
+    rx.explore(compiled, (torch.ones(2, 4),)).close()
+    assert [set(vars(module)) for module in (*model.modules(), compiled)] == before
+
+
 def test_lazy_modules_are_made_once():
     model = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
     repeated(model, X)

@@ -776,7 +776,7 @@ REFUSED = {
     "lines outside any region": (
         REPEATED,
         lambda ex: ex.mark("r", modules="stacks.0.*"),
-        "the same lines also run where they are in no region",
+        "the same lines also compute what is in no region",
     ),
     "an op without a line": (
         "import torch\n\ncall = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n",
@@ -891,3 +891,16 @@ def test_a_cell_of_a_notebook_is_given_anew(name):
     )
     with pytest.raises(rx.SourcePatchError, match="defined in a notebook"):
         ex.to_source(apply=True)
+
+
+def test_a_line_with_other_modules_beside_the_region_is_said_to_compute_them():
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.act = torch.nn.Linear(4, 4), torch.nn.GELU()
+
+        def forward(self, x):
+            return self.act(self.linear(x))
+
+    ex = rx.explore(Block(), (torch.randn(2, 4),)).mark("act", modules="act")
+    assert "the same lines also compute what is in no region" in ex.to_source()

@@ -59,6 +59,23 @@ def explored():
     return rx.explore(chain, (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS)))
 
 
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (Verdict.SLOWER, "full is not faster"),
+        (Verdict.BUSY, "full may not be faster"),
+        (Verdict.INCONCLUSIVE, "full may not be faster"),
+        (Verdict.UNKNOWN, "full may not be faster"),
+    ],
+)
+def test_full_is_said_to_be_no_faster_only_where_that_is_certain(verdict, text):
+    timings = tuple(
+        timing(name, seconds, 1e-3 / seconds, phase=Phase.FORWARD, verdict=verdict)
+        for name, seconds in (("eager", 1e-3), ("regional", 1e-3), ("full", 2e-3))
+    )
+    assert text in reach_table(reached(replace(session(), timings=timings)), None, ()).text()
+
+
 def test_every_dtype_has_its_own_size():
     dtypes = {str(one).removeprefix("torch."): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
     specs = {name: TensorSpec(name, (2, 5), (5, 1), "cpu") for name in dtypes}

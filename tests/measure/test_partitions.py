@@ -104,6 +104,16 @@ def test_a_failed_check_withholds_the_speedup_of_the_region() -> None:
     assert (whole.numerics, whole.worst_tensor) == ("failed", "mm1")
 
 
+def test_the_worst_tensor_of_a_region_is_one_that_has_its_numerics_verdict() -> None:
+    for verdict in (NumericsVerdict.FAILED, NumericsVerdict.CHAOTIC, NumericsVerdict.NOT_COMPARABLE):
+        first = alone(FIRST.partition, 2e-4, 1e-4, worst_tensor="mm")
+        second = alone(SECOND.partition, 2e-4, 1e-4, numerics=verdict, worst_tensor="mm1")
+        base = with_part(first)
+        parts = tuple(second if part.partition == second.partition else part for part in base.partition_timings)
+        whole = step(replace(base, partition_timings=parts))
+        assert (whole.numerics, whole.worst_tensor) == (verdict, "mm1")
+
+
 def test_what_is_not_compiled_counts_as_eager() -> None:
     base = with_part(replace(FIRST, compiled=None))
     whole = step(replace(base, partitions=(replace(base.partitions[0], artifact=None), *base.partitions[1:])))
