@@ -6,6 +6,7 @@ import traceback
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ import regional_explorer
 from regional_explorer.command.cli import main
 from regional_explorer.errors import FULL_TRACEBACKS
 from regional_explorer.exploration.live import Live
+from regional_explorer.ui import display
 from tests.shared.processes import ROOT
 
 rx: Any = regional_explorer  # whose arguments are of the wrong type here on purpose
@@ -50,6 +52,11 @@ def set_plan(ex):
     ex.plan = 3
 
 
+def last_of_none():
+    with mock.patch.object(display, "_last_shown", None):
+        rx.last()
+
+
 MISTAKES = {
     "explore": lambda _: rx.explore(step, X),
     "explore a call that raises": lambda _: rx.explore(raises, (X,)),
@@ -58,7 +65,7 @@ MISTAKES = {
     "compare": lambda _: rx.compare(3),
     "compile": lambda _: rx.compile(3),
     "status": lambda _: rx.status(3),
-    "last": lambda _: rx.last(),
+    "last": lambda _: last_of_none(),
     "mark": lambda ex: ex.mark("r", modules="nothing"),
     "mark a draft": lambda ex: ex.draft().mark("r", ops="nothing"),
     "configure": lambda ex: ex.configure("act", max_fusion_siz=3),
