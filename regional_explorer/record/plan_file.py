@@ -161,7 +161,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
         plan_slower(
             f"When it was explored, the plan was slower than {against}: {ratio}",
             against,
-            "Explore it again: the diagnostics of ex.benchmark() say what helps.",
+            "Explore and measure it again: the diagnostics say what helps.",
         )
         for against, ratio in slower.items()
     ]
