@@ -82,8 +82,8 @@ def kept_text(session: Session) -> str:
     dynamic = sum(tensor.size_bytes is None for tensor in kept)
     unknown = f", {dynamic} of a size that may change" if dynamic else ""
     again = f"; {count(recomputed, 'op')} computed again" if recomputed else ""
-    eager = "; what runs outside of the graphs may keep more" if session.breaks else ""
-    return f"{size(known)} in {count(len(kept), 'tensor')}{unknown}{again}{eager}"
+    in_graphs = " in the graphs" if session.breaks else ""  # what runs outside of them may keep more
+    return f"{size(known)} in {count(len(kept), 'tensor')}{in_graphs}{unknown}{again}"
 
 
 Equal = tuple[Partition, ...]
