@@ -342,10 +342,12 @@ def _after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModul
         get_cuda_device_context(gm),
     ):
         changed = _recursive_joint_graph_passes(gm, not in_bodies, next(devices, None))
-    for node in reversed(changed.graph.nodes):
-        # A replacement has no origin: it takes that of an op that reads it, as the ops that it stands for had.
-        if node not in before and ORIGIN not in node.meta.setdefault("custom", {}):
-            node.meta["custom"] = dict(next(filter(None, (user.meta.get("custom") for user in node.users)), {}))
+    # A replacement has no origin: it takes that of an op that reads it, or that it reads, as what it stands for had.
+    for node in (*reversed(changed.graph.nodes), *changed.graph.nodes):
+        custom = node.meta.setdefault("custom", {})
+        if node not in before and ORIGIN not in custom:
+            around = (other.meta.get("custom") or {} for other in (*node.users, *node.all_input_nodes))
+            node.meta["custom"] = {**custom, **next((known for known in around if ORIGIN in known), {})}
     return changed
 
 

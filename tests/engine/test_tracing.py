@@ -13,7 +13,7 @@ from regional_explorer.record.plan import PRESETS
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.tables.plan import kept_text
 from tests.shared import programs
-from tests.shared.checks import trained
+from tests.shared.checks import BEFORE_2_13, trained
 
 MIN_CUT = rx.Tracing("min_cut")
 WAYS = [
@@ -67,6 +67,7 @@ def test_joint_passes_find_attention_before_the_split():
     assert any("attention" in target for target in targets(traced(attention, args, AS_TORCH_COMPILE), "forward"))
 
 
+@pytest.mark.skipif(BEFORE_2_13, reason="a replacement knows nothing of what it replaces")
 def test_an_op_that_joint_passes_put_in_has_the_origin_of_what_it_replaces():
     args = [torch.randn(1, 2, 16, 64, requires_grad=True) for _ in range(3)]
     ex = traced(attention, args, AS_TORCH_COMPILE)
@@ -88,6 +89,7 @@ def test_random_numbers_are_those_of_eager(tracing):
 
 @pytest.mark.parametrize("tracing", WAYS, ids=str)
 def test_a_saved_plan_is_traced_the_same_way_in_production(tracing, tmp_path):
+    torch._dynamo.reset()  # torch 2.11 counts the traces of all tests of this code, and gives up after eight
     net, x = programs.Stack(2), torch.randn(4, 16)
     ex = rx.explore(net, (x,), plan=MLP.traced(tracing))
     ex.compile()
