@@ -27,8 +27,8 @@ ProgressCallback = Callable[[str, float], object]
 """Called with what is being done now, and the fraction done."""
 
 
-class Executor(Protocol):
-    """Runs work and returns what it returns, or raises what it raises.
+class Threads(Protocol):
+    """The threads that do the work of a run. A method returns what the work returns, or raises what it raises.
 
     The thread matters: each thread that runs a parallel kernel gets an OpenMP team of its own, and with two teams there
     are more threads than the machine has cores. GNU OpenMP then lets them sleep sooner between kernels
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
 
 class SameThread:
-    """Executor that runs everything on the calling thread."""
+    """The calling thread alone, for timed and untimed work."""
 
     def run_timed(self, work: Callable[[], T]) -> T:
         """Run ``work``."""
@@ -88,16 +88,16 @@ class Run:
         cancelled: called often; once it returns True the call ends, and keeps what it has by then.
         progress: called with what is being done, and the fraction done. By default a call that takes longer than two
             seconds shows a line in a notebook or on a terminal, which is gone at its end.
-        executor: runs timed and untimed work on the right threads.
+        threads: where timed and untimed work is done; by default on the calling thread.
         estimate: called with the seconds that are left, from the budget and what similar work took; None if unknown.
 
     Raises:
-        InvalidArgumentError: one cannot be called, or ``executor`` lacks a method.
+        InvalidArgumentError: one cannot be called, or ``threads`` lacks a method.
     """
 
     cancelled: Callable[[], bool] = never_cancelled
     progress: ProgressCallback = default_progress
-    executor: Executor = SAME_THREAD
+    threads: Threads = SAME_THREAD
     estimate: Callable[[float | None], object] = no_estimate
 
     def __post_init__(self) -> None:
@@ -106,9 +106,9 @@ class Run:
         check_callable("progress", self.progress, "a function that takes what is being done and the fraction done")
         check_callable("estimate", self.estimate, "a function that takes the seconds that are left, or None")
         for method in ("run_timed", "run_untimed"):
-            if not callable(getattr(self.executor, method, None)):
+            if not callable(getattr(self.threads, method, None)):
                 raise InvalidArgumentError(
-                    f"executor={shown_value(self.executor)}: it has no {method}(); leave it out."
+                    f"threads={shown_value(self.threads)}: it has no {method}(); leave it out."
                 )
 
     def waiting(self) -> None:

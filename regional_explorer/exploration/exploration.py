@@ -501,10 +501,10 @@ class Exploration(Edits, Results):
             full_s = costs.get(VariantName.FULL, 0.0)  # a compile of the whole call
             trials_s = full_s * len(TRIALS) if bitwise else 0.0
             whole = run.part(0.0, 0.3, then_s=full_s + trials_s)
-            whole_graphs = run.executor.run_untimed(lambda: full_graphs(self.live.program, whole))
+            whole_graphs = run.threads.run_untimed(lambda: full_graphs(self.live.program, whole))
             reading = run.part(0.3, 0.4, then_s=trials_s)
             for region in self.live.session.plan.regions:
-                run.executor.run_untimed(lambda name=region.name: self.live.insights.read(name, reading))  # type: ignore[misc]
+                run.threads.run_untimed(lambda name=region.name: self.live.insights.read(name, reading))  # type: ignore[misc]
             full = {graph_id: graph for graph_id, graph in whole_graphs.items() if graph.code.problem is None}
             session, bandwidth, ops = self.live.session, None, None
             crossing = borders(session, full)
@@ -513,13 +513,13 @@ class Exploration(Edits, Results):
                 run.estimate(trials_s or None)
                 run.progress("measuring the copy bandwidth", 0.4)
                 largest = max((border.fused_bytes for border in crossing), default=0)
-                bandwidth = run.executor.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
+                bandwidth = run.threads.run_timed(lambda: copy_bandwidth(session.environment.device, largest))
             if not run.cancelled():
                 run.progress("comparing ops with their decompositions", 0.5)
-                ops = run.executor.run_untimed(lambda: op_differences(self.live.variants))
+                ops = run.threads.run_untimed(lambda: op_differences(self.live.variants))
             if bitwise and not run.cancelled():
                 trying = run.part(0.5, 1.0)
-                trials = run.executor.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, trying, full_s))
+                trials = run.threads.run_untimed(lambda: bitwise_trials(self.live.variants, TRIALS, trying, full_s))
         problems = [
             f"The graph {graph_id} is left out: {graph.code.problem}."
             for graph_id, graph in whole_graphs.items()

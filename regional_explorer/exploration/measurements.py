@@ -92,7 +92,7 @@ class Measurements:
         alone_s = REGION_SHARE * budget_s if alone else 0.0
         if not run.cancelled() and (VariantName.REGIONAL in names or set(BY_TORCH).intersection(names)):
             compiling = run.part(0.0, 1.0, then_s=budget_s + alone_s)
-            names = run.executor.run_untimed(functools.partial(self._compile_stale, names, compiling, results))
+            names = run.threads.run_untimed(functools.partial(self._compile_stale, names, compiling, results))
         if run.cancelled():
             return
         toolchain.build.wait()

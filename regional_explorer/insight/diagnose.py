@@ -199,7 +199,7 @@ def diagnose(
     distinct = [equal[0] for equal in by_artifact(parts)]
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
     if config:  # for config-inert: whether it changes the code
-        run.executor.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+        run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
     candidates = {
         config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)
@@ -238,7 +238,7 @@ def _candidates(
     """Yield a candidate per direction in which a remedy improves the code."""
     if run.cancelled():
         return
-    after = run.executor.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
+    after = run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
     changed = [
         part
         for part in distinct
@@ -289,15 +289,15 @@ def remedy_timing(
     """
     key = part.partition.artifact
     switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
-    recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
+    recorded = run.threads.run_untimed(lambda: record_inputs(program, switches))
     if recorded is None:
         return None
     switch, args = recorded.switch, recorded.args
     try:
-        calls = run.executor.run_untimed(lambda: _remedy_calls(program, switch, args, config))
+        calls = run.threads.run_untimed(lambda: _remedy_calls(program, switch, args, config))
         context = MeasureContext.of(run.silent(), environment)
         with as_in_the_call():
-            check = run.executor.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
+            check = run.threads.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
             if check.verdict is NumericsVerdict.FAILED:
                 return None
             rounds = measure_rounds(calls, budget_s, context, baseline="now")

@@ -98,7 +98,7 @@ def _measured_times(
         # The clocks are the host's, and the bounds are those of the CPU.
         problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
         return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels"), Stop.FAILED
-    recorded = run.executor.run_untimed(lambda: record_inputs(program, switches))
+    recorded = run.threads.run_untimed(lambda: record_inputs(program, switches))
     if recorded is None or recorded.switch.artifact is None:
         return ArtifactKernelTimes(problem=why_not_run(program, switches[0])), Stop.FAILED
     switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
@@ -106,13 +106,13 @@ def _measured_times(
     with as_in_the_call():
         started = time.perf_counter()
         try:
-            timed, untimed = run.executor.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
+            timed, untimed = run.threads.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
         build_s = time.perf_counter() - started
         whole = timed_calls(switch, args)[-1]
-        if not run.executor.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
+        if not run.threads.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]

@@ -95,7 +95,7 @@ def benchmark(
         MeasureError: no variant could be measured.
         KeyboardInterrupt: it was interrupted.
     """
-    run, untimed = context.run, context.run.executor.run_untimed
+    run, untimed = context.run, context.run.threads.run_untimed
     ready = untimed(lambda: _compile(variants, names, run, results))
     traces = variants.traces()
     if run.cancelled():
@@ -143,7 +143,7 @@ def _read_memory(
         run.estimate((len(measured) - done) * share_s)
         run.progress(f"reading the memory of {timed_call.name}", 1.0)
         read = partial(_memory_peak, variants, timed_call, gauge, share_s)
-        results.memory.append(run.executor.run_untimed(read))
+        results.memory.append(run.threads.run_untimed(read))
     if left_out and results.conditions is not None:
         results.conditions = replace(results.conditions, memory_left_out=tuple(left_out))
 
@@ -184,7 +184,7 @@ def _check_numerics(
     the second verdicts.
     Before a variant is called wrong, eager is looked at once more: it may differ from itself now and then only.
     """
-    call, program, untimed = variants.call, variants.program, run.executor.run_untimed
+    call, program, untimed = variants.call, variants.program, run.threads.run_untimed
     run.estimate(None)
     run.progress("checking numerics: eager", 0.0)
     reference = untimed(lambda: find_reference(call, program, run.cancelled))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.compiler.run import Executor
+from regional_explorer.compiler.run import Threads
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
 from regional_explorer.record.figure import Noise
 from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
@@ -151,12 +151,12 @@ def launch_share(timed_call: TimedCall, clock: Clock[Any]) -> float:
     return statistics.median(launch_shares)
 
 
-def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], executor: Executor) -> dict[str, list[str]]:
+def launch_warnings(timed_calls: Iterable[TimedCall], clock: Clock[Any], threads: Threads) -> dict[str, list[str]]:
     """Return a warning for each call that is launch-bound, by name; none of one that raises now, or is cancelled."""
     warnings = {}
     for timed_call in timed_calls:
         with suppress(Exception):
-            share = executor.run_timed(partial(launch_share, timed_call, clock))
+            share = threads.run_timed(partial(launch_share, timed_call, clock))
             if share >= LAUNCH_BOUND:
                 what = f"launch-bound: launching took {share:.0%} of the time on the device"
                 warnings[timed_call.name] = [f"{what}; the kernels alone are faster"]

@@ -49,7 +49,7 @@ def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureCo
     program, run = variants.program, context.run
     if not program.switches:
         return
-    kinds = run.executor.run_untimed(lambda: distinct(program))
+    kinds = run.threads.run_untimed(lambda: distinct(program))
     dispatch_s = budget_s / (len(kinds) + 1)
     left_s = kinds_s = budget_s - dispatch_s
     try:
@@ -113,7 +113,7 @@ def _measure_kind(
     results: Results,
 ) -> RoundsResult | None:
     """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
-    untimed, cancelled = context.run.executor.run_untimed, context.run.cancelled
+    untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
     recorded = untimed(lambda: record_inputs(program, switches))
     if recorded is None:
         results.partition_timings += [_not_run_timing(program, switch) for switch in switches]

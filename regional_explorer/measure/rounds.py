@@ -457,12 +457,12 @@ class _RoundsRun:
             self.queued_s += self.clock.now() - requested_s
             return work()
 
-        return self.context.executor.run_timed(begin)
+        return self.context.threads.run_timed(begin)
 
     def _run_aside(self, work: Callable[[], object]) -> None:
         """Run timed work that is not counted in the budget."""
         began_s = self.clock.now()
-        self.context.executor.run_timed(work)
+        self.context.threads.run_timed(work)
         self.queued_s += self.clock.now() - began_s
 
     def _report_progress(self, doing: str) -> None:

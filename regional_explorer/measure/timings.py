@@ -188,7 +188,7 @@ def measure_rounds(
     if result.stopped is not Stop.INTERRUPTED and not run.cancelled():
         measured_calls = [timed_call for timed_call in timed_calls if timed_call.name not in result.dropped]
         try:
-            warnings = launch_warnings(measured_calls, context.clock, run.executor)
+            warnings = launch_warnings(measured_calls, context.clock, run.threads)
         except KeyboardInterrupt:
             result = dataclasses.replace(result, stopped=Stop.INTERRUPTED)
     noise = replace(result.noise, throttled=after.throttled_since(before))

@@ -17,7 +17,7 @@ import torch
 
 from regional_explorer.capture.call import Modes
 from regional_explorer.compiler.progress_line import TimeLeft
-from regional_explorer.compiler.run import SAME_THREAD, Executor, Run, Throttle
+from regional_explorer.compiler.run import SAME_THREAD, Run, Threads, Throttle
 from regional_explorer.errors import BusyError
 from regional_explorer.record.session import Session
 from regional_explorer.ui.state import Job, PanelState, Problem
@@ -71,7 +71,7 @@ class Loop(Protocol):
 
 
 class MainThread:
-    """Executor that runs timed work on the main thread, and untimed work on a thread of its own.
+    """The main thread for timed work, and a new one for each piece of untimed work.
 
     While a cell runs, measuring waits: neither takes time from the other.
     """
@@ -264,15 +264,15 @@ class Jobs:
         """
         with self._starting(name, shapes=shapes):
             loop, cancelled = self._control.main_loop(), self._cancelled.is_set
-            executor: Executor = SAME_THREAD
+            threads: Threads = SAME_THREAD
             if loop is not None:
-                executor = MainThread(loop, cancelled)
+                threads = MainThread(loop, cancelled)
                 self._interrupts = JobInterrupts(
                     loop, lambda: self._stop(INTERRUPTED_NOTE), lambda: self.cancel(INTERRUPTED_NOTE)
                 )
                 self._interrupts.start()
                 self._control.heartbeat.start(loop, lambda: self.cancel(ABANDONED_NOTE))
-            run, state = replace(self._reporting_run(), cancelled=cancelled, executor=executor), self._control.state
+            run, state = replace(self._reporting_run(), cancelled=cancelled, threads=threads), self._control.state
 
             def do_work() -> None:
                 with self._ending():

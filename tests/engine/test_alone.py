@@ -331,7 +331,7 @@ def test_an_interrupt_ends_the_benchmark_keeps_what_was_measured_and_is_raised_a
                 raise KeyboardInterrupt
             return work()
 
-    run = rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted())
     with pytest.raises(KeyboardInterrupt):
         ex.benchmark(("regional",), budget_s, run=run)
     assert seen[-1] == "interrupted", "nothing comes after it"

@@ -103,7 +103,7 @@ DOORS: dict[str, Any] = {
     "compare": (lambda ex, *views: rx.compare(*views), lambda ex: [ex, ex.session], {}),
     "region": (lambda ex, name, **config: marked(name, config), ["r"], {"max_fusion_size": 8}),
     "Run": (lambda ex, **k: rx.Run(**k), [],
-            {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None, "executor": SAME_THREAD}),
+            {"cancelled": lambda: True, "progress": lambda _doing, _fraction: None, "threads": SAME_THREAD}),
     "Selector": (lambda ex, *a, **k: rx.Selector(*a, **k), ["ops", ("*",)], {"innermost": False, "only": ()}),
     "Region": (lambda ex, *a, **k: rx.Region(*a, **k), ["a", PLAN.regions[0].selectors, {}],
                {"enabled": True, "joined": False, "carved": (), "backward_config": None}),

@@ -206,7 +206,7 @@ def test_what_the_store_raises_is_ours_and_names_the_error(monkeypatch):
 
 
 class CancelledAt(SameThread):
-    """An executor that is cancelled at the given piece of untimed work."""
+    """The calling thread, until the given piece of untimed work, which is cancelled."""
 
     def __init__(self, count):
         self.left = count
@@ -220,9 +220,9 @@ class CancelledAt(SameThread):
 
 def test_a_check_that_is_cancelled_keeps_the_results_before_it():
     ex = rx.explore(lambda x: x.sin(), (torch.randn(8),))
-    executor = CancelledAt(3)
-    ex.benchmark(["eager", "aot_eager"], 0.05, run=rx.Run(executor=executor))
-    assert executor.left == 0, "the check of aot_eager was its turn"
+    threads = CancelledAt(3)
+    ex.benchmark(["eager", "aot_eager"], 0.05, run=rx.Run(threads=threads))
+    assert threads.left == 0, "the check of aot_eager was its turn"
     assert ex.timings.empty
     assert not ex.benchmark(["eager", "aot_eager"], 0.05).empty
 

@@ -299,7 +299,7 @@ def test_an_interrupt_while_a_remedy_is_timed_ends_it_all(loops):
             return work()
 
     with pytest.raises(KeyboardInterrupt):
-        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted()))
+        loops.diagnose("r", 0.4, run=rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted()))
     assert not loops.diagnostics
     assert not loops.results.kernel_times("r").empty, "what was measured is kept"
 

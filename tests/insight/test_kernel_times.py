@@ -127,7 +127,7 @@ def test_an_interrupt_keeps_the_rounds_that_were_measured():
                 raise KeyboardInterrupt
             return work()
 
-    run = rx.Run(progress=lambda doing, _: seen.append(doing), executor=Interrupted())
+    run = rx.Run(progress=lambda doing, _: seen.append(doing), threads=Interrupted())
     with pytest.raises(KeyboardInterrupt):
         ex.kernel_times("r", 20.0, run=run)
     assert len(times_in(ex.session)) == 1

@@ -267,15 +267,15 @@ def test_settings_of_inductor_are_carried() -> None:
 def asked_of_the_main_thread(request: Callable[[MainThread], object], loop: MainLoop | None = None) -> Future[Any]:
     """Have another thread ask the main one, until it has what it asked for."""
     loop = loop or MainLoop()
-    executor = MainThread(loop, never_cancelled)
-    other = on_a_thread(lambda: request(executor))
+    threads = MainThread(loop, never_cancelled)
+    other = on_a_thread(lambda: request(threads))
     loop.run_until(other.done)
     return other
 
 
 def test_what_is_timed_runs_on_the_main_thread_and_the_rest_on_one_that_ends() -> None:
     asked = asked_of_the_main_thread(
-        lambda executor: [run(threading.current_thread) for run in (executor.run_timed, executor.run_untimed)]
+        lambda threads: [run(threading.current_thread) for run in (threads.run_timed, threads.run_untimed)]
     )
     timed, untimed = asked.result()
     assert timed is threading.main_thread()
@@ -291,11 +291,11 @@ def modes_now() -> tuple[object, ...]:
 
 
 def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -> None:
-    def request(executor: MainThread) -> list[object]:
+    def request(threads: MainThread) -> list[object]:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-            cast = [executor.run_timed(modes_now), executor.run_untimed(modes_now)]
+            cast = [threads.run_timed(modes_now), threads.run_untimed(modes_now)]
         with torch.inference_mode(), torch.device("meta"):
-            return [*cast, executor.run_timed(modes_now), executor.run_untimed(modes_now)]
+            return [*cast, threads.run_timed(modes_now), threads.run_untimed(modes_now)]
 
     usual_dtype = torch.get_autocast_dtype("cpu")
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.float16):
@@ -312,7 +312,7 @@ def test_work_has_the_modes_of_who_asked_and_leaves_those_of_the_main_thread() -
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
 def test_what_is_raised_goes_to_who_asked_also_an_interrupt_of_the_kernel(error: BaseException) -> None:
-    asked = asked_of_the_main_thread(lambda executor: executor.run_timed(Mock(side_effect=error)))
+    asked = asked_of_the_main_thread(lambda threads: threads.run_timed(Mock(side_effect=error)))
     assert asked.exception() is error
 
 
@@ -326,10 +326,10 @@ def test_while_the_main_thread_is_busy_a_measurement_can_be_cancelled() -> None:
 
 
 def test_what_is_done_for_a_muted_block_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    def request(executor: MainThread) -> None:
+    def request(threads: MainThread) -> None:
         with silent():
-            executor.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
-            executor.run_untimed(lambda: print("aside"))  # noqa: T201
+            threads.run_timed(lambda: print("timed"))  # noqa: T201 - as the user's function does
+            threads.run_untimed(lambda: print("aside"))  # noqa: T201
             print("asked")  # noqa: T201
 
     loop = MainLoop()
