@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
 
-from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, Label, Machine, library_path
+from regional_explorer.compiler.artifact_folder import ArtifactFolder, DamagedError, library_path
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, canonical, size_at
 from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, code_hash
-from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
-from regional_explorer.torch_api.graphs import BoxedCall, Guard, bodies, fake_mode_with_symbols, guard_check, resolve
+from regional_explorer.torch_api.graphs import BoxedCall, Guard, fake_mode_with_symbols, guard_check
 from regional_explorer.torch_api.inductor import Compiled, load_compiled, start_compile
 from regional_explorer.torch_api.release import GeneratedCode
 from regional_explorer.torch_api.shipping import Packed
@@ -84,32 +83,6 @@ class Sizes:
         return self.guard is None or self.guard(sizes)
 
 
-class Wanted(NamedTuple):
-    """What an artifact is made of: a piece whose ``inputs`` have these layouts, under ``config``.
-
-    It is kept by ``key``; the ``fingerprint`` is that of the piece.
-    """
-
-    key: str
-    piece: Piece
-    inputs: Sequence[Layout]
-    config: Mapping[str, Any]
-    fingerprint: str
-
-    def label(self) -> Label:
-        """Return the label by which the artifact is found in a folder, as compiled here under the current settings."""
-        devices = {layout.device for layout in self.inputs if layout.device} | set(_devices_in(self.piece.gm))
-        return Label(
-            key=self.key,
-            region=self.piece.claim.region,
-            graph=self.piece.graph_id,
-            fingerprint=self.fingerprint,
-            config={name: repr(value) for name, value in sorted(self.config.items())},
-            settings=Settings.now().facts(),
-            machine=Machine.here(devices),
-        )
-
-
 class Started(NamedTuple):
     """A compile whose kernels are being built."""
 
@@ -144,9 +117,9 @@ class ArtifactStore:
             return None
 
         def assemble(packed: Packed) -> Artifact:
-            sizes = Sizes.unpacked(packed.sizes, wanted.inputs)
+            sizes = Sizes.unpacked(packed.sizes, wanted.workpiece.inputs)
             libraries = {name: library_path(content) for name, content in packed.libraries.items()}
-            loaded = load_compiled(wanted.piece.gm, packed.code, libraries, wanted.config)
+            loaded = load_compiled(wanted.workpiece.piece.gm, packed.code, libraries, wanted.config)
             return _assembled_artifact(wanted, dataclasses.replace(loaded, build=wanted.key), sizes)
 
         with compile_lock(), self.generated.collected():
@@ -161,6 +134,14 @@ class ArtifactStore:
         if key not in self.hashes and artifact is not None and artifact.code:
             self.hashes[key] = code_hash(artifact.code, artifact.build)
         return self.hashes.get(key)
+
+    def artifact(self, wanted: Wanted) -> Artifact:
+        """Return the artifact that is kept, or compile the piece.
+
+        Raises:
+            NoCompilerError, RegionCompileError: as ``compile``.
+        """
+        return self.artifacts.get(wanted.key) or self.compile(wanted)
 
     def compile(self, wanted: Wanted) -> Artifact:
         """Compile a piece and keep the artifact, in the folder too if there is one.
@@ -182,7 +163,7 @@ class ArtifactStore:
         self.compiles += 1
         with self._noting_failure(wanted.key), compile_lock(), self.generated.collected():
             mode = fake_mode_with_symbols()
-            gm, fakes, symbols = canonical(wanted.piece, wanted.inputs, mode)
+            gm, fakes, symbols = canonical(wanted.workpiece.piece, wanted.workpiece.inputs, mode)
             facts = CompileFacts.of(gm, fakes, wanted.config, Settings.now())
             compiled = self.run_inductor(gm, fakes, mode, wanted.config)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
@@ -230,23 +211,10 @@ class ArtifactStore:
             raise RegionCompileError(self.failures[key]) from error
 
 
-def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
-    """Yield the devices of all values of a graph, and those that its ops are given."""
-    found: list[Any] = []
-    for node in gm.graph.nodes:
-        constant = resolve(gm, node) if node.op == "get_attr" else None
-        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), found.append)
-    for value in found:
-        if isinstance(value, (torch.Tensor, torch.device)):
-            yield str(value.device if isinstance(value, torch.Tensor) else value)
-    for _, body in bodies(gm):
-        yield from _devices_in(body)
-
-
 def _assembled_artifact(wanted: Wanted, compiled: Compiled, sizes: Sizes) -> Artifact:
     places = [(argument, place) for argument, place in sizes.places if place >= 0]
     call = _with_sizes(compiled.call, places) if places else compiled.call
-    tokens = [index for index, layout in enumerate(wanted.inputs) if layout == TOKEN]
+    tokens = [index for index, layout in enumerate(wanted.workpiece.inputs) if layout == TOKEN]
     return Artifact(
         key=wanted.key,
         call=_with_tokens(call, tokens) if tokens else call,

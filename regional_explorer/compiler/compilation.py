@@ -13,11 +13,12 @@ import torch
 from msgspec.structs import replace
 from torch import fx
 
-from regional_explorer.compiler.artifact import Started, Wanted
+from regional_explorer.compiler.artifact import Started
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.torch_api.builds import covered
@@ -127,11 +128,11 @@ class _Building:
             NoCompilerError: there is no C++ compiler.
         """
         started, program = self.queue.popleft(), self.program
-        key, fingerprint, config = started.wanted.key, started.wanted.fingerprint, started.wanted.config
+        key, workpiece, config = started.wanted
         with _failures_are_kept():
             artifact = program.store.finish(started)
             program.store.artifacts[key] = dataclasses.replace(artifact, made=replace(artifact.made, cold=self.cold))
-            program.tried.setdefault(fingerprint, {})[key] = config
+            program.tried.setdefault(workpiece.fingerprint, {})[key] = config
             self.done.append(started)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import artifact_key, surroundings
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
@@ -54,14 +54,14 @@ def _partition_record(program: CutProgram, switch: Switch, key: str, settings: s
 
 def _keys_of_same_code(program: CutProgram, switch: Switch, key: str, settings: str) -> tuple[tuple[str, ...], ...]:
     """Return the sets of config keys without which a partition has the same code, under the same settings."""
-    tried, code_hash = program.tried.get(switch.fingerprint(), {}), program.store.code_hash
+    tried, code_hash = program.tried.get(switch.known.fingerprint, {}), program.store.code_hash
     config = program.config_for(switch)
     return tuple(
         tuple(name for name in config if name not in other)
         for other_key, other in list(tried.items())
         if other.items() < config.items()
         and code_hash(other_key) == code_hash(key) is not None
-        and other_key == artifact_key(switch.fingerprint(), other, settings)
+        and other_key == switch.known.wanted(other, settings).key
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 import os
@@ -13,16 +12,16 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.trace import Capture, TracedGraphs
-from regional_explorer.compiler.artifact import Artifact, ArtifactStore, Wanted
-from regional_explorer.compiler.fingerprint import artifact_key, surroundings
-from regional_explorer.compiler.switch import REFUSED_INPUTS, PieceFacts, Switch
+from regional_explorer.compiler.artifact import Artifact, ArtifactStore
+from regional_explorer.compiler.fingerprint import surroundings
+from regional_explorer.compiler.switch import REFUSED_INPUTS, Mode, PieceFacts, Switch
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -218,9 +217,9 @@ class CutProgram:
 
     def key_of(self, switch: Switch, settings: str) -> str | None:
         """Return the key of the artifact that a partition needs under these ``settings``, None if it needs none."""
-        if switch.inputs is None or not self.plan[switch.piece.claim.region].enabled:
+        if switch.workpiece is None or not self.plan[switch.piece.claim.region].enabled:
             return None
-        return artifact_key(switch.fingerprint(), self.config_for(switch), settings)
+        return switch.workpiece.wanted(self.config_for(switch), settings).key
 
     def config_for(self, switch: Switch) -> dict[str, Any]:
         """Return the config that the plan requests for a partition."""
@@ -232,9 +231,9 @@ class CutProgram:
         keys = self.keys()
         for switch in self.switches:
             artifact = self.store.artifacts.get(keys.get(switch, ""))
-            if switch.chooses:
+            if switch.mode is Mode.CHOOSING:
                 continue
-            if switch.inputs is None and switch.failure is None:
+            if switch.workpiece is None and switch.failure is None:
                 # A graph that a call on other shapes traced: its layouts are recorded in its next call.
                 switch.record()
             elif artifact is None or switch.refused is artifact:
@@ -242,11 +241,9 @@ class CutProgram:
             elif switch.artifact is not artifact:
                 switch.use(artifact)
 
-    def wanted(self, key: str, switch: Switch, config: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
-        """Return what the artifact is made of that a partition needs under the plan, with ``config`` on top."""
-        assert switch.inputs is not None  # noqa: S101 - the layouts of a partition with a key are recorded
-        requested = {**self.config_for(switch), **config}
-        return Wanted(key, switch.piece, switch.inputs, requested, switch.fingerprint())
+    def wanted(self, key: str, switch: Switch) -> Wanted:
+        """Return what the artifact is made of that a partition needs under the plan; its key is ``key``."""
+        return Wanted(key, switch.known, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:
         """Return the artifacts still to compile, by key, each with the first partition that needs it.
@@ -476,12 +473,11 @@ class Program(CutProgram):
         Raises:
             RegionCompileError: it does not compile.
         """
-        key = artifact_key(switch.fingerprint(), {**self.config_for(switch), **config}, surroundings())
-        return self.store.artifacts.get(key) or self.store.compile(self.wanted(key, switch, config))
+        return self.store.artifact(switch.known.wanted({**self.config_for(switch), **config}, surroundings()))
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
-        switches = [(switch.inputs, switch.failure, id(switch.refused)) for switch in self.switches]
+        switches = [(id(switch.workpiece), switch.failure, id(switch.refused)) for switch in self.switches]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches
@@ -495,68 +491,3 @@ class Program(CutProgram):
         """Free the artifacts and all live objects. The record stays."""
         self._facts.clear()
         super().close()
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """The inputs of ``switch``, the first of the watched partitions that a call ran, and how often it ran each."""
-
-    switch: Switch
-    args: tuple[Any, ...]
-    runs: Mapping[Switch, int]
-
-
-def record_inputs(program: Program, switches: Sequence[Switch]) -> Recorded | None:
-    """Run the call once, the ``switches`` eagerly, and return the inputs of the first; None if it ran none of them.
-
-    The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
-    where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
-    """
-    call, capture = program.capture.call, program.capture
-    several_graphs = len(capture.frames) > 1
-    runs = dict.fromkeys(switches, 0)
-    first_run: list[tuple[Switch, tuple[Any, ...]]] = []
-
-    def watcher(switch: Switch) -> Callable[[tuple[Any, ...]], None]:
-        def record_args(args: tuple[Any, ...]) -> None:
-            runs[switch] += 1
-            if not first_run:
-                first_run.append((switch, copied(args) if several_graphs else args))
-
-        return record_args
-
-    program.select_regional(on=True)
-    with contextlib.ExitStack() as stack:
-        for switch in switches:
-            stack.enter_context(switch.watched(watcher(switch)))
-        stack.enter_context(call.restoring())
-        call.run(capture.run)
-    return Recorded(*first_run[0], runs) if first_run else None
-
-
-def why_not_run(program: Program, switch: Switch) -> str:
-    """Run the call once more, and return why it does not run a partition."""
-    call, capture = program.capture.call, program.capture
-    graphs_run: set[str] = set()
-
-    def noting(live: LiveGraph) -> BoxedCall:
-        def run(args: list[Any]) -> Any:
-            graphs_run.add(live.id)
-            return live.eager(args)
-
-        return run
-
-    with capture.running(noting), call.restoring():
-        call.run(capture.run)
-    frame = next(one for one in capture.frames if switch.piece.graph_id.startswith(f"{one.index}/"))
-    if any(switch.piece.graph_id.startswith(graph) for graph in graphs_run):
-        return "the call does not reach it: a branch not taken"
-    if any(later.forgotten for later in capture.frames[frame.index + 1 :]):
-        return "the call runs another trace since torch._dynamo.reset(), which made Dynamo forget this one"
-    return "the call runs another trace, which serves its sizes too"
-
-
-def copied(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets."""
-    memo: dict[int, Any] = {}  # has each storage that is copied already
-    return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)

@@ -107,9 +107,7 @@ class Run:
         check_callable("estimate", self.estimate, "a function that takes the seconds that are left, or None")
         for method in ("run_timed", "run_untimed"):
             if not callable(getattr(self.threads, method, None)):
-                raise InvalidArgumentError(
-                    f"threads={shown_value(self.threads)}: it has no {method}(); leave it out."
-                )
+                raise InvalidArgumentError(f"threads={shown_value(self.threads)}: it has no {method}(); leave it out.")
 
     def waiting(self) -> None:
         """Report that another thread compiles or traces, which torch allows to one thread at a time."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -12,22 +14,20 @@ from torch import fx
 
 from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import (
-    Layout,
-    as_recorded,
-    fingerprint,
-    fitting,
-    laid_out,
-    layouts_of,
-    misread,
-    traced_layouts,
+from regional_explorer.compiler.fingerprint import Layout, as_recorded, fitting, laid_out, misread
+from regional_explorer.compiler.workpiece import (
+    Workpiece,
+    input_layouts,
+    output_layouts,
+    traced_inputs,
+    traced_outputs,
 )
 from regional_explorer.errors import RegionAssertionError
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import ASSERTS
 from regional_explorer.regions.cut import PartitionId, Piece
 from regional_explorer.torch_api.asserts import in_one_line, is_about_an_input, op_of_assert
-from regional_explorer.torch_api.graphs import BoxedCall, is_effect_token, only_computes, runs_random
+from regional_explorer.torch_api.graphs import BoxedCall, only_computes
 
 
 def failed_assert(
@@ -108,59 +108,71 @@ def why_raised(error: Exception) -> str:
 class PieceFacts(NamedTuple):
     """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it."""
 
-    inputs: tuple[Layout, ...] | None
-    outputs: tuple[Layout, ...]
-    fingerprint: str | None
+    workpiece: Workpiece | None
     failure: str | None
     refused: Artifact | None
     refusal: str | None
 
 
-class Switch:
-    """One partition in the live callable; ``partition`` is its id, ``piece`` its graph.
+class Mode(Enum):
+    """What the next call of a partition does."""
 
-    ``inputs`` and ``outputs`` are the layouts seen in the last recorded eager run, or those of the trace if that run
-    did not reach the partition; None before. ``artifact`` is what calls run now, None for the eager piece. ``refused``
-    is an artifact that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager.
-    ``failure`` says why the layouts could not be recorded; such a partition cannot be compiled.
-    ``on_eager`` is called with the reason when calls run eagerly although there is an artifact.
-    Implementations take one argument list, which they empty. ``nodes`` are the records of the graph it was cut out of.
+    EAGER = "run the eager piece"
+    RECORDING = "run the eager piece and record the layouts; the calls after it run eagerly"
+    CHOOSING = "record the layouts, and run the artifact that is chosen for them, if any"
+    TRYING = "run the artifact and check all it takes and returns; the calls after it are settled, or eager"
+    SETTLED = "run the artifact with the checks that every call needs; if it raises, the next call tries it again"
+
+
+class Switch:
+    """Chooses what runs a partition of the live callable; ``partition`` is its id, ``piece`` its graph.
+
+    ``mode`` says what the next call does, and ``implementation`` is the function that does it: the one thing that the
+    cut graph calls, so that a settled call costs no choice. It takes one argument list, which it empties.
+    ``workpiece`` has the layouts seen in the last recorded eager run, or those of the trace if that run did not reach
+    the partition; None before. ``artifact`` is what calls run now, None for the eager piece. ``refused`` is an artifact
+    that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says
+    why the layouts could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason
+    when calls run eagerly although there is an artifact. ``nodes`` are the records of the graph it was cut out of.
     """
 
     def __init__(self, piece: Piece, partition: PartitionId, nodes: Mapping[str, Node] | None = None) -> None:
         self.piece = piece
         self.partition = partition
         self._nodes = nodes or {}
-        self.eager = piece.eager
-        self.implementation: BoxedCall = self.eager
-        self.inputs: tuple[Layout, ...] | None = None
-        self.outputs: tuple[Layout, ...] = ()
+        self.mode, self.implementation = Mode.EAGER, piece.eager
+        self.workpiece: Workpiece | None = None
         self.artifact: Artifact | None = None
         self.refused: Artifact | None = None
         self.refusal: str | None = None
         self.failure: str | None = None
         self.on_eager: Callable[[str], None] = lambda _why: None
-        self._artifact_for_layouts: Callable[[], Artifact | None] = lambda: None
-        graph = piece.gm.graph
-        self._input_tokens = _effect_tokens(graph.find_nodes(op="placeholder"))
-        self.output_tokens = _effect_tokens(graph.output_node().all_input_nodes)
-        self._fingerprint: str | None = None
+
+    @classmethod
+    def alone(cls, workpiece: Workpiece, artifact: Artifact) -> Switch:
+        """Return a switch of no graph that runs ``artifact`` as one of a graph does, and changes none of those."""
+        switch = cls(workpiece.piece, PartitionId("", 0))
+        switch.workpiece = workpiece
+        switch.use(artifact)
+        return switch
 
     @property
     def facts(self) -> PieceFacts | None:
         """The facts learned about the piece, None before the first recorded run."""
-        if self.inputs is None and self.failure is None:
+        if self.workpiece is None and self.failure is None:
             return None
-        return PieceFacts(self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal)
+        return PieceFacts(self.workpiece, self.failure, self.refused, self.refusal)
 
     def adopt(self, facts: PieceFacts) -> None:
         """Copy what another switch learned about an equal piece."""
-        self.inputs, self.outputs, self._fingerprint, self.failure, self.refused, self.refusal = facts
+        workpiece, self.failure, self.refused, self.refusal = facts
+        self.workpiece = workpiece and replace(workpiece, piece=self.piece)
 
     @property
-    def draws(self) -> bool:
-        """Whether the piece draws random numbers."""
-        return any(map(runs_random, self.piece.gm.graph.nodes))
+    def known(self) -> Workpiece:
+        """The workpiece of a partition whose layouts are known, as of each that has an artifact or a key."""
+        assert self.workpiece is not None  # noqa: S101 - see above
+        return self.workpiece
 
     def as_function(self) -> BoxedCall:
         """Return the function to put into the cut graph."""
@@ -170,41 +182,38 @@ class Switch:
 
         return piece
 
+    def _enter(self, mode: Mode, implementation: BoxedCall) -> None:
+        self.mode, self.implementation = mode, implementation
+
     def use_eager(self) -> None:
         """Send calls to the eager piece."""
         self.artifact = None
-        self.implementation = self.eager
+        self._enter(Mode.EAGER, self.piece.eager)
 
     def record(self) -> None:
         """Run the next call eagerly and record the layouts of its inputs and outputs."""
         self.artifact = self.failure = None
-        self.implementation = self._run_recording
+        self._enter(Mode.RECORDING, self._run_recording)
 
     def choose(self, artifact_for_layouts: Callable[[], Artifact | None]) -> None:
         """Record the layouts of the next call, and run it already by the artifact that is returned for them, if any."""
         self.artifact = self.failure = None
-        self._artifact_for_layouts = artifact_for_layouts
-        self.implementation = self._run_first
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the next call chooses what it and later ones run."""
-        return self.implementation == self._run_first
+        self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
 
     def use(self, artifact: Artifact) -> None:
         """Send calls to ``artifact``; the first call checks what it returns."""
         self.artifact = artifact
-        self.implementation = functools.partial(self._run_checked, artifact)
+        self._enter(Mode.TRYING, functools.partial(self._run_checked, artifact))
 
     def _run_recording(self, args: list[Any]) -> Any:
-        inputs = self._try_describe(lambda: layouts_of(args, self._input_tokens))
-        results = self.eager(args)
-        outputs = self._try_describe(lambda: layouts_of(results, self.output_tokens))
-        self._set_layouts(inputs, outputs)
-        self.implementation = self.eager
+        inputs = self._try_describe(lambda: input_layouts(self.piece, args))
+        results = self.piece.eager(args)
+        outputs = self._try_describe(lambda: output_layouts(self.piece, results))
+        self._learn(inputs, outputs)
+        self._enter(Mode.EAGER, self.piece.eager)
         return results
 
-    def _run_first(self, args: list[Any]) -> Any:
+    def _run_first(self, artifact_for_layouts: Callable[[], Artifact | None], args: list[Any]) -> Any:
         """Run the eager piece to learn the layouts of its outputs, then the artifact for the results.
 
         A piece that does more than compute, such as one with a collective or an op of a library, runs once: the layouts
@@ -214,23 +223,23 @@ class Switch:
         if only_computes(self.piece.gm):
             results = self._run_recording(list(args))
         else:
-            inputs = self._try_describe(lambda: layouts_of(args, self._input_tokens))
-            self._set_layouts(inputs, traced_layouts(self.piece.gm.graph.output_node().all_input_nodes) or ())
-        self.implementation = self._run_first  # until it is chosen: choosing may raise
-        artifact = self._artifact_for_layouts()
+            inputs = self._try_describe(lambda: input_layouts(self.piece, args))
+            self._learn(inputs, traced_outputs(self.piece))
+        # Until it is chosen: choosing may raise.
+        self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
+        artifact = artifact_for_layouts()
         if artifact is None:
             self.use_eager()
-            return self.eager(args) if results is None else results
+            return self.piece.eager(args) if results is None else results
         results = None  # not needed in memory beside the same ones of the artifact
         random_state.restore()
         self.use(artifact)
         return self._run_checked(artifact, args)
 
-    def _set_layouts(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
-        are_known = inputs is not None and outputs is not None
-        self._fingerprint = self._try_describe(lambda: fingerprint(self.piece, inputs or ())) if are_known else None
-        self.inputs = inputs if self._fingerprint is not None else None
-        self.outputs = outputs or ()
+    def _learn(self, inputs: tuple[Layout, ...] | None, outputs: tuple[Layout, ...] | None) -> None:
+        self.workpiece = None
+        if inputs is not None and outputs is not None:
+            self.workpiece = self._try_describe(lambda: Workpiece.of(self.piece, inputs, outputs))
 
     def _try_describe(self, describe: Callable[[], _T]) -> _T | None:
         """Return what ``describe`` returns; if it raises, this partition has failed, and no other."""
@@ -246,7 +255,7 @@ class Switch:
 
         def call_eager(args: list[Any]) -> Any:
             on_call(tuple(args))
-            return self.eager(args)
+            return self.piece.eager(args)
 
         previous, self.implementation = self.implementation, call_eager
         try:
@@ -256,31 +265,24 @@ class Switch:
 
     def assume_if_unreached(self) -> None:
         """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken."""
-        if self.inputs is not None or self.failure is not None:
-            return
-        graph = self.piece.gm.graph
-        inputs = traced_layouts(graph.find_nodes(op="placeholder"))
-        self._set_layouts(inputs, traced_layouts(graph.output_node().all_input_nodes) or ())
-
-    def fingerprint(self) -> str:
-        """Return the hash that equal pieces share. Layouts must be known."""
-        assert self._fingerprint is not None  # noqa: S101 - it is known if ``inputs`` are
-        return self._fingerprint
+        if self.workpiece is None and self.failure is None:
+            self._learn(traced_inputs(self.piece), traced_outputs(self.piece))
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
-        if why := misread(args, self.inputs or ()):
+        if why := misread(args, self.known.inputs):
             return self._refuse_artifact(artifact, f"{REFUSED_INPUTS}: {why}", args)
         results, is_compiled = self._run_or_eager(artifact, args)
         if not is_compiled:
             return results
-        wrong_outputs = [index for index, layout in enumerate(self.outputs) if not as_recorded(results[index], layout)]
-        self.implementation = self._settled_call(artifact, wrong_outputs, args)
+        outputs = self.known.outputs
+        wrong_outputs = [index for index, layout in enumerate(outputs) if not as_recorded(results[index], layout)]
+        self._enter(Mode.SETTLED, self._settled_call(artifact, wrong_outputs, args))
         return self._relaid_results(results, wrong_outputs)
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        call, fits = artifact.call, None if keeps_checking else fitting(self.inputs or (), args)
+        call, fits = artifact.call, None if keeps_checking else fitting(self.known.inputs, args)
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.
@@ -302,9 +304,9 @@ class Switch:
     def _relaid_results(self, results: Any, wrong_outputs: list[int]) -> Any:
         if not wrong_outputs:
             return results
+        outputs = self.known.outputs
         return tuple(
-            laid_out(value, self.outputs[index]) if index in wrong_outputs else value
-            for index, value in enumerate(results)
+            laid_out(value, outputs[index]) if index in wrong_outputs else value for index, value in enumerate(results)
         )
 
     def _run_or_eager(self, artifact: Artifact, args: list[Any]) -> tuple[Any, bool]:
@@ -323,22 +325,25 @@ class Switch:
             why = ""
         except Exception as error:
             if isinstance(error, AssertionError) and _enables_asserts(artifact):
-                raise failed_assert(error, self.piece, args, self.inputs or (), self._nodes) from error
+                raise failed_assert(error, self.piece, args, self.known.inputs, self._nodes) from error
             why = why_raised(error)
         # Outside the except block: the error keeps alive what the compiled code had allocated.
-        is_empty = why and _is_newly_empty(args, self.inputs or ())
+        is_empty = why and _is_newly_empty(args, self.known.inputs)
         if why and not is_empty:
             return self._refuse_artifact(artifact, why, args), False
         self.on_eager("an input is empty" if is_empty else "these sizes are outside the guards of the compiled code")
-        return self.eager(args), False
+        return self.piece.eager(args), False
 
     def _refuse_artifact(self, artifact: Artifact, why: str, args: list[Any]) -> Any:
-        results = self.eager(args)
-        self.use_eager()
-        self.refused = artifact
-        self.refusal = why
-        self.on_eager(why)
+        results = self.piece.eager(args)
+        self.refuse(artifact, why)
         return results
+
+    def refuse(self, artifact: Artifact, why: str) -> None:
+        """Send calls to the eager piece, since ``artifact`` cannot take their inputs."""
+        self.use_eager()
+        self.refused, self.refusal = artifact, why
+        self.on_eager(why)
 
 
 def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
@@ -352,7 +357,3 @@ def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
 def _enables_asserts(artifact: Artifact) -> bool:
     """Return whether the config enables asserts; by default code only asserts what keeps it from misreading inputs."""
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
-
-
-def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:
-    return frozenset(index for index, node in enumerate(nodes) if is_effect_token(node))

@@ -606,7 +606,7 @@ class Exploration(Edits, Results):
             compile_plan(self.live.program, run)
             for switch in self.live.program.switches:
                 artifact = switch.artifact
-                if artifact is None or artifact.pack is None or switch.inputs is None or artifact.key in saved_keys:
+                if artifact is None or artifact.pack is None or artifact.key in saved_keys:
                     continue
                 saved_keys.add(artifact.key)
                 label = self.live.program.wanted(artifact.key, switch).label()
@@ -652,10 +652,10 @@ class Exploration(Edits, Results):
         title = (
             f"Partition {switch.partition.name} of region {region.name!r} of {function}, graph {switch.piece.graph_id}."
         )
-        if switch.inputs is None:
+        if switch.workpiece is None:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {switch.failure}.")
         try:
-            return repro_script(title, switch.piece, switch.inputs, self.live.program.config_for(switch))
+            return repro_script(title, switch.piece, switch.workpiece.inputs, self.live.program.config_for(switch))
         except ReproError as problem:
             raise ReproError(f"Partition {switch.partition.name} cannot be written as a script: {problem}") from problem
 

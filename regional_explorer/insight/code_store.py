@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
-from regional_explorer.compiler.artifact import Wanted
 from regional_explorer.compiler.child import ask, can_have_children
-from regional_explorer.compiler.fingerprint import artifact_key, canonical, surroundings
+from regional_explorer.compiler.fingerprint import canonical, surroundings
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError
 from regional_explorer.insight.gpu_worker import GpuQuestion
 from regional_explorer.insight.lowering import artifact_code, code_under, node_positions
@@ -95,11 +95,10 @@ class Insights:
         """
         settings, changed = surroundings(), {}
         for switch in self._switches_of(region):
-            if switch.inputs is not None:
+            if switch.workpiece is not None:
                 merged = {**self.program.config_for(switch), **changes}
                 config = {key: value for key, value in merged.items() if value is not DEFAULT}
-                key = artifact_key(switch.fingerprint(), config, settings)
-                changed[switch.partition.name] = Wanted(key, switch.piece, switch.inputs, config, switch.fingerprint())
+                changed[switch.partition.name] = switch.workpiece.wanted(config, settings)
         return changed
 
     def under(
@@ -119,7 +118,7 @@ class Insights:
             for wanted in _with_progress(missing, region, known, run):
                 known[wanted.key] = code = code_under(wanted, program.store.generated)
                 if code.text:
-                    program.tried.setdefault(wanted.fingerprint, {})[wanted.key] = wanted.config
+                    program.tried.setdefault(wanted.workpiece.fingerprint, {})[wanted.key] = wanted.config
                     build = build_command(code.text, wanted.config)
                     program.store.hashes[wanted.key] = code_hash(code.text, build)
         elif missing:
@@ -187,11 +186,12 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
 
 def _sendable(wanted: Wanted) -> tuple[bytes, dict[str, int]] | None:
     """Return a piece with its config, serialized, and the positions of its nodes; None if it cannot be sent."""
+    piece = wanted.workpiece.piece
     with compile_lock():
-        gm, fakes, _ = canonical(wanted.piece, wanted.inputs, fake_mode_with_symbols())
+        gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, fake_mode_with_symbols())
         dumped = dump_piece(gm, fakes)
     try:
-        return None if dumped is None else (pickle.dumps((dumped, wanted.config)), node_positions(gm, wanted.piece))
+        return None if dumped is None else (pickle.dumps((dumped, wanted.config)), node_positions(gm, piece))
     except UNSENDABLE:
         return None
 

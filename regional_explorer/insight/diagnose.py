@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from regional_explorer.compiler.program import Program, record_inputs
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.recording import record_inputs
 from regional_explorer.compiler.run import Run
-from regional_explorer.compiler.switch import Switch
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.region_time import FEWER_LAUNCHES, problem_of, region_time
-from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.partitions import as_in_the_call, timed_calls
-from regional_explorer.measure.reference import check_partition
-from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
+from regional_explorer.measure.race import race
+from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
-from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
+from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT, Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
@@ -186,6 +186,25 @@ class _Candidate(NamedTuple):
     cured: PartitionCode
     parts: tuple[PartitionCode, ...]
 
+    @property
+    def name(self) -> str:
+        """The text of its config."""
+        return config_text(self.config)
+
+    def measured(self, timings: Mapping[str, Mapping[str, Timing]]) -> Diagnostic | None:
+        """Return the finding if it was measured to be faster; ``timings`` are by artifact, then by name."""
+        own = [timings.get(part.partition.artifact, {}).get(self.name) for part in self.parts]
+        best, partition = own[self.parts.index(self.cured)], self.cured.partition
+        if best is None or best.speedup is None or not wins(own):
+            return None
+        remedy = (
+            f"ex.configure({partition.region!r}, {dict(self.config)!r}, "
+            f'direction="{Direction.of_graph(partition.graph)}"): '
+            f"measured {with_interval(best.speedup)} as fast as now; "
+            f"numerics: {best.numerics}."
+        )
+        return replace(self.finding, remedy=remedy)
+
 
 def diagnose(
     insights: Insights,
@@ -200,26 +219,26 @@ def diagnose(
     config = {key: DEFAULT for _, config in insights.program.plan[region].configs for key in config}
     if config:  # for config-inert: whether it changes the code
         run.threads.run_untimed(lambda: insights.under(region, insights.changed(region, config), None, run))
-    candidates = {
+    tried = {
         config_text(config): list(_candidates(insights, region, distinct, config, find, run))
         for config, find in remedies(distinct)
     }
-    share_s = budget_s / max(1, sum(len(one.parts) for found in candidates.values() for one in found))
-    measured: list[Diagnostic] = []
-    tried: list[str] = []
-    for text, found in candidates.items():
-        faster = [
-            finding
-            for candidate in found
-            if (finding := _measured(insights.program, environment, candidate, share_s, run)) is not None
-        ]
-        measured += faster
-        tried.append(f"{text} {'is faster' if faster else 'is not measurably faster' if found else 'improves no code'}")
+    candidates = [one for found in tried.values() for one in found]
+    timings = _raced(insights.program, environment, region, candidates, budget_s, run)
+    faster = {
+        text: [finding for one in found if (finding := one.measured(timings)) is not None]
+        for text, found in tried.items()
+    }
+    texts = [
+        f"{text} {'is faster' if faster[text] else 'is not measurably faster' if found else 'improves no code'}"
+        for text, found in tried.items()
+    ]
+    measured = [finding for found in faster.values() for finding in found]
     if run.cancelled():
         return ()
     late = insights.program.capture.late_graphs
     of_one_call = [part for part in parts if part.partition.graph not in late]
-    diagnostics = [region_time(region, of_one_call or parts, tried), *from_times(region, of_one_call), *measured]
+    diagnostics = [region_time(region, of_one_call or parts, texts), *from_times(region, of_one_call), *measured]
     if measured:  # the code under the remedy has another limit
         diagnostics = [found for found in diagnostics if found.code is not DiagnosticCode.KERNEL_BOUND]
     insights.diagnoses[region] = insights.needed().get(region, []), tuple(diagnostics)
@@ -253,67 +272,33 @@ def _candidates(
                 break
 
 
-def _measured(
-    program: Program, environment: Environment, candidate: _Candidate, share_s: float, run: Run
-) -> Diagnostic | None:
-    """Return the finding of a candidate that was measured to be faster, ``share_s`` for each partition."""
-    if run.cancelled():
-        return None
-    region, config = candidate.cured.partition.region, dict(candidate.config)
-    run.estimate(share_s * len(candidate.parts))
-    run.progress(f"measuring a remedy for {region}", 0.5)
-    timings = [remedy_timing(program, environment, part, config, share_s, run) for part in candidate.parts]
-    best = timings[candidate.parts.index(candidate.cured)]
-    if best is None or best.speedup is None or not wins(timings):
-        return None
-    direction = Direction.of_graph(candidate.cured.partition.graph)
-    remedy = (
-        f'ex.configure({region!r}, {config!r}, direction="{direction}"): '
-        f"measured {with_interval(best.speedup)} as fast as now; "
-        f"numerics: {best.numerics}."
-    )
-    return replace(candidate.finding, remedy=remedy)
-
-
-def remedy_timing(
+def _raced(
     program: Program,
     environment: Environment,
-    part: PartitionCode,
-    config: Mapping[str, Any],
+    region: str,
+    candidates: Sequence[_Candidate],
     budget_s: float,
     run: Run,
-) -> Timing | None:
-    """Return the time of equal partitions under ``config`` relative to now.
+) -> dict[str, dict[str, Timing]]:
+    """Return the times of all candidates relative to now, by artifact and name; of equal partitions one is measured.
 
-    None if it cannot be measured, or does not compute what eager does.
+    Those that cannot be measured, or do not compute what eager does, have none.
     """
-    key = part.partition.artifact
-    switches = [switch for switch in program.switches if switch.artifact is not None and switch.artifact.key == key]
-    recorded = run.threads.run_untimed(lambda: record_inputs(program, switches))
-    if recorded is None:
-        return None
-    switch, args = recorded.switch, recorded.args
-    try:
-        calls = run.threads.run_untimed(lambda: _remedy_calls(program, switch, args, config))
-        context = MeasureContext.of(run.silent(), environment)
-        with as_in_the_call():
-            check = run.threads.run_untimed(lambda: check_partition(program, switch, args, run.cancelled, config))
-            if check.verdict is NumericsVerdict.FAILED:
-                return None
-            rounds = measure_rounds(calls, budget_s, context, baseline="now")
-    except (CancelledError, RegionCompileError, MeasureError):
-        return None
-    rounds.stopped.raise_interrupt()
-    timings = timings_of(rounds, {"remedy": check.verdict})
-    return next((timing for timing in timings if timing.variant == "remedy"), None)
-
-
-def _remedy_calls(program: Program, switch: Switch, args: Sequence[Any], config: Mapping[str, Any]) -> list[TimedCall]:
-    now, twin = switch.artifact, program.twin(switch, config)
-    assert now is not None  # noqa: S101 - only partitions that have one are measured
-    with as_in_the_call():
-        put_back = timed_calls(switch, args)[-1].before
-    return [
-        TimedCall("now", lambda: now.call(list(args)), before=put_back),
-        TimedCall("remedy", lambda: twin.call(list(args)), before=put_back),
-    ]
+    switches = grouped((switch.artifact.key, switch) for switch in program.switches if switch.artifact is not None)
+    kinds = grouped((part.partition.artifact, one) for one in candidates for part in one.parts)
+    kinds = {key: entered for key, entered in kinds.items() if key in switches}
+    if not kinds or run.cancelled():
+        return {}
+    inputs = run.threads.run_untimed(lambda: record_inputs(program, [switches[key] for key in kinds]))
+    share_s, timings = budget_s / sum(map(len, kinds.values())), {}
+    for key, entered in kinds.items():
+        recorded, configs = inputs.pop(0), {one.name: one.config for one in entered}
+        switch, kind_s = recorded.switch, share_s * len(configs)
+        if recorded.why_not or switch.artifact is None or run.cancelled():
+            continue
+        run.estimate(kind_s)
+        run.progress(f"measuring remedies for {region}", 0.5)
+        context, twin = MeasureContext.of(run.silent(), environment), partial(program.twin, switch)
+        with suppress(CancelledError, MeasureError, RegionCompileError):
+            timings[key] = race(switch.known, recorded.args, switch.artifact, configs, twin, kind_s, context)
+    return timings

@@ -12,14 +12,17 @@ import numpy as np
 
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical, size_at
-from regional_explorer.compiler.program import Program, record_inputs, why_not_run
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.workpiece import Workpiece
+from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare, verdict
-from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.profile import overhead_s
+from regional_explorer.measure.race import as_in_the_call, timed_call, tried
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
@@ -62,22 +65,29 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
 
     Times measured before a cancel or an interrupt are kept.
     """
+    if run.cancelled():
+        return
     program, codes = insights.program, insights.codes
-    switches = grouped(
+    kinds = grouped(
         (switch.artifact.key, switch)
         for switch in program.switches
         if switch.piece.claim.region == region and switch.artifact is not None and switch.artifact.key in codes
     )
-    share_s = budget_s / max(1, len(switches))
-    for done, (key, equal_switches) in enumerate(switches.items()):
+    for key in list(kinds):
+        if problem := _why_not_timed(kinds[key][0].known, codes[key]):
+            insights.kernel_times[key] = ArtifactKernelTimes(problem=problem)
+            insights.revision += 1
+            del kinds[key]
+    inputs = run.threads.run_untimed(lambda: record_inputs(program, list(kinds.values()))) if kinds else []
+    for done, key in enumerate(kinds):
         if run.cancelled():
             return
-        title = f"timing the kernels of {region} ({done + 1} of {len(switches)}): "
-        then_s = budget_s - (done + 1) * share_s
-        part = run.part(done / len(switches), (done + 1) / len(switches), title, then_s=then_s)
+        title = f"timing the kernels of {region} ({done + 1} of {len(kinds)}): "
+        share_s, share = budget_s / len(kinds), 1.0 / len(kinds)
+        part = run.part(done * share, (done + 1) * share, title, then_s=budget_s - (done + 1) * share_s)
         part.estimate(share_s)
         part.progress("loading the code with clocks", 0.0)
-        times, stopped = _measured_times(program, equal_switches, codes[key], share_s, part)
+        times, stopped = _measured_times(program, inputs.pop(0), codes[key], share_s, part)
         if times is not None:
             insights.kernel_times[key] = times
             insights.revision += 1
@@ -85,34 +95,27 @@ def measure_kernel_times(insights: Insights, region: str, budget_s: float, run: 
 
 
 def _measured_times(
-    program: Program,
-    switches: Sequence[Switch],
-    code: ArtifactCode,
-    budget_s: float,
-    run: Run,
+    program: Program, recorded: Recorded, code: ArtifactCode, budget_s: float, run: Run
 ) -> tuple[ArtifactKernelTimes | None, Stop]:
     """Return the times of the kernels of equal partitions, and why that ended; None if before the first round."""
-    if code.problem is not None:
-        return ArtifactKernelTimes(problem=code.problem), Stop.FAILED
-    if others := _devices(switches[0]) - {"cpu"}:
-        # The clocks are the host's, and the bounds are those of the CPU.
-        problem = f"kernels on {' and '.join(sorted(others))} are not timed: ex.benchmark() times the region, "
-        return ArtifactKernelTimes(problem=f"{problem}torch.profiler its kernels"), Stop.FAILED
-    recorded = run.threads.run_untimed(lambda: record_inputs(program, switches))
-    if recorded is None or recorded.switch.artifact is None:
-        return ArtifactKernelTimes(problem=why_not_run(program, switches[0])), Stop.FAILED
-    switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
-    notes = ClockNotes()
+    if recorded.why_not:
+        return ArtifactKernelTimes(problem=recorded.why_not), Stop.FAILED
+    switch, args = recorded.switch, recorded.args
+    workpiece, artifact, notes = switch.known, switch.artifact, ClockNotes()
+    assert artifact is not None  # noqa: S101 - only partitions that have one are timed
     with as_in_the_call():
         started = time.perf_counter()
         try:
             timed, untimed = run.threads.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
+            build_s = time.perf_counter() - started
+            compiled = run.threads.run_untimed(lambda: tried(workpiece, artifact, args))
+        except RegionCompileError as error:
+            return ArtifactKernelTimes(problem=str(error)), Stop.FAILED
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
-        build_s = time.perf_counter() - started
-        whole = timed_calls(switch, args)[-1]
-        if not run.threads.run_untimed(lambda: _same_results(switch, artifact, timed, args, whole.before)):
+        whole = timed_call(WHOLE, compiled, args, workpiece.putting_back(args))
+        if not run.threads.run_untimed(lambda: _same_results(workpiece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
@@ -126,9 +129,14 @@ def _measured_times(
     return kernel_times(code, rounds, rates, build_s) if CLOCKED in rounds.parts else None, rounds.stopped
 
 
-def _devices(switch: Switch) -> set[str]:
-    """Return the types of the devices that the inputs and outputs of a partition are on."""
-    return {layout.device.partition(":")[0] for layout in (*(switch.inputs or ()), *switch.outputs) if layout.device}
+def _why_not_timed(workpiece: Workpiece, code: ArtifactCode) -> str:
+    """Return why the kernels of a partition cannot be timed, or an empty text."""
+    devices = {layout.device.partition(":")[0] for layout in (*workpiece.inputs, *workpiece.outputs) if layout.device}
+    if code.problem is None and (others := devices - {"cpu"}):
+        # The clocks are the host's, and the bounds are those of the CPU.
+        where = " and ".join(sorted(others))
+        return f"kernels on {where} are not timed: ex.benchmark() times the region, torch.profiler its kernels"
+    return code.problem or ""
 
 
 WHOLE, GENERATED, CLOCKED = "the call", "its generated code", "that with clocks"
@@ -197,24 +205,28 @@ def _generated_calls(
         timed = load_code(timed_code(code), config, {CLOCK: time.perf_counter, NOTE: notes.note}).call
         untimed = load_code(code.text, config, {}).call
         # Dynamic sizes come first, as in the code.
-        _, _, symbols = canonical(switch.piece, switch.inputs or (), fake_mode_with_symbols())
+        _, _, symbols = canonical(switch.piece, switch.known.inputs, fake_mode_with_symbols())
     sizes = [size_at(args[argument], place) for _, (argument, place) in symbols if place >= 0]
     return lambda: timed([*sizes, *args]), lambda: untimed([*sizes, *args])
 
 
 def _same_results(
-    switch: Switch, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
+    workpiece: Workpiece,
+    artifact: Artifact,
+    timed: Callable[[], Any],
+    args: Sequence[Any],
+    put_back: Callable[[], object],
 ) -> bool:
     """Return whether the code with clocks computes what the artifact does, up to the order in which threads add."""
     put_back()
-    expected = named_outputs(switch, artifact.call(list(args)))
+    expected = named_outputs(workpiece, artifact.call(list(args)))
     put_back()
     results = timed()
     put_back()
-    if len(results) != len(switch.piece.outputs):
+    if len(results) != len(workpiece.piece.outputs):
         return False
-    reference = Reference(expected, arithmetic=arithmetic_of([switch.piece.gm]))
-    return verdict(compare("with clocks", named_outputs(switch, results), reference)) is not NumericsVerdict.FAILED
+    reference = Reference(expected, arithmetic=arithmetic_of([workpiece.piece.gm]))
+    return verdict(compare("with clocks", named_outputs(workpiece, results), reference)) is not NumericsVerdict.FAILED
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:

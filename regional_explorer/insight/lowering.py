@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from regional_explorer.capture.convert import GraphRecorder
-from regional_explorer.compiler.artifact import Artifact, Wanted
+from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import canonical
+from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
@@ -100,13 +101,13 @@ def artifact_code(artifact: Artifact, wanted: Wanted, generated: GeneratedCode) 
 
 def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
     """Return the code that a partition has; it is not compiled."""
-    started = time.perf_counter()
+    started, piece = time.perf_counter(), wanted.workpiece.piece
     try:
         with compile_lock(), generated.collected():
             mode = fake_mode_with_symbols()
-            gm, fakes, _ = canonical(wanted.piece, wanted.inputs, mode)
-            positions = node_positions(gm, wanted.piece)
-            code = lowered_code(gm, fakes, mode, wanted.config, positions, wanted.piece.inputs)
+            gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, mode)
+            positions = node_positions(gm, piece)
+            code = lowered_code(gm, fakes, mode, wanted.config, positions, piece.inputs)
     except RegionCompileError as error:
         code = ArtifactCode("", problem=str(error))
     return replace(code, seconds=time.perf_counter() - started)

@@ -231,7 +231,7 @@ def _numerics_rows(
 ) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
-    drawing = [switch for switch in program.switches if switch.draws]
+    drawing = [switch for switch in program.switches if switch.piece.draws]
     draws_its_own = call.draws and _draws_its_own(program, name, drawing)
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from msgspec.structs import replace
 
-from regional_explorer.capture.undo import TorchRandomState, UndoLog
-from regional_explorer.compiler.program import Program, record_inputs, why_not_run
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.switch import Switch
-from regional_explorer.errors import MeasureError
+from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.benchmark import Results
-from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.race import as_in_the_call, timed_call, tried
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
@@ -35,7 +34,6 @@ from regional_explorer.record.plan import Direction
 from regional_explorer.record.regions import RegionTiming
 from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration
-from regional_explorer.torch_api.graphs import outside_autocast
 
 
 def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:
@@ -46,14 +44,15 @@ def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureCo
     Raises:
         KeyboardInterrupt: it was interrupted.
     """
-    program, run = variants.program, context.run
-    if not program.switches:
+    program, run, untimed = variants.program, context.run, context.run.threads.run_untimed
+    if not program.switches or run.cancelled():
         return
-    kinds = run.threads.run_untimed(lambda: distinct(program))
+    kinds = untimed(lambda: distinct(program))
     dispatch_s = budget_s / (len(kinds) + 1)
     left_s = kinds_s = budget_s - dispatch_s
     try:
-        for index, switches in enumerate(kinds):
+        inputs = untimed(lambda: _inputs_of(program, kinds, results))
+        for index, switches in enumerate(kinds if inputs else ()):
             if run.cancelled():
                 return
             name = switches[0].partition.name
@@ -62,7 +61,7 @@ def benchmark_partitions(variants: Variants, budget_s: float, context: MeasureCo
             then_s = left_s - kind_s + dispatch_s
             kind_context = context.part(index / len(kinds), (index + 1) / len(kinds), f"{name} alone: ", then_s=then_s)
             try:
-                rounds = _measure_kind(program, switches, kind_s, kind_context, results)
+                rounds = _measure_kind(program, inputs.pop(0), kind_s, kind_context, results)
             except CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - an op of the user's may raise anything; the other kinds go on
@@ -90,43 +89,42 @@ def distinct(program: Program) -> list[list[Switch]]:
     program.apply_artifacts()
     kinds: dict[tuple[Any, ...], list[Switch]] = {}
     for switch in program.switches:
-        artifact = switch.artifact
+        artifact, workpiece = switch.artifact, switch.workpiece
         code_hash = None if artifact is None else program.store.code_hash(artifact.key) or artifact.key
         # A piece that the call does not run, with inputs of unknown sizes, has no fingerprint: it is its own kind.
-        kind = (code_hash, switch.fingerprint(), switch.inputs) if switch.inputs is not None else (switch,)
+        kind = (switch,) if workpiece is None else (code_hash, workpiece.fingerprint, workpiece.inputs)
         kinds.setdefault(kind, []).append(switch)
     return list(kinds.values())
 
 
-@contextmanager
-def as_in_the_call() -> Iterator[None]:
-    """Context manager for running pieces as autograd runs them; restores the random generators."""
-    with TorchRandomState(), torch.no_grad(), outside_autocast():
-        yield
-
-
 def _measure_kind(
     program: Program,
-    switches: Sequence[Switch],
+    recorded: Recorded,
     budget_s: float,
     context: MeasureContext,
     results: Results,
 ) -> RoundsResult | None:
     """Check and measure one kind of partition; return its rounds, or None if the call does not reach it."""
-    untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
-    recorded = untimed(lambda: record_inputs(program, switches))
-    if recorded is None:
-        results.partition_timings += [_not_run_timing(program, switch) for switch in switches]
+    switch, args, artifact = recorded.switch, recorded.args, recorded.switch.artifact
+    if recorded.why_not:
+        results.partition_timings += [_not_run_timing(other, recorded.why_not) for other in recorded.runs]
         return None
-    switch, args = recorded.switch, recorded.args
-    name, check = switch.partition.name, None
+    name, workpiece, check = switch.partition.name, switch.known, None
+    untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
+    twin = partial(program.twin, switch)
     # Not around the call itself: in another mode it would be traced again.
     with as_in_the_call():
-        if switch.artifact is not None:
-            check = untimed(lambda: check_partition(program, switch, args, cancelled))
-        calls = untimed(lambda: timed_calls(switch, args))
+        put_back = untimed(lambda: workpiece.putting_back(args))
+        calls = [timed_call(VariantName.EAGER, workpiece.piece.eager, args, put_back)]
+        if artifact is not None:
+            try:
+                check = untimed(lambda: check_partition(workpiece, args, artifact, twin, cancelled))
+                compiled = untimed(lambda: tried(workpiece, artifact, args))
+                calls.append(timed_call(COMPILED, compiled, args, put_back))
+            except RegionCompileError as refused:
+                switch.refuse(artifact, str(refused))
     if check is not None:
-        results.partition_numerics += check.rows
+        results.partition_numerics += [replace(row, partition=name) for row in check.rows]
         results.cures[name] = check.cure
     numerics = {} if check is None else {COMPILED: check.verdict}
     with as_in_the_call():
@@ -139,15 +137,24 @@ def _measure_kind(
             PartitionTiming(
                 other.partition.name,
                 timings[VariantName.EAGER],
-                timings.get(COMPILED) if switch.artifact is not None else None,
-                recorded.runs[other],
+                timings.get(COMPILED),
+                runs,
                 measured_as=None if other is switch else name,
                 bitwise=None if check is None else check.bitwise,
                 worst_tensor="" if worst is None or worst.bitwise else worst.tensor,
             )
-            for other in switches
+            for other, runs in recorded.runs.items()
         ]
     return rounds
+
+
+def _inputs_of(program: Program, kinds: Sequence[Sequence[Switch]], results: Results) -> list[Recorded]:
+    """Return the inputs of one partition of each kind, none if the call raises."""
+    try:
+        return record_inputs(program, kinds)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything; what was measured before stays
+        results.diagnostics += [_kind_failed(switches[0], error) for switches in kinds]
+        return []
 
 
 def _kind_failed(switch: Switch, error: Exception) -> Diagnostic:
@@ -161,40 +168,9 @@ def _phase(switch: Switch) -> Phase:
     return Phase(Direction.of_graph(switch.piece.graph_id))
 
 
-def _not_run_timing(program: Program, switch: Switch) -> PartitionTiming:
-    why = why_not_run(program, switch)
+def _not_run_timing(switch: Switch, why: str) -> PartitionTiming:
     eager = Timing(VariantName.EAGER, _phase(switch), (), exactly(0.0), 0.0, warnings=(why,))
     return PartitionTiming(switch.partition.name, eager, runs=0)
-
-
-def timed_calls(switch: Switch, args: Sequence[Any]) -> list[TimedCall]:
-    """Return the eager piece and, if there is one, the compiled piece, both called on ``args`` as in the live call."""
-    random_state = TorchRandomState() if switch.draws else None
-    undo = _log_writes(switch, args)
-
-    def put_back() -> None:
-        undo.restore()
-        if random_state is not None:
-            random_state.restore()
-
-    compiled = switch.as_function()
-    calls = [TimedCall(VariantName.EAGER, lambda: switch.eager(list(args)), before=put_back)]
-    if switch.artifact is not None:
-        calls.append(TimedCall(COMPILED, lambda: compiled(list(args)), before=put_back))
-    return calls
-
-
-def _log_writes(switch: Switch, args: Sequence[Any]) -> UndoLog:
-    """Return the log that undoes the writes of a piece to its inputs."""
-    undo = UndoLog()
-    try:
-        with undo:
-            switch.eager(list(args))
-    except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
-        return UndoLog()
-    finally:
-        undo.restore()
-    return undo
 
 
 def _measure_dispatch(variants: Variants, budget_s: float, context: MeasureContext, results: Results) -> None:

@@ -6,11 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from torch import fx
 
 from regional_explorer.capture.call import Call
@@ -18,9 +16,11 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.undo import TorchRandomState
+from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled
 from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
     Reference,
@@ -313,44 +313,47 @@ class Check:
 
 
 def check_partition(
-    program: Program,
-    switch: Switch,
+    workpiece: Workpiece,
     args: Sequence[Any],
+    artifact: Artifact,
+    twin: Callable[[Mapping[str, Any]], Artifact],
     cancelled: Callable[[], bool] = never_cancelled,
-    config: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    seek_cure: bool = True,
 ) -> Check:
-    """Compare the artifact of ``switch`` with its eager piece on ``args``; with ``config``, a twin compiled under that.
+    """Compare an artifact with the eager piece on ``args``; ``twin`` returns the one with a config on top of its own.
 
     A piece that draws random numbers is compared under ``fallback_random``, so that it draws what eager draws. If the
-    check of the artifact fails, it is repeated on twins compiled under configs that may cure it.
+    check fails, it is repeated on twins compiled under configs that may cure it, unless none is sought.
 
     Raises:
+        RegionCompileError: the artifact refuses the inputs.
         concurrent.futures.CancelledError: ``cancelled`` returned True.
     """
-    gm = switch.piece.gm
+    piece, gm = workpiece.piece, workpiece.piece.gm
     with TorchRandomState() as random_state:
 
         def run(function: Callable[[list[Any]], Any]) -> Values:
             random_state.restore()
-            return named_outputs(switch, function(list(args)))
+            return named_outputs(workpiece, function(list(args)))
 
         reference = reference_of(
             [gm],
-            lambda: run(switch.eager),
+            lambda: run(piece.eager),
             lambda: run(lambda args: to_float64(gm)(*map(_in_float64, args))),
             Moves(lambda number: run(Rounded(gm, number).boxed_run), cancelled),
         )
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
-            whole_config = {**config, **more}
-            with program.using_twins([switch] if whole_config else [], whole_config):
-                compiled = switch.as_function()
-                rows = failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
-            return tuple(replace(row, partition=switch.partition.name) for row in rows)
+            switch = Switch.alone(workpiece, twin(more) if more else artifact)
+            rows = failing_twice(lambda: compare(COMPILED, run(switch.as_function()), reference, note))
+            if switch.refusal is not None:  # what ran was the eager piece
+                raise RegionCompileError(switch.refusal)
+            return rows
 
-        rows = rows_drawing_as_eager(rows_under, [gm]) if switch.draws else rows_under({}, "")
-        may_be_cured = verdict(rows) == NumericsVerdict.FAILED and not config
-        return Check(rows, _find_cure(rows_under, draws=switch.draws) if may_be_cured else None)
+        rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
+        may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED
+        return Check(rows, _find_cure(rows_under, draws=piece.draws) if may_be_cured else None)
 
 
 def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | None:
@@ -366,12 +369,12 @@ def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | Non
     return None
 
 
-def named_outputs(switch: Switch, results: Any) -> Values:
+def named_outputs(workpiece: Workpiece, results: Any) -> Values:
     """Return the tensors that a piece returned, by the names of its outputs."""
     tensors = (
         (name, dense(value).clone())
-        for index, (name, value) in enumerate(zip(switch.piece.outputs, results, strict=True))
-        if isinstance(value, torch.Tensor) and index not in switch.output_tokens
+        for index, (name, value) in enumerate(zip(workpiece.piece.outputs, results, strict=True))
+        if isinstance(value, torch.Tensor) and index not in workpiece.output_tokens
     )
     return Values(tuple(tensors), ())
 

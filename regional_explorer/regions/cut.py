@@ -35,6 +35,7 @@ from regional_explorer.torch_api.graphs import (
     inductor_knows_fallback,
     propose_partitions,
     resolve,
+    runs_random,
 )
 
 _SYMBOLIC_SCALARS = (torch.SymFloat, torch.SymBool)
@@ -241,6 +242,11 @@ class Piece:
     def eager(self) -> BoxedCall:
         """The piece as a function of one argument list, which it empties."""
         return boxed(self.gm)
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether the piece draws random numbers."""
+        return any(map(runs_random, self.gm.graph.nodes))
 
     @property
     def content(self) -> PieceContent:

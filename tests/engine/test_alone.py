@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -9,10 +10,9 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
-from regional_explorer.compiler.program import copied, record_inputs
+from regional_explorer.compiler.recording import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
-from regional_explorer.measure.partitions import timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounding import Rounded
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
@@ -123,8 +123,8 @@ def test_each_kind_is_measured_once_and_the_parts_add_up(stack):
 def test_a_slow_eager_piece_shows_up_as_a_gain(two):
     ex, clock = two, TickingClock()
     second = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "second")
-    eager = second.eager
-    second.eager = lambda *args: clock.spend(DELAY_S) or eager(*args)
+    eager = second.piece.eager
+    second.piece.eager = lambda *args: clock.spend(DELAY_S) or eager(*args)
     with timed_by(clock):
         ex.benchmark(variants=("regional",), budget_s=0.5)
     eager_us = ex.regions.set_index("region").eager_us
@@ -175,33 +175,31 @@ def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs():
     ex = rx.explore(lambda x, y: F.gelu(x * y) * x + y, programs.pair(grad=False)).mark("r", ops="*")
     ex.compile()
     (switch,) = ex.live.program.switches
-    right, program = switch.artifact, ex.live.program
+    right = switch.artifact
     wrong = made_wrong(right, key="wrong")
     refusing = replace(wrong, key="refusing", call=Mock(side_effect=RuntimeError))
     for twin, cure in ((right, {"emulate_precision_casts": True}), (refusing, None)):
-        program.twin = lambda _switch, config, twin=twin: twin if "emulate_precision_casts" in config else wrong
-        switch.use(wrong)
-        recorded = record_inputs(program, [switch])
-        switch.use(wrong)
-        check = check_partition(program, switch, recorded.args)
+        (recorded,) = record_inputs(ex.live.program, [[switch]])
+        twins = Mock(side_effect=lambda config, twin=twin: twin if "emulate_precision_casts" in config else wrong)
+        check = check_partition(switch.known, recorded.args, wrong, twins)
         assert (check.verdict, check.cure) == ("failed", cure)
-        assert switch.artifact is wrong
+        assert switch.artifact is right, "a check changes nothing that calls run"
 
 
 def test_a_piece_that_draws_is_checked_on_a_twin_and_draws_the_same_in_each_call():
     ex = rx.explore(programs.with_dropout, programs.pair())
     ex.compile()
     before = torch.get_rng_state()
-    drawing = next(switch for switch in ex.live.program.switches if switch.draws)
-    recorded = record_inputs(ex.live.program, [drawing])
-    eager, _compiled = timed_calls(drawing, recorded.args)
-    seen = []
+    program = ex.live.program
+    drawing = next(switch for switch in program.switches if switch.piece.draws)
+    (recorded,) = record_inputs(program, [[drawing]])
+    put_back, seen = drawing.known.putting_back(recorded.args), []
     for _ in range(2):
-        eager.before()
-        seen.append(eager.forward()[0])
+        put_back()
+        seen.append(drawing.piece.eager(list(recorded.args))[0])
     assert torch.equal(*seen)
     torch.set_rng_state(before)
-    check = check_partition(ex.live.program, drawing, recorded.args)
+    check = check_partition(drawing.known, recorded.args, drawing.artifact, partial(program.twin, drawing))
     assert check.verdict == "ok"
     assert all("fallback_random" in row.note for row in check.rows)
     assert torch.equal(torch.get_rng_state(), before)
@@ -211,18 +209,24 @@ def test_inputs_are_those_of_the_call_not_copies():
     x, y = programs.pair(grad=False)
     ex = rx.explore(lambda a, b: a * b + 1, (x.T, y)).mark("r", ops="*")
     (switch,) = ex.live.program.switches
-    recorded = record_inputs(ex.live.program, [switch])
+    (recorded,) = record_inputs(ex.live.program, [[switch]])
     assert {arg.data_ptr() for arg in recorded.args} == {x.data_ptr(), y.data_ptr()}
     assert x.T.stride() in {arg.stride() for arg in recorded.args}
     assert recorded.runs == {switch: 1}
 
 
 def test_views_of_one_storage_stay_so_when_copied():
-    base = torch.arange(12.0)
-    whole, part, number = copied((base.view(3, 4).T, base[4:8], 3))
+    base, known = torch.arange(12.0), {}
+    whole, part, number = copied((base.view(3, 4).T, base[4:8], 3), known)
     assert torch.equal(whole, base.view(3, 4).T)
     assert (whole.stride(), part.storage_offset(), number) == ((1, 4), 4, 3)
     assert whole.untyped_storage().data_ptr() == part.untyped_storage().data_ptr() != base.data_ptr()
+    (again,) = copied((base[:2],), known)
+    assert again.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr(), "one copy of all that share it"
+    base.data.zero_()
+    (zeros,) = copied((base[4:8],), known)
+    assert torch.equal(zeros, torch.zeros(4)), "what was written since is not taken for what it was"
+    assert torch.equal(part, torch.arange(4.0, 8.0))
 
 
 def test_python_between_graphs_may_write_to_what_was_recorded():
@@ -237,7 +241,7 @@ def test_python_between_graphs_may_write_to_what_was_recorded():
 
     ex = rx.explore(f, (torch.ones(4),))
     last = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "s")
-    recorded = record_inputs(ex.live.program, [last])
+    (recorded,) = record_inputs(ex.live.program, [[last]])
     assert any(torch.equal(arg, torch.zeros(4)) for arg in recorded.args)
     x = torch.ones(4)
     ex.benchmark(variants=("regional",), budget_s=0.2)

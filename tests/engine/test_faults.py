@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import artifact, switch
+from regional_explorer.compiler import artifact, workpiece
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
@@ -154,8 +154,8 @@ def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_res
         (lambda _ex: artifact, "canonical"),
         (lambda ex: ex.live.program.store, "run_inductor"),
         (lambda _ex: artifact, "guard_check"),
-        (lambda _ex: switch, "fingerprint"),
-        (lambda _ex: switch, "layouts_of"),
+        (lambda _ex: workpiece, "fingerprint"),
+        (lambda _ex: workpiece, "layouts_of"),
     ],
 )
 def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owner, name):
@@ -187,7 +187,7 @@ def planted(*_args):
 def test_partitions_that_cannot_be_described_are_no_longer_shown_as_stale(monkeypatch):
     ex = rx.explore(programs.two, (torch.randn(8),))
     assert set(ex.partitions.state) == {"stale"}
-    monkeypatch.setattr(switch, "fingerprint", planted)
+    monkeypatch.setattr(workpiece, "fingerprint", planted)
     ex.compile()
     assert set(ex.partitions.state) == {"failed"}
     assert "planted" in failed(ex)["b"]

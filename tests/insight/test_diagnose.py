@@ -13,7 +13,7 @@ from regional_explorer.compiler.run import SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
-from regional_explorer.measure import timings
+from regional_explorer.measure import race, timings
 from regional_explorer.measure.__main__ import torch_threads
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
@@ -200,9 +200,13 @@ def codes_found(ex):
     return [item.code for item in other_findings(ex, 0.2)]
 
 
-def timed(verdict):
-    """Return what stands for the measurement of a remedy."""
-    return Mock(return_value=timing("remedy", 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict))
+def raced(verdict):
+    """Return what stands for a race, in which each remedy ends with this verdict."""
+
+    def race(_workpiece, _args, _now, candidates, *_):
+        return {name: timing(name, 1.0, 1.5, speedup=Figure(1.5, 1.4, 1.6), verdict=verdict) for name in candidates}
+
+    return Mock(side_effect=race)
 
 
 @pytest.mark.compiles
@@ -212,9 +216,9 @@ def test_a_refused_fusion_is_a_fact_and_found_in_place_of_the_limit_where_its_re
     assert {one.shared_bytes for one in part.code.refused} == {4 << 12}
     assert loops.code("r").kernels.not_fused_with.item() == "another loop of it: exceeds max fusion (16.0 KiB)"
     assert "not fused with" in str(loops.code("r"))
-    monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.SAME))
+    monkeypatch.setattr(diagnose, "race", raced(Verdict.SAME))
     assert codes_found(loops) == ["kernel-bound"]
-    monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
+    monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
     (item,) = other_findings(loops, 0.2)
     assert item.code == "fusion-refused"
     for said in ("exceeds max fusion", "16.0 KiB", "5 more pairs"):
@@ -257,11 +261,12 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
         return dataclasses.replace(artifact, call=lambda args: [2 * result for result in artifact.call(args)])
 
     def faster(_rounds, numerics):
-        return (replace(timed(Verdict.FASTER)(), numerics=numerics["remedy"]),)
+        timings = raced(Verdict.FASTER)(None, None, None, numerics)
+        return [replace(one, numerics=numerics[name]) for name, one in timings.items()]
 
     if wrong:
         monkeypatch.setattr(Program, "twin", wrong_twin)
-    monkeypatch.setattr(diagnose, "timings_of", faster)
+    monkeypatch.setattr(race, "timings_of", faster)
     (item,) = other_findings(loops, 0.2)
     assert ("1.50× (1.40–1.60) as fast as now; numerics: ok." in item.remedy) is not wrong
     assert item.code == ("kernel-bound" if wrong else "fusion-refused")
@@ -269,10 +274,11 @@ def test_a_remedy_that_computes_something_else_is_not_recommended(wrong, loops, 
 
 @pytest.mark.compiles
 def test_a_remedy_is_timed_by_the_clock_of_the_device_and_recommended_on_a_quiet_machine_alone(loops, monkeypatch):
-    samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in (("now", 3e-3), ("remedy", 2e-3))}
+    seconds_of = {race.NOW: 3e-3, "max_fusion_size=512": 2e-3}
+    samples = {name: {Phase.FORWARD: (seconds,) * 40} for name, seconds in seconds_of.items()}
     monkeypatch.setattr(timings, "clock_for", clock_for := Mock(return_value=CpuClock()))
     for disturbed, code in ((80, "kernel-bound"), (10, "fusion-refused")):
-        rounds = RoundsResult("now", 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
+        rounds = RoundsResult(race.NOW, 5.0, samples, {}, {}, 100, 1, 5.0, Stop.BUDGET, noise=Noise(100, disturbed))
         monkeypatch.setattr(timings, "run_rounds", Mock(return_value=rounds))
         assert codes_found(loops) == [code]
     assert [call.args for call in clock_for.call_args_list] == [(loops.session.environment.device,)] * 2
@@ -280,10 +286,11 @@ def test_a_remedy_is_timed_by_the_clock_of_the_device_and_recommended_on_a_quiet
 
 @pytest.mark.compiles
 def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeypatch):
-    monkeypatch.setattr(diagnose, "remedy_timing", remedy_timing := Mock(return_value=None))
+    monkeypatch.setattr(diagnose, "race", race := raced(Verdict.SAME))
     loops.diagnose("r", 0.4)
-    ((_program, _environment, _part, config, share_s, _run),) = (call.args for call in remedy_timing.call_args_list)
-    assert (dict(config), share_s) == ({"max_fusion_size": 512}, 0.2)
+    ((_workpiece, _args, _now, candidates, _twin, share_s, _context),) = (call.args for call in race.call_args_list)
+    assert list(candidates.values()) == [{"max_fusion_size": 512}]
+    assert share_s == 0.2
 
 
 @pytest.mark.compiles
@@ -294,7 +301,7 @@ def test_an_interrupt_while_a_remedy_is_timed_ends_it_all(loops):
         """It is interrupted in timed work of a remedy."""
 
         def run_timed(self, work):
-            if "measuring a remedy for r" in seen:
+            if "measuring remedies for r" in seen:
                 raise KeyboardInterrupt
             return work()
 
@@ -327,7 +334,7 @@ def test_the_program_of_the_page_shows_its_code(code, tmp_path, monkeypatch):
     if code in ("kernel-bound", "region-time"):
         plant_times(monkeypatch, kernel_s=1e-3, bound_s=1e-3, between_s=0.0)
     elif code != "launch-bound":  # a launch of eight elements takes longer than its kernel anywhere
-        monkeypatch.setattr(diagnose, "remedy_timing", timed(Verdict.FASTER))
+        monkeypatch.setattr(diagnose, "race", raced(Verdict.FASTER))
     ex = diagnostics_programs.explored(diagnostics_programs.measured_programs()[code], tmp_path)
     (item,) = [one for one in ex.diagnostics if one.code == code]
     assert item.message

@@ -146,7 +146,8 @@ def raising(ex, monkeypatch):
 
 def on_a_gpu(ex, monkeypatch):
     for switch in ex.live.program.switches:
-        switch.outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.outputs)
+        outputs = tuple(dataclasses.replace(layout, device="cuda:0") for layout in switch.known.outputs)
+        switch.workpiece = dataclasses.replace(switch.known, outputs=outputs)
 
 
 @pytest.mark.parametrize(

@@ -242,8 +242,7 @@ def test_waiting_for_a_turn_costs_nothing_of_the_budget(clock: FakeClock, rounds
             return work()
 
     at_once, queued = (
-        rounds(taking("eager", LONG), noisy(taking), context=Run(threads=threads))
-        for threads in (SAME_THREAD, Queue())
+        rounds(taking("eager", LONG), noisy(taking), context=Run(threads=threads)) for threads in (SAME_THREAD, Queue())
     )
     assert at_once.rounds == queued.rounds > 50
     assert at_once.spent_s == pytest.approx(queued.spent_s)

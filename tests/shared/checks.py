@@ -127,7 +127,7 @@ def assert_compiled_is_right(ex):
     assert not found.diagnostics
     assert found.exact is not None
     ex.compile()
-    with program.using_twins([switch for switch in program.switches if switch.draws], DRAWING_AS_EAGER):
+    with program.using_twins([switch for switch in program.switches if switch.piece.draws], DRAWING_AS_EAGER):
         for _ in range(2):  # the first call of an artifact checks what it returns, later ones trust it
             rows = compare("regional", run_once(call, program.capture.run), found)
             assert verdict(rows) == "ok", [row for row in rows if row.verdict != "ok"]

@@ -1,0 +1,111 @@
+"""The inputs of partitions, recorded in one run of the user's call."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.trace import Capture
+from regional_explorer.compiler.program import Program
+from regional_explorer.compiler.switch import Switch
+from regional_explorer.torch_api.graphs import BoxedCall
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The inputs of ``switch``, the first partition of its kind that a call ran, and how often it ran each of the kind.
+
+    Of a kind of which it ran none ``why_not`` says why, and there are no inputs.
+    """
+
+    switch: Switch
+    args: tuple[Any, ...]
+    runs: Mapping[Switch, int]
+    why_not: str = ""
+
+
+def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[Recorded]:
+    """Run the call once, all these partitions eagerly, and return the inputs of the first one of each kind.
+
+    The tensors are those of the call, not copies, with their strides and aliasing; with several graphs,
+    where Python code between them may write to the tensors, they are copied storage by storage: views still share one.
+
+    What the kinds take is in memory together from the run on: callers let go of each when its kind has been measured.
+    Where it is copied, the originals are there until the run ends.
+    """
+    call, capture = program.capture.call, program.capture
+    several_graphs = len(capture.frames) > 1
+    storages: _Storages = {}
+    graphs_run: set[str] = set()
+    runs = {switch: 0 for kind in kinds for switch in kind}
+    first_runs: dict[int, tuple[Switch, tuple[Any, ...]]] = {}
+
+    def watcher(kind: int, switch: Switch) -> Callable[[tuple[Any, ...]], None]:
+        def record_args(args: tuple[Any, ...]) -> None:
+            runs[switch] += 1
+            if kind not in first_runs:
+                first_runs[kind] = (switch, copied(args, storages) if several_graphs else args)
+
+        return record_args
+
+    def noting(live: LiveGraph) -> BoxedCall:
+        implementation = live.implementation
+
+        def run(args: list[Any]) -> Any:
+            graphs_run.add(live.id)
+            return implementation(args)
+
+        return run
+
+    program.select_regional(on=True)
+    with contextlib.ExitStack() as stack:
+        for number, kind in enumerate(kinds):
+            for switch in kind:
+                stack.enter_context(switch.watched(watcher(number, switch)))
+        stack.enter_context(capture.running(noting))
+        stack.enter_context(call.restoring())
+        call.run(capture.run)
+    return [
+        Recorded(*first_runs[number], {switch: runs[switch] for switch in kind})
+        if number in first_runs
+        else Recorded(kind[0], (), dict.fromkeys(kind, 0), _why_not_run(capture, kind[0].piece.graph_id, graphs_run))
+        for number, kind in enumerate(kinds)
+    ]
+
+
+def _why_not_run(capture: Capture, graph_id: str, graphs_run: set[str]) -> str:
+    """Return why a call that ran these graphs did not run a partition of the graph ``graph_id``."""
+    frame = next(one for one in capture.frames if graph_id.startswith(f"{one.index}/"))
+    if any(map(graph_id.startswith, graphs_run)):
+        return "the call does not reach it: a branch not taken"
+    if any(later.forgotten for later in capture.frames[frame.index + 1 :]):
+        return "the call runs another trace since torch._dynamo.reset(), which made Dynamo forget this one"
+    return "the call runs another trace, which serves its sizes too"
+
+
+_Storages = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]
+"""Storages that were copied, each with its copy, by address: those that are listed are alive, and keep it."""
+
+
+def copied(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
+    """Return copies of the tensors among ``values``: those that shared a storage still do, at the same offsets.
+
+    Storages are added to ``known``. One that it has is not copied again, unless it was written to since.
+    """
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    for storage in [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]:
+        if storage._cdata not in known or not _equal(*known[storage._cdata]):
+            known[storage._cdata] = (storage, storage.clone())
+    memo = {"torch": {key: known_copy for key, (_, known_copy) in known.items()}}  # where storages look for theirs
+    return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)
+
+
+def _equal(left: torch.UntypedStorage, right: torch.UntypedStorage) -> bool:
+    as_bytes = [torch.empty(0, dtype=torch.uint8, device=one.device).set_(one) for one in (left, right)]
+    return torch.equal(*as_bytes)

@@ -1,0 +1,135 @@
+"""A piece apart from any program: what is compiled, checked and timed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from regional_explorer.capture.undo import TorchRandomState, UndoLog
+from regional_explorer.compiler.artifact_folder import Label, Machine
+from regional_explorer.compiler.fingerprint import Layout, artifact_key, fingerprint, layouts_of, traced_layouts
+from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.graphs import bodies, is_effect_token, resolve
+from regional_explorer.torch_api.torch_config import Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Workpiece:
+    """A piece with the layouts of its inputs and outputs; those of one fingerprint have the same code.
+
+    It is compiled under any config and called on any inputs of these layouts, whatever plan calls run meanwhile.
+    """
+
+    piece: Piece
+    inputs: tuple[Layout, ...]
+    outputs: tuple[Layout, ...]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, piece: Piece, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> Workpiece:
+        """Return the workpiece of a piece with these layouts."""
+        return cls(piece, inputs, outputs, fingerprint(piece, inputs))
+
+    @cached_property
+    def output_tokens(self) -> frozenset[int]:
+        """The positions of the outputs that are effect tokens."""
+        return _effect_tokens(_outputs(self.piece))
+
+    def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
+        """Return what its artifact is made of under ``config`` and the global ``settings``."""
+        return Wanted(artifact_key(self.fingerprint, config, settings), self, config)
+
+    def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
+        """Return what is to be called before each call on ``args``: it undoes writes, and restores the random state."""
+        random_state = TorchRandomState() if self.piece.draws else None
+        undo = self._writes_to(args)
+
+        def put_back() -> None:
+            undo.restore()
+            if random_state is not None:
+                random_state.restore()
+
+        return put_back
+
+    def _writes_to(self, args: Sequence[Any]) -> UndoLog:
+        undo = UndoLog()
+        try:
+            with undo:
+                self.piece.eager(list(args))
+        except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
+            return UndoLog()
+        finally:
+            undo.restore()
+        return undo
+
+
+def input_layouts(piece: Piece, args: Sequence[Any]) -> tuple[Layout, ...]:
+    """Return the layouts of what a piece is called with."""
+    return layouts_of(args, _effect_tokens(_placeholders(piece)))
+
+
+def output_layouts(piece: Piece, results: Sequence[Any]) -> tuple[Layout, ...]:
+    """Return the layouts of what a piece returned."""
+    return layouts_of(results, _effect_tokens(_outputs(piece)))
+
+
+def traced_inputs(piece: Piece) -> tuple[Layout, ...] | None:
+    """Return the layouts of the inputs in the trace, None if it left one unknown."""
+    return traced_layouts(_placeholders(piece))
+
+
+def traced_outputs(piece: Piece) -> tuple[Layout, ...]:
+    """Return the layouts of the outputs in the trace, none if it left one unknown."""
+    return traced_layouts(_outputs(piece)) or ()
+
+
+def _placeholders(piece: Piece) -> Sequence[fx.Node]:
+    return piece.gm.graph.find_nodes(op="placeholder")
+
+
+def _outputs(piece: Piece) -> Sequence[fx.Node]:
+    return piece.gm.graph.output_node().all_input_nodes
+
+
+def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:
+    return frozenset(index for index, node in enumerate(nodes) if is_effect_token(node))
+
+
+class Wanted(NamedTuple):
+    """What an artifact is made of: a workpiece, under ``config``. It is kept by ``key``."""
+
+    key: str
+    workpiece: Workpiece
+    config: Mapping[str, Any]
+
+    def label(self) -> Label:
+        """Return the label by which the artifact is found in a folder, as compiled here under the current settings."""
+        piece, inputs = self.workpiece.piece, self.workpiece.inputs
+        devices = {layout.device for layout in inputs if layout.device} | set(_devices_in(piece.gm))
+        return Label(
+            key=self.key,
+            region=piece.claim.region,
+            graph=piece.graph_id,
+            fingerprint=self.workpiece.fingerprint,
+            config={name: repr(value) for name, value in sorted(self.config.items())},
+            settings=Settings.now().facts(),
+            machine=Machine.here(devices),
+        )
+
+
+def _devices_in(gm: fx.GraphModule) -> Iterator[str]:
+    """Yield the devices of all values of a graph, and those that its ops are given."""
+    found: list[Any] = []
+    for node in gm.graph.nodes:
+        constant = resolve(gm, node) if node.op == "get_attr" else None
+        fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val"), constant), found.append)
+    for value in found:
+        if isinstance(value, (torch.Tensor, torch.device)):
+            yield str(value.device if isinstance(value, torch.Tensor) else value)
+    for _, body in bodies(gm):
+        yield from _devices_in(body)
