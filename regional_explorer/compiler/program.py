@@ -10,9 +10,9 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -66,6 +66,8 @@ class CutProgram:
     A new plan never traces again: it cuts the graphs of ``capture`` again, and only if regions changed their nodes. The
     cut is made when it is first used, so that many edits in a row cost one cut; the pieces of the last one are used
     again where they are the same.
+    Calls run the cut graphs of the first program of a capture, its ``main``, but in a block of ``selected`` those of a
+    program beside it. They share the store; graphs that are traced later are cut for ``main`` alone.
     ``tried`` has the configs that each piece was compiled under, by fingerprint and artifact.
     """
 
@@ -74,6 +76,7 @@ class CutProgram:
     store: ArtifactStore = field(default_factory=ArtifactStore)
     assignment: Assignment = field(default_factory=lambda: Assignment({}))
     tried: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=dict)
+    main: Self | None = None
     _made: list[SwitchedGraph] | None = None
     _pieces: dict[PieceContent, Piece] = field(default_factory=dict)
     _picked: dict[Selector, Mapping[int, Instance]] = field(default_factory=dict)
@@ -83,7 +86,8 @@ class CutProgram:
 
     def __post_init__(self) -> None:
         """Cut the graphs that exist, and those that later calls make Dynamo trace."""
-        self.capture.on_graph = self._add_live_graph
+        if self.main is None:
+            self.capture.on_graph = self._add_live_graph
         self.cut(self.plan)
 
     def apply(self, plan: Plan) -> None:
@@ -116,7 +120,7 @@ class CutProgram:
             program.select_regional(on=program._selected)  # noqa: SLF001 - its own
             return live.implementation(args)
 
-        for live in self.capture.live:
+        for live in self.capture.live if self.main is None else ():
             live.implementation = functools.partial(run_selected, live)
 
     @property
@@ -197,7 +201,21 @@ class CutProgram:
         """Run the cut graphs, or with ``on=False`` the graphs as captured, which is the variant ``aot_eager``."""
         self._selected = on
         for cut in self._switched_graphs:
-            cut.live.implementation = cut.run if on else cut.live.eager
+            self._select(cut)
+
+    def _select(self, cut: SwitchedGraph) -> None:
+        cut.live.implementation = cut.run if self._selected else cut.live.eager
+
+    @contextlib.contextmanager
+    def selected(self) -> Iterator[None]:
+        """A block in which calls run these cut graphs; after it they run again what the main program has selected."""
+        main = self.main or self
+        was_on = main._selected  # noqa: SLF001 - of the same class
+        self.select_regional(on=True)
+        try:
+            yield
+        finally:
+            main.select_regional(on=was_on)
 
     @property
     def switches(self) -> list[Switch]:
@@ -240,6 +258,8 @@ class CutProgram:
                 switch.use_eager()
             elif switch.artifact is not artifact:
                 switch.use(artifact)
+        if self.main is not None:  # it may lack what was compiled here
+            self.main.apply_artifacts()
 
     def wanted(self, key: str, switch: Switch) -> Wanted:
         """Return what the artifact is made of that a partition needs under the plan; its key is ``key``."""
@@ -260,6 +280,8 @@ class CutProgram:
     def close(self) -> None:
         """Free the artifacts and all live objects. The record stays."""
         self._made, self._pieces = [], {}
+        if self.main is not None:
+            return
         self.capture.close()
         self.store.generated.release()
         self.store = ArtifactStore()
@@ -382,7 +404,7 @@ class Program(CutProgram):
     _recorded_settings: str = ""
     _has_unknown_layouts: bool = False
     _facts: dict[PieceContent, PieceFacts] = field(default_factory=dict)
-    _recording: bool = False
+    recording: bool = False
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use; facts about the pieces are kept."""
@@ -403,7 +425,7 @@ class Program(CutProgram):
         """Record the partitions of a graph of a later call, then run them eagerly, and warn at the call's line."""
         for switch in cut.switches:
             switch.record()
-        if cut.switches and not self._recording:
+        if cut.switches and not self.recording:
             partitions = count(len(cut.switches), f"new {cut.live.kind} partition")
             warnings.warn(
                 f"The call was traced again ({frame_inputs(frame)}){frame.why_late}. "
@@ -411,7 +433,7 @@ class Program(CutProgram):
                 stacklevel=stacklevel_of_caller(),
             )
         self._has_unknown_layouts = True  # of the backward, if the call never runs it
-        self.select_regional(on=self._selected)
+        self._select(cut)
 
     def record_layouts(self) -> None:
         """Run the call once, eagerly, and record the layouts of the inputs and outputs of every partition.
@@ -424,22 +446,20 @@ class Program(CutProgram):
             return
         if self._recorded_settings != settings:
             self._facts.clear()
-        made, selected = self._switched_graphs, self._selected
+        made, main = self._switched_graphs, self.main or self
         for switch in self.switches:
             switch.record()
-        self._recording = True
+        main.recording = True
         try:
-            self.select_regional(on=True)
-            with self.capture.call.restoring():
+            with self.selected(), self.capture.call.restoring():
                 self.capture.call.run(self.capture.run)
             if self._made is made:
                 for switch in self.switches:
                     switch.assume_if_unreached()
                 self._recorded_settings, self._has_unknown_layouts = settings, False
         finally:
-            self._recording = False
+            main.recording = False
             self.apply_artifacts()
-            self.select_regional(on=selected)
         if self._made is not made:  # edited meanwhile: the graphs may have run before they were cut again
             self.record_layouts()
 
@@ -447,6 +467,10 @@ class Program(CutProgram):
         """Record the layouts, then return the artifacts still to compile."""
         self.record_layouts()
         return super().stale(everything=everything)
+
+    def beside(self, plan: Plan) -> Program:
+        """Return a program of another plan beside this one, to be compiled and timed with it; nothing runs it yet."""
+        return replace(self, plan=plan, main=self.main or self, _facts=dict(self._facts))
 
     @contextlib.contextmanager
     def using_twins(self, switches: Sequence[Switch], config: Mapping[str, Any]) -> Iterator[None]:

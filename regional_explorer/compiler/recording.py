@@ -63,8 +63,8 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
         return run
 
-    program.select_regional(on=True)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(program.selected())
         for number, kind in enumerate(kinds):
             for switch in kind:
                 stack.enter_context(switch.watched(watcher(number, switch)))
@@ -102,7 +102,8 @@ def copied(values: Sequence[Any], known: _Storages) -> tuple[Any, ...]:
     for storage in [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]:
         if storage._cdata not in known or not _equal(*known[storage._cdata]):
             known[storage._cdata] = (storage, storage.clone())
-    memo = {"torch": {key: known_copy for key, (_, known_copy) in known.items()}}  # where storages look for theirs
+    copies = {key: storage_copy for key, (_, storage_copy) in known.items()}
+    memo: dict[Any, Any] = {"torch": copies}  # where torch's storages look for theirs
     return tuple(copy.deepcopy(value.detach(), memo) if isinstance(value, torch.Tensor) else value for value in values)
 
 

@@ -193,7 +193,7 @@ class _Candidate(NamedTuple):
 
     def measured(self, timings: Mapping[str, Mapping[str, Timing]]) -> Diagnostic | None:
         """Return the finding if it was measured to be faster; ``timings`` are by artifact, then by name."""
-        own = [timings.get(part.partition.artifact, {}).get(self.name) for part in self.parts]
+        own = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
         best, partition = own[self.parts.index(self.cured)], self.cured.partition
         if best is None or best.speedup is None or not wins(own):
             return None
@@ -285,7 +285,7 @@ def _raced(
     Those that cannot be measured, or do not compute what eager does, have none.
     """
     switches = grouped((switch.artifact.key, switch) for switch in program.switches if switch.artifact is not None)
-    kinds = grouped((part.partition.artifact, one) for one in candidates for part in one.parts)
+    kinds = grouped((part.partition.artifact or "", one) for one in candidates for part in one.parts)
     kinds = {key: entered for key, entered in kinds.items() if key in switches}
     if not kinds or run.cancelled():
         return {}

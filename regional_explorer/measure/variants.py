@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -94,6 +94,16 @@ class Variants:
             before=before if casting or call.stateful else do_nothing,
             select=select,
         )
+
+    def of_plan(self, program: Program, name: str) -> TimedCall:
+        """Return the call as ``regional`` under the plan of a program beside this one, to time with the variants."""
+        regional = self.get(VariantName.REGIONAL)
+
+        def select() -> None:
+            regional.select()
+            program.select_regional(on=True)
+
+        return replace(regional, name=name, select=select)
 
     def select(self, name: VariantName) -> None:
         """Let the captured graphs run as in the variant ``name``."""

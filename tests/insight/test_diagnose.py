@@ -1,6 +1,7 @@
 """Why a region is slow: planted programs, thresholds, and remedies that are measured before they are offered."""
 
 import dataclasses
+import weakref
 from unittest.mock import Mock
 
 import pytest
@@ -9,16 +10,20 @@ from msgspec.structs import replace
 
 import regional_explorer as rx
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import SameThread
+from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
 from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
-from regional_explorer.measure import race, timings
+from regional_explorer.insight.kernel_times import measure_kernel_times
+from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
+from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes, BoundBy, Kernel, KernelKind, KernelTime
 from regional_explorer.record.benchmark import Phase, Verdict
+from regional_explorer.record.diagnostic import DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise, exactly
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.region_code import PartitionCode
@@ -291,6 +296,48 @@ def test_the_budget_is_spent_on_the_remedies_that_change_the_code(loops, monkeyp
     ((_workpiece, _args, _now, candidates, _twin, share_s, _context),) = (call.args for call in race.call_args_list)
     assert list(candidates.values()) == [{"max_fusion_size": 512}]
     assert share_s == 0.2
+
+
+@pytest.mark.compiles
+def test_inputs_of_all_kinds_and_candidates_are_recorded_in_one_run_and_freed_one_by_one(monkeypatch):
+    def three_kinds(x):
+        for scale in (2.0, 3.0, 4.0):
+            with rx.region("r", max_fusion_size=1):
+                left = x + scale
+                right = left * scale
+            x = left @ right
+        return x
+
+    def planted(region, part, _after):
+        return DiagnosticCode.FUSION_REFUSED.found("planted", region=region, graph=part.partition.graph)
+
+    def race_and_look(_workpiece, args, _now, candidates, *_):
+        inputs.append(weakref.ref(args[0]))
+        held.append([one() is not None for one in inputs])
+        raced_configs.append(list(candidates))
+        return {}
+
+    ex, inputs, held, raced_configs, runs = compiled(three_kinds, torch.randn(8, 8)), [], [], [], []
+    insights, capture, run_call = ex.live.insights, ex.live.capture, ex.live.capture.run
+    parts = ex.code("r").partitions
+    monkeypatch.setattr(capture, "run", lambda *args, **kwargs: runs.append("run") or run_call(*args, **kwargs))
+    measure_kernel_times(insights, "r", 0.1, Run())
+    assert len(insights.kernel_times) == 3
+    assert runs == ["run"]
+
+    monkeypatch.setattr(diagnose, "remedies", lambda _: [({"max_fusion_size": size}, planted) for size in (64, 512)])
+    monkeypatch.setattr(diagnose, "race", race_and_look)
+    diagnose.diagnose(insights, ex.session.environment, "r", parts, 0.1, Run())
+    assert raced_configs == [["max_fusion_size=64", "max_fusion_size=512"]] * 3
+    assert held == [[True], [True, True], [True, False, True]], "the first is the user's own tensor"
+    assert runs == ["run"] * 2
+
+    results = Results()
+    monkeypatch.setattr(partitions, "_measure_dispatch", lambda *_: None)
+    context = MeasureContext.of(Run(), ex.session.environment)
+    partitions.benchmark_partitions(ex.live.variants, 0.1, context, results)
+    assert [one.runs for one in results.partition_timings] == [1] * 3
+    assert runs == ["run"] * 3
 
 
 @pytest.mark.compiles

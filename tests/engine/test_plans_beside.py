@@ -1,0 +1,95 @@
+"""Two plans on one trace: held, compiled and timed beside each other."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from regional_explorer.compiler.compilation import compile_stale
+from regional_explorer.compiler.partition_records import partitions
+from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
+from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.record.benchmark import VariantName
+from tests.shared import programs
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def beside():
+    """Return an exploration of two regions, compiled, and a program beside its own that has a third; what runs."""
+    ex, ran = rx.explore(programs.neighbours, programs.pair(grad=True)), []
+    own = ex.plan
+    other = ex.mark("rest", ops="aten.exp*").plan
+    ex.plan = own
+    ex.compile()
+    program = ex.live.program
+
+    def noting(artifact):
+        return replace(artifact, call=lambda args: ran.append(artifact.key) or artifact.call(args))
+
+    compiles = program.store.compiles
+    second = program.beside(other)
+    assert len(second.stale()) == 2, (
+        "what both plans have is compiled already: forward and backward of the third are not"
+    )
+    compile_stale(second)
+    assert program.store.compiles == compiles + 2
+    program.store.artifacts = {key: noting(artifact) for key, artifact in program.store.artifacts.items()}
+    second.apply_artifacts()
+    return ex, second, ran
+
+
+def ran_in(call):
+    """Return what a call ran."""
+    ex, _, ran = call
+    ran.clear()
+    run_once(ex.live.call, ex.live.capture.run)
+    return set(ran)
+
+
+def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
+    ex, second, ran = beside
+    program, variants, plan = ex.live.program, ex.live.variants, ex.plan
+    own, other = set(program.keys().values()), set(second.keys().values())
+    assert own < other, "artifacts are shared"
+    records = partitions(program)
+    reference = Reference(run_once(ex.live.call))
+
+    assert ran_in(beside) == own
+    with second.selected():
+        assert ran_in(beside) == other
+        assert verdict(compare("other", run_once(ex.live.call, ex.live.capture.run), reference)) == "ok"
+    assert ran_in(beside) == own
+
+    ran.clear()
+    calls = [variants.get(VariantName.EAGER), variants.get(VariantName.REGIONAL), variants.of_plan(second, "other")]
+    with ex.live.call.restoring(), program.selected():
+        rounds = run_rounds(calls, 0.2)
+    assert rounds.samples.keys() == {"eager", "regional", "other"}
+    assert {len(phases) for phases in rounds.samples.values()} == {3}
+    counts = {key: ran.count(key) for key in other}
+    assert all(counts[key] > counts[third] > 0 for key in own for third in other - own), "both ran, in turn"
+
+    assert ex.plan is plan
+    assert partitions(program) == records
+    assert ran_in(beside) == own
+
+
+def test_later_graphs_are_cut_for_the_plan_of_the_exploration(beside):
+    ex, second, _ = beside
+    own, other = set(ex.live.program.keys().values()), set(second.keys().values())
+    x, y = programs.pair(grad=True)
+    with second.selected():
+        with torch.no_grad(), pytest.warns(UserWarning, match="traced again"):
+            torch.testing.assert_close(ex.live.capture.run(x, y), programs.neighbours(x, y))
+        assert ran_in(beside) == other, "the graphs of the first trace still run the other plan"
+    assert ran_in(beside) == own
+    assert set(ex.partitions.state) == {"compiled", "stale"}
+    ex.compile()
+    assert set(ex.partitions.state) == {"compiled"}
+    second.close()
+    with torch.no_grad():
+        torch.testing.assert_close(ex.compiled(x, y), programs.neighbours(x, y))
+    assert ran_in(beside) == own
