@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,9 @@ TOKEN = Layout(dtype="token")
 """The layout of an effect token, whatever is passed for it: None, or the empty tensor that an eager op returns."""
 
 
-def layouts_of(values: Sequence[Any], tokens: Collection[int] = ()) -> tuple[Layout, ...]:
-    """Return the layouts of ``values``, storages numbered in order of appearance; ``tokens`` are the effect tokens."""
+def layouts_of(values: Sequence[Any], nodes: Sequence[fx.Node] = ()) -> tuple[Layout, ...]:
+    """Return the layouts of ``values``, storages numbered in order of appearance; ``nodes`` say which are tokens."""
+    tokens = {index for index, node in enumerate(nodes) if is_effect_token(node)}
     storages: dict[int, int] = {}
     return tuple(TOKEN if index in tokens else _layout_of(value, storages) for index, value in enumerate(values))
 

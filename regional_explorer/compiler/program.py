@@ -501,7 +501,10 @@ class Program(CutProgram):
 
     def revision(self) -> tuple[Any, ...]:
         """Return a value that changes whenever the record of this program would."""
-        switches = [(id(switch.workpiece), switch.failure, id(switch.refused)) for switch in self.switches]
+        switches = [
+            (switch.workpiece and switch.workpiece.inputs, switch.failure, id(switch.refused))
+            for switch in self.switches
+        ]
         compiles = [(key, artifact.made) for key, artifact in list(self.store.artifacts.items())]
         store = (*compiles, *self.store.failures, sum(map(len, self.tried.values())))
         return self.plan, surroundings(), len(self.capture.graphs), store, switches

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,14 +44,16 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
     graphs_run: set[str] = set()
     runs = {switch: 0 for kind in kinds for switch in kind}
     first_runs: dict[int, tuple[Switch, tuple[Any, ...]]] = {}
+    implementations = {switch: switch.implementation for switch in runs}
 
-    def watcher(kind: int, switch: Switch) -> Callable[[tuple[Any, ...]], None]:
-        def record_args(args: tuple[Any, ...]) -> None:
+    def recording(kind: int, switch: Switch) -> BoxedCall:
+        def run(args: list[Any]) -> Any:
             runs[switch] += 1
             if kind not in first_runs:
-                first_runs[kind] = (switch, copied(args, storages) if several_graphs else args)
+                first_runs[kind] = switch, copied(args, storages) if several_graphs else tuple(args)
+            return switch.piece.eager(args)
 
-        return record_args
+        return run
 
     def noting(live: LiveGraph) -> BoxedCall:
         implementation = live.implementation
@@ -63,14 +64,15 @@ def record_inputs(program: Program, kinds: Sequence[Sequence[Switch]]) -> list[R
 
         return run
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(program.selected())
-        for number, kind in enumerate(kinds):
-            for switch in kind:
-                stack.enter_context(switch.watched(watcher(number, switch)))
-        stack.enter_context(capture.running(noting))
-        stack.enter_context(call.restoring())
-        call.run(capture.run)
+    with program.selected(), capture.running(noting), call.restoring():
+        try:
+            for number, kind in enumerate(kinds):
+                for switch in kind:
+                    switch.implementation = recording(number, switch)
+            call.run(capture.run)
+        finally:
+            for switch, implementation in implementations.items():
+                switch.implementation = implementation
     return [
         Recorded(*first_runs[number], {switch: runs[switch] for switch in kind})
         if number in first_runs

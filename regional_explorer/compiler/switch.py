@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,15 +12,17 @@ from torch import fx
 
 from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.fingerprint import Layout, as_recorded, fitting, laid_out, misread
-from regional_explorer.compiler.workpiece import (
-    Workpiece,
-    input_layouts,
-    output_layouts,
-    traced_inputs,
-    traced_outputs,
+from regional_explorer.compiler.fingerprint import (
+    Layout,
+    as_recorded,
+    fitting,
+    laid_out,
+    layouts_of,
+    misread,
+    traced_layouts,
 )
-from regional_explorer.errors import RegionAssertionError
+from regional_explorer.compiler.workpiece import Workpiece
+from regional_explorer.errors import RegionAssertionError, RegionCompileError
 from regional_explorer.record.graph import Node
 from regional_explorer.record.plan import ASSERTS
 from regional_explorer.regions.cut import PartitionId, Piece
@@ -35,7 +35,7 @@ def failed_assert(
 ) -> RegionAssertionError:
     """Return the error to raise instead of ``error``; ``args`` are the partition's inputs, ``nodes`` its graph."""
     location = f"Region {piece.claim.region!r}, graph {piece.graph_id}"
-    placeholders = [node.name for node in piece.gm.graph.find_nodes(op="placeholder")]
+    placeholders = [node.name for node in piece.input_nodes]
     if str(error).strip():
         described = zip(placeholders, args, inputs, strict=False)
         misfits = [name for name, value, layout in described if not _fits_layout(value, layout)]
@@ -106,9 +106,12 @@ def why_raised(error: Exception) -> str:
 
 
 class PieceFacts(NamedTuple):
-    """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it."""
+    """What a switch has learned about its piece; switches of equal pieces in later cuts adopt it.
 
-    workpiece: Workpiece | None
+    ``layouts`` are the other fields of the workpiece: a piece lives no longer than its cut.
+    """
+
+    layouts: tuple[tuple[Layout, ...], tuple[Layout, ...], str] | None
     failure: str | None
     refused: Artifact | None
     refusal: str | None
@@ -148,25 +151,19 @@ class Switch:
         self.failure: str | None = None
         self.on_eager: Callable[[str], None] = lambda _why: None
 
-    @classmethod
-    def alone(cls, workpiece: Workpiece, artifact: Artifact) -> Switch:
-        """Return a switch of no graph that runs ``artifact`` as one of a graph does, and changes none of those."""
-        switch = cls(workpiece.piece, PartitionId("", 0))
-        switch.workpiece = workpiece
-        switch.use(artifact)
-        return switch
-
     @property
     def facts(self) -> PieceFacts | None:
         """The facts learned about the piece, None before the first recorded run."""
-        if self.workpiece is None and self.failure is None:
+        workpiece = self.workpiece
+        if workpiece is None and self.failure is None:
             return None
-        return PieceFacts(self.workpiece, self.failure, self.refused, self.refusal)
+        layouts = None if workpiece is None else (workpiece.inputs, workpiece.outputs, workpiece.fingerprint)
+        return PieceFacts(layouts, self.failure, self.refused, self.refusal)
 
     def adopt(self, facts: PieceFacts) -> None:
         """Copy what another switch learned about an equal piece."""
-        workpiece, self.failure, self.refused, self.refusal = facts
-        self.workpiece = workpiece and replace(workpiece, piece=self.piece)
+        layouts, self.failure, self.refused, self.refusal = facts
+        self.workpiece = layouts and Workpiece(self.piece, *layouts)
 
     @property
     def known(self) -> Workpiece:
@@ -206,9 +203,9 @@ class Switch:
         self._enter(Mode.TRYING, functools.partial(self._run_checked, artifact))
 
     def _run_recording(self, args: list[Any]) -> Any:
-        inputs = self._try_describe(lambda: input_layouts(self.piece, args))
+        inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
         results = self.piece.eager(args)
-        outputs = self._try_describe(lambda: output_layouts(self.piece, results))
+        outputs = self._try_describe(lambda: layouts_of(results, self.piece.output_nodes))
         self._learn(inputs, outputs)
         self._enter(Mode.EAGER, self.piece.eager)
         return results
@@ -223,8 +220,8 @@ class Switch:
         if only_computes(self.piece.gm):
             results = self._run_recording(list(args))
         else:
-            inputs = self._try_describe(lambda: input_layouts(self.piece, args))
-            self._learn(inputs, traced_outputs(self.piece))
+            inputs = self._try_describe(lambda: layouts_of(args, self.piece.input_nodes))
+            self._learn(inputs, traced_layouts(self.piece.output_nodes) or ())
         # Until it is chosen: choosing may raise.
         self._enter(Mode.CHOOSING, functools.partial(self._run_first, artifact_for_layouts))
         artifact = artifact_for_layouts()
@@ -249,24 +246,10 @@ class Switch:
             self.failure = f"its inputs or constants cannot be described: {type(error).__name__}: {error}"
             return None
 
-    @contextlib.contextmanager
-    def watched(self, on_call: Callable[[tuple[Any, ...]], None]) -> Iterator[None]:
-        """A block in which calls run eagerly, after ``on_call`` has been called with their inputs."""
-
-        def call_eager(args: list[Any]) -> Any:
-            on_call(tuple(args))
-            return self.piece.eager(args)
-
-        previous, self.implementation = self.implementation, call_eager
-        try:
-            yield
-        finally:
-            self.implementation = previous
-
     def assume_if_unreached(self) -> None:
         """Take the layouts from the trace if no recorded run reached this piece, as in a branch not taken."""
         if self.workpiece is None and self.failure is None:
-            self._learn(traced_inputs(self.piece), traced_outputs(self.piece))
+            self._learn(traced_layouts(self.piece.input_nodes), traced_layouts(self.piece.output_nodes) or ())
 
     def _run_checked(self, artifact: Artifact, args: list[Any]) -> Any:
         """Run the artifact for the first time, and choose the cheapest implementation for later calls."""
@@ -357,3 +340,18 @@ def _is_newly_empty(args: Sequence[Any], inputs: Sequence[Layout]) -> bool:
 def _enables_asserts(artifact: Artifact) -> bool:
     """Return whether the config enables asserts; by default code only asserts what keeps it from misreading inputs."""
     return any(artifact.config.get(key) for key in ASSERTS) if artifact.config else False
+
+
+def alone(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> BoxedCall:
+    """Return what a cut graph would call for an artifact once it has run on ``args``; no program is touched.
+
+    Raises:
+        RegionCompileError: it refuses them.
+    """
+    switch = Switch(workpiece.piece, PartitionId("", 0))
+    switch.workpiece = workpiece
+    switch.use(artifact)
+    switch.implementation(list(args))
+    if switch.refusal is not None:  # what ran was the eager piece
+        raise RegionCompileError(switch.refusal)
+    return switch.as_function()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -12,9 +11,9 @@ from torch import fx
 
 from regional_explorer.capture.undo import TorchRandomState, UndoLog
 from regional_explorer.compiler.artifact_folder import Label, Machine
-from regional_explorer.compiler.fingerprint import Layout, artifact_key, fingerprint, layouts_of, traced_layouts
+from regional_explorer.compiler.fingerprint import Layout, artifact_key, fingerprint
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.graphs import bodies, is_effect_token, resolve
+from regional_explorer.torch_api.graphs import bodies, resolve
 from regional_explorer.torch_api.torch_config import Settings
 
 
@@ -35,19 +34,19 @@ class Workpiece:
         """Return the workpiece of a piece with these layouts."""
         return cls(piece, inputs, outputs, fingerprint(piece, inputs))
 
-    @cached_property
-    def output_tokens(self) -> frozenset[int]:
-        """The positions of the outputs that are effect tokens."""
-        return _effect_tokens(_outputs(self.piece))
-
     def wanted(self, config: Mapping[str, Any], settings: str) -> Wanted:
         """Return what its artifact is made of under ``config`` and the global ``settings``."""
         return Wanted(artifact_key(self.fingerprint, config, settings), self, config)
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
         """Return what is to be called before each call on ``args``: it undoes writes, and restores the random state."""
-        random_state = TorchRandomState() if self.piece.draws else None
-        undo = self._writes_to(args)
+        random_state, undo = TorchRandomState() if self.piece.draws else None, UndoLog()
+        try:
+            with undo:
+                self.piece.eager(list(args))
+        except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
+            undo.restore()
+            undo = UndoLog()
 
         def put_back() -> None:
             undo.restore()
@@ -55,49 +54,6 @@ class Workpiece:
                 random_state.restore()
 
         return put_back
-
-    def _writes_to(self, args: Sequence[Any]) -> UndoLog:
-        undo = UndoLog()
-        try:
-            with undo:
-                self.piece.eager(list(args))
-        except Exception:  # noqa: BLE001 - a higher-order op may refuse a dispatch mode; ops that write are not in pieces
-            return UndoLog()
-        finally:
-            undo.restore()
-        return undo
-
-
-def input_layouts(piece: Piece, args: Sequence[Any]) -> tuple[Layout, ...]:
-    """Return the layouts of what a piece is called with."""
-    return layouts_of(args, _effect_tokens(_placeholders(piece)))
-
-
-def output_layouts(piece: Piece, results: Sequence[Any]) -> tuple[Layout, ...]:
-    """Return the layouts of what a piece returned."""
-    return layouts_of(results, _effect_tokens(_outputs(piece)))
-
-
-def traced_inputs(piece: Piece) -> tuple[Layout, ...] | None:
-    """Return the layouts of the inputs in the trace, None if it left one unknown."""
-    return traced_layouts(_placeholders(piece))
-
-
-def traced_outputs(piece: Piece) -> tuple[Layout, ...]:
-    """Return the layouts of the outputs in the trace, none if it left one unknown."""
-    return traced_layouts(_outputs(piece)) or ()
-
-
-def _placeholders(piece: Piece) -> Sequence[fx.Node]:
-    return piece.gm.graph.find_nodes(op="placeholder")
-
-
-def _outputs(piece: Piece) -> Sequence[fx.Node]:
-    return piece.gm.graph.output_node().all_input_nodes
-
-
-def _effect_tokens(nodes: Sequence[fx.Node]) -> frozenset[int]:
-    return frozenset(index for index, node in enumerate(nodes) if is_effect_token(node))
 
 
 class Wanted(NamedTuple):

@@ -15,14 +15,14 @@ from regional_explorer.compiler.fingerprint import canonical, size_at
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.numerics import Reference, compare, verdict
 from regional_explorer.measure.profile import overhead_s
-from regional_explorer.measure.race import as_in_the_call, timed_call, tried
+from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.rates import BURST_SHARE, Rates, Work, product, rates_of, traffic
 from regional_explorer.measure.reference import named_outputs
 from regional_explorer.measure.rounding import arithmetic_of
@@ -31,6 +31,7 @@ from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes,
 from regional_explorer.record.benchmark import NumericsVerdict, Phase
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.grouping import grouped
+from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import load_code
 
@@ -108,14 +109,14 @@ def _measured_times(
         try:
             timed, untimed = run.threads.run_untimed(lambda: _generated_calls(program, switch, code, args, notes))
             build_s = time.perf_counter() - started
-            compiled = run.threads.run_untimed(lambda: tried(workpiece, artifact, args))
+            compiled = run.threads.run_untimed(lambda: alone(workpiece, artifact, args))
         except RegionCompileError as error:
             return ArtifactKernelTimes(problem=str(error)), Stop.FAILED
         except Exception as error:  # noqa: BLE001 - whatever it is, only the kernel times are missing
             problem = f"the code with clocks does not run: {type(error).__name__}: {error}"
             return ArtifactKernelTimes(problem=problem.splitlines()[0]), Stop.FAILED
         whole = timed_call(WHOLE, compiled, args, workpiece.putting_back(args))
-        if not run.threads.run_untimed(lambda: _same_results(workpiece, artifact, timed, args, whole.before)):
+        if not run.threads.run_untimed(lambda: _same_results(switch.piece, artifact, timed, args, whole.before)):
             return ArtifactKernelTimes(problem="the code with clocks gives other results", build_s=build_s), Stop.FAILED
         rates = rates_of("cpu")
         works = [work for kernel in code.kernels for work in works_of(kernel).values()]
@@ -211,22 +212,18 @@ def _generated_calls(
 
 
 def _same_results(
-    workpiece: Workpiece,
-    artifact: Artifact,
-    timed: Callable[[], Any],
-    args: Sequence[Any],
-    put_back: Callable[[], object],
+    piece: Piece, artifact: Artifact, timed: Callable[[], Any], args: Sequence[Any], put_back: Callable[[], object]
 ) -> bool:
     """Return whether the code with clocks computes what the artifact does, up to the order in which threads add."""
     put_back()
-    expected = named_outputs(workpiece, artifact.call(list(args)))
+    expected = named_outputs(piece, artifact.call(list(args)))
     put_back()
     results = timed()
     put_back()
-    if len(results) != len(workpiece.piece.outputs):
+    if len(results) != len(piece.outputs):
         return False
-    reference = Reference(expected, arithmetic=arithmetic_of([workpiece.piece.gm]))
-    return verdict(compare("with clocks", named_outputs(workpiece, results), reference)) is not NumericsVerdict.FAILED
+    reference = Reference(expected, arithmetic=arithmetic_of([piece.gm]))
+    return verdict(compare("with clocks", named_outputs(piece, results), reference)) is not NumericsVerdict.FAILED
 
 
 def works_of(kernel: Kernel) -> dict[BoundBy, Work]:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.recording import Recorded, record_inputs
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import MeasureError, RegionCompileError
 from regional_explorer.measure.benchmark import Results
-from regional_explorer.measure.race import as_in_the_call, timed_call, tried
+from regional_explorer.measure.race import as_in_the_call, timed_call
 from regional_explorer.measure.reference import COMPILED, check_partition
 from regional_explorer.measure.rounds import RoundsResult, Stop, figure_of, run_rounds
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
@@ -119,7 +119,7 @@ def _measure_kind(
         if artifact is not None:
             try:
                 check = untimed(lambda: check_partition(workpiece, args, artifact, twin, cancelled))
-                compiled = untimed(lambda: tried(workpiece, artifact, args))
+                compiled = untimed(lambda: alone(workpiece, artifact, args))
                 calls.append(timed_call(COMPILED, compiled, args, put_back))
             except RegionCompileError as refused:
                 switch.refuse(artifact, str(refused))

@@ -11,7 +11,7 @@ import torch
 
 from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.switch import alone
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.clock import TimedCall
@@ -31,19 +31,6 @@ def as_in_the_call() -> Iterator[None]:
 def timed_call(name: str, function: BoxedCall, args: Sequence[Any], put_back: Callable[[], None]) -> TimedCall:
     """Return calls of ``function`` on ``args``; ``put_back`` runs before each, see ``Workpiece.putting_back``."""
     return TimedCall(name, lambda: function(list(args)), before=put_back)
-
-
-def tried(workpiece: Workpiece, artifact: Artifact, args: Sequence[Any]) -> BoxedCall:
-    """Return what a cut graph calls for an artifact, once that has run on ``args``.
-
-    Raises:
-        RegionCompileError: it refuses them.
-    """
-    switch = Switch.alone(workpiece, artifact)
-    switch.implementation(list(args))
-    if switch.refusal is not None:  # what ran was the eager piece
-        raise RegionCompileError(switch.refusal)
-    return switch.as_function()
 
 
 NOW = "now"
@@ -68,30 +55,29 @@ def race(
         MeasureError: nothing could be measured.
         concurrent.futures.CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
     """
-    run, verdicts = context.run, dict[str, NumericsVerdict]()
+    untimed, cancelled = context.run.threads.run_untimed, context.run.cancelled
+    entries, verdicts = list[TimedCall](), dict[str, NumericsVerdict]()
 
-    def entry(name: str, artifact: Artifact) -> TimedCall:
-        return timed_call(name, tried(workpiece, artifact, args), args, put_back)
+    def enter(name: str, artifact: Artifact) -> None:
+        entries.append(timed_call(name, alone(workpiece, artifact, args), args, put_back))
 
-    def checked(name: str) -> TimedCall | None:
-        def twin(more: Mapping[str, Any]) -> Artifact:
-            return artifact_under({**candidates[name], **more})
-
-        artifact = twin({})
-        check = check_partition(workpiece, args, artifact, twin, run.cancelled, seek_cure=False)
-        verdicts[name] = check.verdict
-        return None if check.verdict is NumericsVerdict.FAILED else entry(name, artifact)
+    def check_and_enter(name: str, config: Mapping[str, Any]) -> None:
+        artifact = artifact_under(config)
+        check = check_partition(
+            workpiece, args, artifact, lambda more: artifact_under({**config, **more}), cancelled, seek_cure=False
+        )
+        if check.verdict is not NumericsVerdict.FAILED:
+            enter(name, artifact)
+            verdicts[name] = check.verdict
 
     with as_in_the_call():
-        put_back = run.threads.run_untimed(lambda: workpiece.putting_back(args))
-        calls = []
-        for name in candidates:
+        put_back = untimed(lambda: workpiece.putting_back(args))
+        for name, config in candidates.items():
             with suppress(RegionCompileError):
-                calls.append(run.threads.run_untimed(partial(checked, name)))
-        entries = [call for call in calls if call is not None]
+                untimed(partial(check_and_enter, name, config))
         if not entries:
             return {}
-        entries.insert(0, run.threads.run_untimed(lambda: entry(NOW, now)))
+        untimed(partial(enter, NOW, now))
         rounds = measure_rounds(entries, budget_s, context, baseline=NOW)
     rounds.stopped.raise_interrupt()
     return {timing.variant: timing for timing in timings_of(rounds, verdicts)}

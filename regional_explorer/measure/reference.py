@@ -19,7 +19,7 @@ from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.switch import alone
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
@@ -35,7 +35,15 @@ from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmeti
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.torch_api.graphs import BoxedCall, boxed, draws_in_order, draws_random, resolve
+from regional_explorer.regions.cut import Piece
+from regional_explorer.torch_api.graphs import (
+    BoxedCall,
+    boxed,
+    draws_in_order,
+    draws_random,
+    is_effect_token,
+    resolve,
+)
 from regional_explorer.torch_api.release import has_given_up
 
 LOW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -335,7 +343,7 @@ def check_partition(
 
         def run(function: Callable[[list[Any]], Any]) -> Values:
             random_state.restore()
-            return named_outputs(workpiece, function(list(args)))
+            return named_outputs(piece, function(list(args)))
 
         reference = reference_of(
             [gm],
@@ -345,11 +353,8 @@ def check_partition(
         )
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
-            switch = Switch.alone(workpiece, twin(more) if more else artifact)
-            rows = failing_twice(lambda: compare(COMPILED, run(switch.as_function()), reference, note))
-            if switch.refusal is not None:  # what ran was the eager piece
-                raise RegionCompileError(switch.refusal)
-            return rows
+            compiled = alone(workpiece, twin(more) if more else artifact, args)
+            return failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
 
         rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
         may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED
@@ -369,12 +374,12 @@ def _find_cure(rows_under: RowsUnder, *, draws: bool) -> Mapping[str, Any] | Non
     return None
 
 
-def named_outputs(workpiece: Workpiece, results: Any) -> Values:
+def named_outputs(piece: Piece, results: Any) -> Values:
     """Return the tensors that a piece returned, by the names of its outputs."""
     tensors = (
         (name, dense(value).clone())
-        for index, (name, value) in enumerate(zip(workpiece.piece.outputs, results, strict=True))
-        if isinstance(value, torch.Tensor) and index not in workpiece.output_tokens
+        for name, node, value in zip(piece.outputs, piece.output_nodes, results, strict=True)
+        if isinstance(value, torch.Tensor) and not is_effect_token(node)
     )
     return Values(tuple(tensors), ())
 

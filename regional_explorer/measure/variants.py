@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,6 +45,8 @@ TWIN_OF_FULL = "full, a twin that draws eager's random numbers"
 
 class Variants:
     """Makes the variants of ``call``, which ``program`` runs; keeps what torch compiled for them.
+
+    Those of several programs on one capture can be timed in one run: each selects what it runs.
 
     ``_twin`` is the call as ``full`` has it, compiled so that it draws the random numbers that eager draws.
     """
@@ -94,16 +96,6 @@ class Variants:
             before=before if casting or call.stateful else do_nothing,
             select=select,
         )
-
-    def of_plan(self, program: Program, name: str) -> TimedCall:
-        """Return the call as ``regional`` under the plan of a program beside this one, to time with the variants."""
-        regional = self.get(VariantName.REGIONAL)
-
-        def select() -> None:
-            regional.select()
-            program.select_regional(on=True)
-
-        return replace(regional, name=name, select=select)
 
     def select(self, name: VariantName) -> None:
         """Let the captured graphs run as in the variant ``name``."""

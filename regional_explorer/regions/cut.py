@@ -243,6 +243,16 @@ class Piece:
         """The piece as a function of one argument list, which it empties."""
         return boxed(self.gm)
 
+    @property
+    def input_nodes(self) -> Sequence[fx.Node]:
+        """The placeholders of its graph."""
+        return self.gm.graph.find_nodes(op="placeholder")
+
+    @property
+    def output_nodes(self) -> Sequence[fx.Node]:
+        """The nodes of its graph that it returns."""
+        return self.gm.graph.output_node().all_input_nodes
+
     @cached_property
     def draws(self) -> bool:
         """Whether the piece draws random numbers."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import regional_explorer as rx
-from regional_explorer.compiler import artifact, workpiece
+from regional_explorer.compiler import artifact, switch, workpiece
 from regional_explorer.compiler.compilation import warm_toolchain
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.errors import RegionCompileError
@@ -155,7 +155,7 @@ def test_a_variant_that_raises_before_it_is_measured_leaves_the_others_their_res
         (lambda ex: ex.live.program.store, "run_inductor"),
         (lambda _ex: artifact, "guard_check"),
         (lambda _ex: workpiece, "fingerprint"),
-        (lambda _ex: workpiece, "layouts_of"),
+        (lambda _ex: switch, "layouts_of"),
     ],
 )
 def test_a_failure_anywhere_in_one_partition_leaves_the_others(monkeypatch, owner, name):

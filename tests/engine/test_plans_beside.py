@@ -10,6 +10,7 @@ from regional_explorer.compiler.compilation import compile_stale
 from regional_explorer.compiler.partition_records import partitions
 from regional_explorer.measure.numerics import Reference, compare, run_once, verdict
 from regional_explorer.measure.rounds import run_rounds
+from regional_explorer.measure.variants import Variants
 from regional_explorer.record.benchmark import VariantName
 from tests.shared import programs
 
@@ -64,7 +65,8 @@ def test_two_plans_are_timed_in_one_run_and_each_runs_its_own_code(beside):
     assert ran_in(beside) == own
 
     ran.clear()
-    calls = [variants.get(VariantName.EAGER), variants.get(VariantName.REGIONAL), variants.of_plan(second, "other")]
+    of_second = Variants(ex.live.call, second, dynamic=None).get(VariantName.REGIONAL)
+    calls = [variants.get(VariantName.EAGER), variants.get(VariantName.REGIONAL), replace(of_second, name="other")]
     with ex.live.call.restoring(), program.selected():
         rounds = run_rounds(calls, 0.2)
     assert rounds.samples.keys() == {"eager", "regional", "other"}
