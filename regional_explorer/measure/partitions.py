@@ -118,8 +118,8 @@ def _measure_kind(
         calls = [timed_call(VariantName.EAGER, workpiece.piece.eager, args, put_back)]
         if artifact is not None:
             try:
-                check = untimed(lambda: check_partition(workpiece, args, artifact, twin, cancelled))
                 compiled = untimed(lambda: alone(workpiece, artifact, args))
+                check = untimed(lambda: check_partition(workpiece, args, artifact, twin, cancelled))
                 calls.append(timed_call(COMPILED, compiled, args, put_back))
             except RegionCompileError as refused:
                 switch.refuse(artifact, str(refused))

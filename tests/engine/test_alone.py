@@ -13,8 +13,10 @@ import regional_explorer as rx
 from regional_explorer.compiler.recording import copied, record_inputs
 from regional_explorer.compiler.run import SameThread
 from regional_explorer.measure import benchmark
+from regional_explorer.measure.partitions import benchmark_partitions
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounding import Rounded
+from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Phase, VariantName
 from tests.shared import programs
 from tests.shared.checks import change_code, codes, only, version_of
@@ -168,6 +170,22 @@ def test_wrong_code_gets_no_speedup_and_no_cure(two):
     assert {"emulate_precision_casts": True} in twins
     ex.disable("first")
     assert "region-numerics" not in codes(ex), "that code no longer runs"
+
+
+def test_code_that_refuses_its_inputs_alone_is_told_and_not_timed(two):
+    ex, program = two, two.live.program
+    switch = program.switches[0]
+    artifact = switch.artifact
+    program.store.artifacts[artifact.key] = replace(artifact, call=Mock(side_effect=RuntimeError("planted")))
+    program.apply_artifacts()
+    context = MeasureContext.of(rx.Run(), ex.session.environment)
+    benchmark_partitions(ex.live.variants, 0.2, context, results := benchmark.Results())
+    compiled = {timing.partition: timing.compiled for timing in results.partition_timings}
+    assert [timing is None for timing in compiled.values()] == [True, False]
+    assert "first" in next(iter(compiled))
+    assert {row.partition for row in results.partition_numerics} == {program.switches[1].partition.name}
+    assert "planted" in switch.refusal
+    assert ex.partitions.state.tolist() == ["failed", "compiled"]
 
 
 def test_a_config_that_cures_is_found_unless_its_twin_refuses_the_inputs():
