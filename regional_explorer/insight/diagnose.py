@@ -20,9 +20,11 @@ from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.partitions import as_in_the_call, timed_calls
 from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
+from regional_explorer.record.action import ALONE, Basis, configures
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import NumericsVerdict, Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.plan import DEFAULT, Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
 from regional_explorer.record.session import Environment
@@ -100,7 +102,7 @@ LESS_WORK = {
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
-"""Compares the code of a partition with that under a remedy; returns what is found, the remedy's text still empty."""
+"""Compares the code of a partition with that under a remedy; returns what is found, without a remedy yet."""
 
 
 def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
@@ -205,20 +207,21 @@ def diagnose(
         for config, find in remedies(distinct)
     }
     share_s = budget_s / max(1, sum(len(one.parts) for found in candidates.values() for one in found))
+    late = insights.program.capture.late_graphs
+    of_one_call = [part for part in parts if part.partition.graph not in late]
+    runs = Counter(part.partition.artifact for part in of_one_call)
     measured: list[Diagnostic] = []
     tried: list[str] = []
     for text, found in candidates.items():
         faster = [
             finding
             for candidate in found
-            if (finding := _measured(insights.program, environment, candidate, share_s, run)) is not None
+            if (finding := _measured(insights.program, environment, candidate, runs, share_s, run)) is not None
         ]
         measured += faster
         tried.append(f"{text} {'is faster' if faster else 'is not measurably faster' if found else 'improves no code'}")
     if run.cancelled():
         return ()
-    late = insights.program.capture.late_graphs
-    of_one_call = [part for part in parts if part.partition.graph not in late]
     diagnostics = [region_time(region, of_one_call or parts, tried), *from_times(region, of_one_call), *measured]
     if measured:  # the code under the remedy has another limit
         diagnostics = [found for found in diagnostics if found.code is not DiagnosticCode.KERNEL_BOUND]
@@ -254,9 +257,17 @@ def _candidates(
 
 
 def _measured(
-    program: Program, environment: Environment, candidate: _Candidate, share_s: float, run: Run
+    program: Program,
+    environment: Environment,
+    candidate: _Candidate,
+    runs: Mapping[str | None, int],
+    share_s: float,
+    run: Run,
 ) -> Diagnostic | None:
-    """Return the finding of a candidate that was measured to be faster, ``share_s`` for each partition."""
+    """Return the finding of a candidate that was measured to be faster, ``share_s`` for each partition.
+
+    ``runs`` says how often a call runs each artifact.
+    """
     if run.cancelled():
         return None
     region, config = candidate.cured.partition.region, dict(candidate.config)
@@ -267,12 +278,24 @@ def _measured(
     if best is None or best.speedup is None or not wins(timings):
         return None
     direction = Direction.of_graph(candidate.cured.partition.graph)
-    remedy = (
-        f'ex.configure({region!r}, {config!r}, direction="{direction}"): '
-        f"measured {with_interval(best.speedup)} as fast as now; "
-        f"numerics: {best.numerics}."
+    saves = sum(
+        (
+            _saved_s(timing) * runs[part.partition.artifact]
+            for timing, part in zip(timings, candidate.parts, strict=True)
+        ),
+        exactly(0.0),
     )
-    return replace(candidate.finding, remedy=remedy)
+    configure = replace(configures(region, config, direction), basis=Basis.MEASURED, gain_s=saves, assumes=ALONE)
+    measured = f": measured {with_interval(best.speedup)} as fast as now; numerics: {best.numerics}."
+    return replace(candidate.finding, advice=(configure, measured))
+
+
+def _saved_s(timing: Timing | None) -> Figure:
+    """Return the seconds that a remedy saves in each run of a partition."""
+    if timing is None or timing.speedup is None:
+        return Figure(0.0, why="no speedup is known")
+    under_s = timing.median_s.value
+    return timing.speedup.map(lambda ratio: under_s * (ratio - 1.0))
 
 
 def remedy_timing(

@@ -310,7 +310,7 @@ def troubled() -> Session:
                 Severity.WARNING,
                 where=(source(5),),
                 upstream="would merge all four instances.",
-                remedy="Mark the op between them too.",
+                advice=("Mark the op between them too.",),
             ),
             Diagnostic(DiagnosticCode.CONFIG_INERT, "max_autotune does nothing here.", Severity.INFO),
         ),
@@ -347,7 +347,7 @@ def hostile(text: str) -> Session:
         artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheAnswer.MISS, text), {text: text * 2})},
         variant_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
-            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, text),
+            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, (text,)),
         ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)
