@@ -11,6 +11,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from regional_explorer.errors import count, listing
+from regional_explorer.record.action import ALONE
 from regional_explorer.record.answer import (
     FAILED,
     LEAST_SHARE,
@@ -64,14 +65,13 @@ def steps_text(repaid_after: Figure) -> str:
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return what a finding's action saves of a call, how that is known, and under which assumption."""
-    action = finding.action
-    how = ", ".join(filter(None, (str(action.basis), action.assumes)))
+    """Return what a finding's action saves of a call, and how that is known."""
+    how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
-        return f"saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}; {how}"
+        return f"saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
     if finding.gain_s is not None:
-        return f"saves {with_interval(finding.gain_s, duration)} in each call; {how}"
-    return f"{how}; what it saves was not measured"
+        return f"saves {with_interval(finding.gain_s, duration)} in each call, {how}"
+    return f"{how}, what it saves was not measured"
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences
@@ -107,7 +107,7 @@ def _speed(answer: Answer) -> str:
         case AnswerState.FAILED:
             return "Your plan raised an error when it was measured: the finding plan-failed has it."
         case AnswerState.TRACED if not answer.speeds:
-            return "Traced; nothing is measured yet."
+            return "Traced; no plan is measured yet."
         case AnswerState.TRACED:
             of_compile = _ratio(answer.speed(COMPILED, VariantName.EAGER))
             subject = _time(answer, COMPILED) if WORDS[COMPILED] in answer.times else WORDS[COMPILED]
@@ -221,10 +221,10 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
     lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
     for number, finding in enumerate(answer.findings, 1):
         known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
-        lines += [
-            textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"),
-            f"   {textwrap.shorten(f'{action}: {known}.', width - 3, placeholder=' …')}",
-        ]
+        if len(action) > width // 2:  # not to be copied in parts
+            action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
+        lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
+        lines += textwrap.wrap(f"{action}: {known}.", width, initial_indent="   ", subsequent_indent="   ")
     lines += filter(None, (_others(answer),))
     if answer.next:
         lines += textwrap.wrap(clean(f"Next: {words_of(answer.next)}"), width, max_lines=2, placeholder=" …")
@@ -254,7 +254,7 @@ def answer_nodes(answer: Answer) -> list[Node]:
     return [
         node("p", told, class_="rx-headline", role="status"),
         *([node("p", answer.noise, class_="rx-note rx-warn")] if answer.noise else []),
-        *([node("ol", *items, class_="rx-list")] if items else []),
+        *([node("ul", *items, class_="rx-list")] if items else []),
         *([node("p", rest, class_="rx-quiet")] if rest else []),
     ]
 
@@ -301,7 +301,9 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
     yield from (f"- {key}: {clean(value, limit) or NONE}" for key, value in facts.items())
     for number, finding in enumerate(answer.findings, 1):
         known = gain_text(finding, _call(answer))
-        yield f"- finding_{number}: {clean(finding.title, limit)}: `{clean(str(finding.action), limit)}`: {known}"
+        assumes = f" (if {finding.action.assumes})" if finding.action.assumes else ""
+        action = clean(str(finding.action), limit)
+        yield f"- finding_{number}: {clean(finding.title, limit)}: `{action}`: {known}{assumes}"
 
 
 class ShownAnswer(Answer, frozen=True):

@@ -179,7 +179,7 @@ def looks_at(table: str) -> Action:
     return Action(ActionKind.LOOK, options={"table": table})
 
 
-ALONE = "if the call keeps what the region gains alone"
+ALONE = "the call keeps what the region gains alone"
 """The assumption of a gain that was measured on a region by itself."""
 
 BENCHMARKS = Action(ActionKind.BENCHMARK)

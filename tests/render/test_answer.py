@@ -21,8 +21,8 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from tests.shared import sessions
 
-MOST_LINES = 14
-"""The title, five lines of sentences, three findings of two lines, what is not told, and what next."""
+MOST_LINES = 18
+"""The title, five lines of sentences, three findings of two or three lines, what is not told, and what next."""
 
 
 def shown_sessions() -> dict[str, Session]:
@@ -84,7 +84,7 @@ def test_each_state_says_what_is_known_and_what_to_do_next() -> None:
     unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
     no_verdict = replace(measured, timings=(*measured.timings[:2], unsure))
     text = told(sessions.trained(1))
-    assert "nothing is measured yet. Next: ex.benchmark() compiles and measures" in text
+    assert "no plan is measured yet. Next: ex.benchmark() compiles and measures" in text
     assert "1.24× eager (1.21–1.27), faster" in told(measured)
     assert "torch.compile was not measured" in told(without_full)
     assert "Next: ex.benchmark() measures torch.compile too." in told(without_full)

@@ -36,7 +36,9 @@ from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
 
 FRAMES = tuple(
-    name for name, value in vars(Results).items() if isinstance(value, property) and name not in ("session", "text")
+    name
+    for name, value in vars(Results).items()
+    if isinstance(value, property) and name not in ("session", "text", "answer")
 )
 """The names of all tables of a session."""
 
