@@ -308,15 +308,22 @@ def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advi
         return looks_at("diagnostics"), " says what helps, ", looks_at("numerics"), " has every tensor."
     if state is AnswerState.NO_VERDICT:
         return _measure_longer(session)
-    plan = {speed.against: speed.verdict for speed in speeds if speed.of == WORDS[VariantName.REGIONAL]}
-    of_eager, of_compile = (plan[WORDS[variant]] for variant in (VariantName.EAGER, VariantName.FULL))
-    if of_compile == NOT_MEASURED:
+    return _after_verdict(speeds)
+
+
+def _after_verdict(speeds: Sequence[Speed]) -> Advice:
+    """Return what follows from the verdicts on the plan and ``torch.compile``, against eager and each other."""
+    of = {(speed.of, speed.against): speed.verdict for speed in speeds}
+    plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
+    if of[plan, full] == NOT_MEASURED:
         return BENCHMARKS, " measures torch.compile too."
-    if of_compile == Verdict.SLOWER:
+    if of[plan, full] == Verdict.SLOWER and (of[full, eager] == Verdict.FASTER or of[plan, eager] != Verdict.SLOWER):
         return "torch.compile is faster for this call: use it, or mark more; ", PROFILES, " shows where the time goes."
-    if of_eager == Verdict.FASTER:
+    if of[plan, eager] == Verdict.FASTER:
         return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
-    return "Mark other regions, or leave the call to eager; ", PROFILES, " shows where the time goes."
+    if of[full, eager] == Verdict.FASTER:
+        return "Use torch.compile, or mark other regions; ", PROFILES, " shows where the time goes."
+    return "Leave the call to eager, or mark other regions; ", PROFILES, " shows where the time goes."
 
 
 def _first_mark(session: Session) -> Advice:

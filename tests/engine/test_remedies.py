@@ -16,7 +16,7 @@ from torch.fx.traceback import annotate
 import regional_explorer as rx
 from regional_explorer.diagnostics import measured, wrong_results
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.action import Basis, configures, disables, looks_at, unmarks
+from regional_explorer.record.action import ActionKind, Basis, configures, disables, looks_at, unmarks
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure
@@ -427,3 +427,14 @@ def test_what_cannot_be_applied_is_an_error_that_says_what_can(what: Any, error:
     with pytest.raises(rx.InvalidArgumentError, match=error):
         ex.apply(what)
     assert ex.plan == of_mlp().plan
+
+
+def test_what_an_answer_advises_next_can_be_applied() -> None:
+    layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()) for _ in range(3))
+    ex = rx.explore(lambda x: layers[2](layers[1](layers[0](x))).sum(), (X.detach(),))
+    ex.profile(0.05)
+    mark = next(part for part in ex.answer.next if not isinstance(part, str))
+    assert mark.kind is ActionKind.MARK
+    ex.apply(mark)
+    assert [part.region for part in ex.session.partitions]
+    assert ex.answer.not_compiled == len(ex.session.partitions)

@@ -72,11 +72,11 @@ def finding(chance: Drawn, call_s: float) -> Diagnostic:
     edits = configures("mlp", {"max_fusion_size": 512}), disables("mlp"), marks_nodes("mlp", "a")
     action = chance.one_of(*edits)
     basis = Basis.GUESSED if figure is None else Basis.MEASURED
-    return chance.one_of(DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.REGION_SPLIT, DiagnosticCode.REGION_FAILED).found(
-        "Region 'mlp' is found to do something.",
-        region="mlp",
-        remedy=chance.one_of((replace(action, gain_s=figure, basis=basis, assumes=ALONE), " helps."), ("Nothing.",)),
-    )
+    codes = DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.REGION_SPLIT, DiagnosticCode.REGION_FAILED
+    code: DiagnosticCode = chance.one_of(*codes)
+    does = replace(action, gain_s=figure, basis=basis, assumes=ALONE)
+    remedy = chance.one_of((does, " helps."), ("Nothing.",))
+    return code.found("Region 'mlp' is found to do something.", region="mlp", remedy=remedy)
 
 
 def answers() -> list[tuple[Session, Answer]]:
@@ -184,7 +184,7 @@ def test_figures_of_an_earlier_plan_are_called_so_and_nothing_is_a_part_of_them(
         assert (EARLIER_PLAN in text) is session.is_outdated
         if session.is_outdated:
             assert "under your plan" not in text
-            assert answer.waited_s is answer.repaid_after is None
+            assert (answer.waited_s, answer.repaid_after) == (None, None)
             assert not any(finding.share for finding in answer.findings)
 
 
@@ -223,6 +223,23 @@ def test_without_a_verdict_it_is_said_what_would_help() -> None:
             assert session.conditions
             budget_s: Any = action.options.get("budget_s", session.conditions.budget_s)
             assert budget_s >= session.conditions.budget_s
+
+
+def test_nothing_is_advised_that_was_measured_to_be_slower_than_something_else() -> None:
+    advised = Counter[str]()
+    for _, answer in answers():
+        verdicts = {(speed.of, speed.against): speed.verdict for speed in answer.speeds}
+        text = "".join(map(str, answer.next))
+        if "use it" in text:
+            assert verdicts[FULL, EAGER] != Verdict.SLOWER or verdicts[PLAN, EAGER] != Verdict.SLOWER
+            assert verdicts[PLAN, FULL] == Verdict.SLOWER
+        if "save_plan" in text:
+            assert verdicts[PLAN, EAGER] == Verdict.FASTER
+            assert verdicts[PLAN, FULL] != Verdict.SLOWER
+        if "leave the call to eager" in text.lower():
+            assert Verdict.FASTER not in {verdicts[PLAN, EAGER], verdicts[FULL, EAGER]}
+        advised[text] += 1
+    assert len(advised) > 6
 
 
 @pytest.mark.parametrize("form", [str, lambda answer: answer.markdown, lambda answer: answer.json])
