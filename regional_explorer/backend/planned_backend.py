@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 import threading
 import time
 import warnings
@@ -363,9 +362,6 @@ NOTHING_TRACED = DiagnosticCode.REGION_EMPTY.found(
     upstream="",
 )
 
-_EDIT = re.compile(r"\bex\.\w")
-_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
-
 CHANGE_THE_PLAN = (
     "Explore the call under this plan, with rx.explore(fn, args, plan=…): it says which change of the plan or of the "
     "source helps. Then save the plan again."
@@ -374,9 +370,7 @@ CHANGE_THE_PLAN = (
 
 def in_production(diagnostic: Diagnostic) -> Diagnostic:
     """Return a diagnostic as it is said here, where there is no exploration ``ex`` and no upstream to compare with."""
-    sentences = [text for text in _SENTENCE_END.split(diagnostic.remedy) if "upstream" not in text]
-    remedy = CHANGE_THE_PLAN if _EDIT.search(diagnostic.remedy) else " ".join(sentences)
-    return replace(diagnostic, upstream="", remedy=remedy)
+    return replace(diagnostic, upstream="", advice=(CHANGE_THE_PLAN,) if diagnostic.actions else diagnostic.advice)
 
 
 def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:

@@ -12,18 +12,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from regional_explorer.command.options import CommandError
-from regional_explorer.diagnostics.measured import NOT_MEASURED, PlanSpeed, plan_speed
 from regional_explorer.diagnostics.wrong_results import plan_wrong
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.answer import FAILED, NOT_MEASURED, Speed, plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.changes import SpeedChange, changes, differences, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import QUIET
 from regional_explorer.record.partition import State
+from regional_explorer.record.record import Record
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE
-from regional_explorer.style.formats import interval
+from regional_explorer.style.formats import interval, with_interval
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -40,6 +43,7 @@ BROKEN_PLAN_CODES = frozenset(
         DiagnosticCode.REGION_EMPTY,
         DiagnosticCode.REGION_LOST,
         DiagnosticCode.REGION_FAILED,
+        DiagnosticCode.PLAN_FAILED,
         DiagnosticCode.CONFIG_UNKNOWN,
         DiagnosticCode.PLAN_DIFFERS,
         DiagnosticCode.NO_COMPILER,
@@ -49,8 +53,8 @@ BROKEN_PLAN_CODES = frozenset(
 
 
 def json_fields(found: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
-    fields: dict[str, Any] = asdict(found)
+    """Return the fields of a record as JSON values; the ends of a figure, ``low`` and ``high``, stand beside it."""
+    fields: dict[str, Any] = structs.asdict(found) if isinstance(found, Record) else asdict(found)
     for name in fields.keys() & {"speedup", "slowdown"}:
         figure = fields[name]
         fields |= {name: figure and figure.value, "low": figure and figure.low, "high": figure and figure.high}
@@ -67,7 +71,7 @@ class PlanCheck:
     partitions: int
     compiled: int
     numerics: str
-    speeds: tuple[PlanSpeed, ...]
+    speeds: tuple[Speed, ...]
     problems: tuple[str, ...]
     busy: str = ""
 
@@ -92,7 +96,7 @@ class PlanCheck:
     @property
     def not_compared(self) -> tuple[str, ...]:
         """What was asked for and could not be measured, so that nobody knows whether the plan is slower."""
-        return tuple(speed.against for speed in self.speeds if speed.verdict == NOT_MEASURED)
+        return tuple(speed.against for speed in self.speeds if speed.verdict in (NOT_MEASURED, FAILED))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
@@ -110,11 +114,16 @@ class PlanCheck:
                 f"The plan {'holds' if self.holds else 'does not hold'}{but}.",
                 f"compiled: {self.compiled} of {self.partitions} partitions",
                 f"numerics: {self.numerics}",
-                *map(str, self.speeds),
+                *map(_speed_text, self.speeds),
                 *([self.busy] if self.busy else []),
                 *self.problems,
             ]
         )
+
+
+def _speed_text(speed: Speed) -> str:
+    figure = "" if speed.speedup is None else f"{with_interval(speed.speedup)}, "
+    return f"against {speed.against}: {figure}{speed.verdict}"
 
 
 def check_saved_plan(
@@ -153,8 +162,6 @@ def plan_check(session: Session, against: str, saved: Sequence[Diagnostic] = ())
         for diagnostic in session.diagnostics
         if diagnostic.code in BROKEN_PLAN_CODES and diagnostic.severity is not Severity.INFO
     ]
-    failures = (item for item in session.diagnostics if item.code is DiagnosticCode.VARIANT_FAILED)
-    problems += [str(item) for item in failures if item.message.startswith(f"Variant '{VariantName.REGIONAL}'")]
     verdict = session.plan_numerics or NumericsVerdict.NOT_CHECKED
     problems += map(str, saved if (wrong := plan_wrong(session)) is None else [wrong])
     enabled = [partition for partition in session.partitions if session.plan[partition.region].enabled]

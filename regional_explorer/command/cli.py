@@ -30,6 +30,7 @@ from regional_explorer.errors import (
     UnknownRegionError,
     sendable,
 )
+from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_text
 from regional_explorer.record.json_file import dump_session, load_plan_file, load_session
 from regional_explorer.record.session import Session
@@ -163,13 +164,13 @@ def _argument_parser() -> argparse.ArgumentParser:
     _add_call_arguments(run_parser)
     add_options(run_parser, leave_out={"output", "widget"})  # which only a notebook has
     _add_quiet(run_parser)
-    _add_json(run_parser, "print the session as JSON instead of tables")
+    _add_forms(run_parser)
 
     show_parser = add(
         _show_session, "show", "print a saved session; torch is not needed", "Print a session saved as JSON."
     )
     show_parser.add_argument("file", metavar="FILE", type=Path, help="a .json file written by --save or ex.save()")
-    _add_json(show_parser, "print the session as JSON instead of tables")
+    _add_forms(show_parser)
 
     compare_parser = add(
         _compare_sessions,
@@ -245,11 +246,18 @@ def _add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr; for logs")
 
 
+def _add_forms(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--answer", action="store_true", dest="as_answer", help="print the answer alone, as Markdown")
+    _add_json(parser, "print the session, or the answer, as JSON instead of tables")
+
+
 def _add_json(parser: argparse.ArgumentParser, help: str) -> None:  # noqa: A002 - as argparse calls it
     parser.add_argument("--json", action="store_true", dest="as_json", help=help)
 
 
-def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool = False, **options: Any) -> int:
+def _explore_call(
+    file: Path, call: str, *, quiet: bool = False, as_json: bool = False, as_answer: bool = False, **options: Any
+) -> int:
     command = Command(**options)
     call_text, source = read_call(call), read_source(file)
     command.check()
@@ -261,7 +269,7 @@ def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool =
     try:
         saved_path = command.finish(exploration)
     finally:  # results that cannot be saved are shown all the same
-        _print_session(exploration.session, as_json=as_json)
+        _print_session(exploration.session, as_json=as_json, as_answer=as_answer)
     if not complete:
         _print_error("regional-explorer: interrupted; the results so far are shown.")
     if saved_path is not None and not quiet:
@@ -269,8 +277,8 @@ def _explore_call(file: Path, call: str, *, quiet: bool = False, as_json: bool =
     return EXIT_DONE if complete else EXIT_FAILED
 
 
-def _show_session(file: Path, *, as_json: bool = False) -> int:
-    _print_session(load_session(file), as_json=as_json)
+def _show_session(file: Path, *, as_json: bool = False, as_answer: bool = False) -> int:
+    _print_session(load_session(file), as_json=as_json, as_answer=as_answer)
     return EXIT_DONE
 
 
@@ -351,8 +359,12 @@ def _call_under_plan(plan: Path, file: Path, call: str) -> tuple[Any, Sequence[A
     return call_text.evaluate(execute(file, source))
 
 
-def _print_session(session: Session, *, as_json: bool) -> None:
-    _print(dump_session(session) + "\n" if as_json else session_text(session))
+def _print_session(session: Session, *, as_json: bool, as_answer: bool) -> None:
+    if as_answer:
+        answer = ShownAnswer.of(session)
+        _print(answer.json + "\n" if as_json else answer.markdown)
+    else:
+        _print(dump_session(session) + "\n" if as_json else session_text(session))
 
 
 def _print(text: str) -> None:

@@ -15,6 +15,7 @@ from regional_explorer.compiler.region_config import catalogue, inert_reason
 from regional_explorer.compiler.switch import Switch
 from regional_explorer.diagnostics import check
 from regional_explorer.diagnostics.evidence import Evidence
+from regional_explorer.record.action import configures
 from regional_explorer.record.artifact import ArtifactRecord
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
@@ -173,12 +174,12 @@ def _inert_config(
     region: Region, direction: Direction | None, keys: Sequence[str], reason: str, graph: str
 ) -> Diagnostic:
     config = config_of(region, direction or Direction.FORWARD)
-    where, argument = ("", "") if direction is None else (f" ({direction})", f', direction="{direction}"')
-    without = f"{{{', '.join(f'{key!r}: rx.DEFAULT' for key in keys)}}}"
+    where = "" if direction is None else f" ({direction})"
+    without = configures(region.name, {}, direction, unset=tuple(keys))
     return DiagnosticCode.CONFIG_INERT.found(
         f"{' and '.join(config_texts({key: config[key] for key in keys}))} {'has' if len(keys) == 1 else 'have'} no "
         f"effect in region {region.name!r}{where}: {reason}.",
         region=region.name,
         graph=graph,
-        remedy=f"Leave {'it' if len(keys) == 1 else 'them'} out: ex.configure({region.name!r}, {without}{argument}).",
+        remedy=(f"Leave {'it' if len(keys) == 1 else 'them'} out: ", without, "."),
     )

@@ -23,8 +23,9 @@ from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.switch import REFUSED_INPUTS, Mode, PieceFacts, Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError, count
+from regional_explorer.record.action import COMPILES, RETRACES
 from regional_explorer.record.benchmark import CompileCost
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
@@ -350,14 +351,16 @@ def _recompiled_diagnostic(
         text = f"Later calls made Dynamo trace {traced} again {len(frames)} times (graphs {graphs}; the last: {inputs})"
     late = {graph.id for frame in frames for graph in frame.records}
     eager = sum(partition.region == region and partition.graph in late for partition in stale)
-    runs_eagerly = f"Until the next ex.compile(), {count(eager, 'new partition')} will run eagerly." if eager else ""
-    drops_it = "ex.retrace() drops the earlier trace, which no call runs any more." if frames[-1].forgotten else ""
+    runs_eagerly = (
+        ("Until the next ", COMPILES, f", {count(eager, 'new partition')} will run eagerly.") if eager else ""
+    )
+    drops_it = (RETRACES, " drops the earlier trace, which no call runs any more.") if frames[-1].forgotten else ""
     return DiagnosticCode.RECOMPILED.found(
         f"{text}{frames[-1].why_late}.",
         region=region,
         graph=frames[0].dynamo[0].id,
         where=(node for _, node in traces),
-        remedy=" ".join(filter(None, (runs_eagerly, drops_it, dynamic_remedy(frames[-1], all_frames)))),
+        remedy=in_sentences(runs_eagerly, drops_it, dynamic_remedy(frames[-1], all_frames)),
     )
 
 

@@ -22,6 +22,7 @@ from regional_explorer.errors import (
     did_you_mean,
     shown_value,
 )
+from regional_explorer.record.action import configures
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.plan import DEFAULT, Direction, Plan, Region, config_of, with_config
@@ -417,12 +418,16 @@ def without_unknown_configs(plan: Plan) -> tuple[Plan, list[Diagnostic]]:
     diagnostics = []
 
     def refuse(region: Region, direction: Direction | None, key: str, error: RegionalExplorerError) -> None:
-        name, argument = region.name, "" if direction is None else f', direction="{direction}"'
+        name = region.name
         diagnostics.append(
             DiagnosticCode.CONFIG_UNKNOWN.found(
                 f"{key!r} in the saved plan was not applied to region {name!r}: {error}",
                 region=name,
-                remedy=f"Set what this torch has instead, ex.configure({name!r}, {{…}}{argument}), and save the plan.",
+                remedy=(
+                    "Set what this torch has instead, ",
+                    configures(name, direction=direction),
+                    ", and save the plan.",
+                ),
             )
         )
 

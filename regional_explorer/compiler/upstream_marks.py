@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from regional_explorer.compiler.program import CutProgram
 from regional_explorer.errors import RegionalExplorerError
+from regional_explorer.record.action import WRITES_SOURCE
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, marked_region
 from regional_explorer.record.grouping import grouped
@@ -184,8 +185,11 @@ class Marks:
                 f"Upstream compiles {most} instances of region {region.name!r} as one piece.",
                 region=region.name,
                 where=where,
-                remedy="Give each instance an id of its own in the source, as ex.to_source() does in loops: "
-                f'"inductor_region": ({region.name!r}, index).',
+                remedy=(
+                    "Give each instance an id of its own in the source, as ",
+                    WRITES_SOURCE,
+                    f' does in loops: "inductor_region": ({region.name!r}, index).',
+                ),
             )
 
     def _other_config(

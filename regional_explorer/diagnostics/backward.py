@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from regional_explorer.diagnostics.evidence import Evidence
 from regional_explorer.errors import count, listing
+from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, marked_region
 from regional_explorer.record.grouping import grouped
@@ -101,8 +102,7 @@ def _backward_unmarked(evidence: Evidence, region: str, strays: list[UnclaimedOp
         where=input_nodes,
         remedy="Nothing has to be done; a value used once needs no such sum."
         if evidence.plan.cut is Cut.INSTANCES
-        else "ex.plan = rx.Plan(ex.plan.regions, tracing=ex.plan.tracing): sums of gradients that one instance "
-        "computes then belong to it.",
+        else (Action(ActionKind.CUT), ": sums of gradients that one instance computes then belong to it."),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from regional_explorer.diagnostics.evidence import lines
 from regional_explorer.errors import count
+from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.session import Session
@@ -24,7 +25,7 @@ def warning_diagnostics(session: Session) -> list[Diagnostic]:
             region=region,
             graph=parts[0].graph,
             where=lines(graphs[part.graph][name] for part in parts for name in part.nodes)[:1],
-            remedy=f"ex.diagnose({region!r}) says where its time goes.",
+            remedy=(Action(ActionKind.DIAGNOSE, (region,)), " says where its time goes."),
         )
         for (region, text), parts in warned.items()
     ]

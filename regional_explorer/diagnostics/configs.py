@@ -8,11 +8,12 @@ from typing import Any
 
 from regional_explorer.diagnostics.evidence import Evidence, lines
 from regional_explorer.errors import count, listing
+from regional_explorer.record.action import WRITES_SOURCE, Action, ActionKind, configures, marks
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, MarkedBlock, Node, subgraphs
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import DEFAULT, Direction, Region, SelectorKind, config_of, configs_text
+from regional_explorer.record.plan import DEFAULT, Direction, Region, Selector, SelectorKind, config_of, configs_text
 from regional_explorer.regions.select import (
     annotated_config,
     annotation_key,
@@ -51,8 +52,9 @@ def check_neighbours(evidence: Evidence) -> Iterator[Diagnostic]:
         graph=part.graph,
         at=(input_name,),
         where=input_nodes,
-        remedy="Nothing here. For upstream, give neighbours one config or leave an unmarked op between them.",
-        upstream=f"it takes the config of the first marked input: {pairs}.",
+        remedy="Nothing here.",
+        upstream=f"it takes the config of the first marked input: {pairs}. There, give neighbours one config or leave "
+        "an unmarked op between them.",
     )
 
 
@@ -138,7 +140,7 @@ def check_nested(evidence: Evidence) -> Iterator[Diagnostic]:
             region=inner_name,
             at=nodes,
             where=(outer.source, inner.source),
-            remedy=f"Repeat the config at the inner mark, or ex.configure({inner_name!r}, …).",
+            remedy=("Repeat the config at the inner mark, or ", configures(inner_name), "."),
         )
 
 
@@ -177,7 +179,13 @@ def check_directions(evidence: Evidence) -> Iterator[Diagnostic]:
             "source has one config for forward and backward.",
             region=region.name,
             where=lines(marked)[:1],
-            remedy="Keep it with ex.save_plan(…) or the text of ex.to_source(), which sets it outside of the block.",
+            remedy=(
+                "Keep it with ",
+                Action(ActionKind.SAVE_PLAN, needs="path"),
+                " or the text of ",
+                WRITES_SOURCE,
+                ", which sets it outside of the block.",
+            ),
         )
 
 
@@ -203,7 +211,10 @@ def check_eager_subgraphs(evidence: Evidence) -> Iterator[Diagnostic]:
         f"{'is' if len(bodies) == 1 else 'are'} in no region and {'runs' if len(bodies) == 1 else 'run'} eagerly.",
         graph=bodies[0].id,
         where=(body.ops[0] for body in bodies if body.ops),
-        remedy='ex.mark("blocks", subgraphs="*") makes a region of them; "*" may be a function\'s name.',
+        remedy=(
+            marks("blocks", Selector(SelectorKind.SUBGRAPHS, ("*",))),
+            " makes a region of them; '*' may be a function's name.",
+        ),
     )
 
 
@@ -232,6 +243,6 @@ def check_subgraph_options(evidence: Evidence) -> Iterator[Diagnostic]:
             region=region.name,
             graph=bodies[0].id,
             where=(op for body in bodies for op in body.ops[:1]),
-            remedy="Leave them in the source: neither a plan file nor ex.to_source() contains them.",
+            remedy=("Leave them in the source: neither a plan file nor ", WRITES_SOURCE, " contains them."),
             severity=Severity.WARNING if ignored else Severity.INFO,
         )

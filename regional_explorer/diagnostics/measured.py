@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict, withheld_text
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
-from regional_explorer.record.figure import QUIET, Figure
+from regional_explorer.record.action import ALONE, Basis, disables, looks_at
+from regional_explorer.record.answer import plan_speed
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, in_sentences
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import (
     RegionTiming,
@@ -19,53 +21,13 @@ from regional_explorer.record.regions import (
     whole_region_timings,
 )
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import MIN_FLOOR, median_figure, paired_gaps, paired_ratios, verdict_of
+from regional_explorer.record.statistics import median_figure, paired_gaps
 from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.benchmark import trace_note
 
 MOST_ADVISED = 6
-NOT_MEASURED = "not measured"
 
-
-@dataclass(frozen=True)
-class PlanSpeed:
-    """How fast the whole call is under the plan: the speedup ``against`` something else, with its interval.
-
-    ``verdict`` is that of the samples, or says why there is none.
-    """
-
-    against: str
-    verdict: str
-    speedup: Figure | None = None
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether the plan is certainly slower."""
-        return self.verdict == Verdict.SLOWER
-
-    def __str__(self) -> str:
-        """Return one line."""
-        figure = "" if self.speedup is None else f"{with_interval(self.speedup)}, "
-        return f"against {self.against}: {figure}{self.verdict}"
-
-
-def plan_speed(session: Session, variant: VariantName) -> PlanSpeed:
-    """Return how fast the whole call is under the plan, against a variant of the same rounds."""
-    against = "torch.compile" if variant is VariantName.FULL else str(variant)
-    regional, other = session.whole_timings.get(VariantName.REGIONAL), session.whole_timings.get(variant)
-    if regional is None or other is None:
-        return PlanSpeed(against, NOT_MEASURED)
-    if withheld := withheld_text(regional, other):
-        return PlanSpeed(against, withheld)
-    if variant is VariantName.EAGER:
-        return PlanSpeed(against, str(regional.verdict), regional.speedup)
-    noise = QUIET if session.conditions is None else session.conditions.noise
-    if regional.median_s.bounds is None or other.median_s.bounds is None:
-        return PlanSpeed(against, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
-    ratios = paired_ratios(other.samples_s, regional.samples_s)
-    return PlanSpeed(against, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
-
-
+RECONCILIATION = looks_at("reconciliation")
 SLOWER_REMEDY = "Disable the regions that are slower, or mark larger ones: what runs around each costs time, too."
 ONE_REGION = "every op is in one region, so there is no larger one to mark."
 
@@ -99,20 +61,19 @@ def plan_diagnostics(session: Session) -> list[Diagnostic]:
     ]
 
 
-def _slower_remedy(session: Session, against: str) -> str:
+def _slower_remedy(session: Session, against: str) -> str | Advice:
     verdicts = {timing.verdict for timing in whole_region_timings(session).values()}
     if is_one_region(session):
-        reason = _cost_around(session, against)
-        disable = f" Or ex.disable({session.partitions[0].region!r})." if Verdict.SLOWER in verdicts else ""
-        return f"{ONE_REGION[0].upper()}{ONE_REGION[1:]} {reason}{disable}"
+        disable = ("Or ", disables(session.partitions[0].region), ".") if Verdict.SLOWER in verdicts else ""
+        return in_sentences(f"{ONE_REGION[0].upper()}{ONE_REGION[1:]}", _cost_around(session, against), disable)
     if Verdict.SLOWER in verdicts:
-        return f"{SLOWER_REMEDY} ex.region_timings and ex.reconciliation say which."
+        return SLOWER_REMEDY, " ", looks_at("region_timings"), " and ", RECONCILIATION, " say which."
     if verdicts and verdicts <= {Verdict.FASTER, Verdict.SAME}:
         return "Mark larger regions: none is slower alone, but what runs around each costs time, too."
     return SLOWER_REMEDY
 
 
-def _cost_around(session: Session, against: str) -> str:
+def _cost_around(session: Session, against: str) -> Advice:
     """Return what makes a plan of one region slower, with the time that was measured for it, and what to do."""
     if against == VariantName.EAGER:
         cost_s = tracing_cost_s(session, session.whole_phase)
@@ -124,7 +85,7 @@ def _cost_around(session: Session, against: str) -> str:
         why = "what calls the region, and what torch.compile does to the whole graph before that is partitioned"
         instead = "Use plain torch.compile for this call."
     took = f" {with_interval(cost_s, duration)} of each call" if cost_s is not None and cost_s.bounds else ""
-    return f"The difference is{took}: {why} (ex.reconciliation). {instead}"
+    return f"The difference is{took}: {why} (", RECONCILIATION, f"). {instead}"
 
 
 def region_diagnostics(session: Session) -> list[Diagnostic]:
@@ -147,13 +108,19 @@ def _gain_s(timing: RegionTiming) -> float:
 
 
 def _slower_diagnostic(row: RegionTiming, *, one_region: bool) -> Diagnostic:
+    loss_s = None if row.gain_s is None else row.gain_s * -1.0
+    disable = replace(disables(row.region), basis=Basis.MEASURED, gain_s=loss_s, assumes=ALONE)
     return DiagnosticCode.REGION_SLOWER.found(
-        f"Region {row.region!r} takes {duration(-_gain_s(row))} longer in each call compiled than eager "
-        f"({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, measured alone).",
+        f"Region {row.region!r} takes {'' if loss_s is None else with_interval(loss_s, duration)} longer in each call "
+        f"compiled than eager ({'' if row.speedup is None else with_interval(row.speedup)}{_numerics_note(row)}, "
+        "measured alone).",
         region=row.region,
-        remedy=f"ex.disable({row.region!r}): {ONE_REGION}"
-        if one_region
-        else f"ex.disable({row.region!r}), or mark a larger region: borders prevent fusion, calls cost a dispatch.",
+        remedy=(
+            disable,
+            f": {ONE_REGION}"
+            if one_region
+            else ", or mark a larger region: borders prevent fusion, calls cost a dispatch.",
+        ),
     )
 
 

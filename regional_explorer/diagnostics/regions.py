@@ -7,11 +7,12 @@ from collections.abc import Set as AbstractSet
 
 from regional_explorer.diagnostics.evidence import Evidence, lines, nodes_between, paths_from
 from regional_explorer.errors import count, listing
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.action import carves, disables, marks_nodes, merges, unmarks
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, SourceLine
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition
-from regional_explorer.record.plan import Cut, Region, SelectorKind
+from regional_explorer.record.plan import Cut, Region, Selector, SelectorKind
 from regional_explorer.regions.edit import broken_at
 from regional_explorer.regions.instances import Claim
 from regional_explorer.regions.select import body_regions, calls_of, picks
@@ -59,15 +60,15 @@ def _without_backward(evidence: Evidence, region: str) -> Diagnostic:
         if claim.region == region
     )
     passing = [op for op in forward_ops if op in PASSING_OPS]
-    why, remedy = "no gradient flows through it", "Nothing, if its results need no gradient."
+    why = "no gradient flows through it"
+    remedy: str | Advice = "Nothing, if its results need no gradient."
     if retraced:
         why = f"torch traces the backward of {listing(retraced)} again, and marks inside do not reach it"
-        remedy = (
-            f"Mark the whole op to have its backward compiled, for example ex.mark({region!r}, nodes={retraced[0]!r})."
-        )
+        whole_op = marks_nodes(region, retraced[0])
+        remedy = ("Mark the whole op to have its backward compiled, for example ", whole_op, ".")
     elif own := _backward_of_its_own(evidence, region):
         why = "the backward of an autograd function is code of its own, which the marks of its forward do not reach"
-        remedy = f"Mark it too, for example ex.mark({region!r}, nodes={own})."
+        remedy = ("Mark it too, for example ", marks_nodes(region, *own), ".")
     elif unmarked and any(node.op.endswith("_") or node.op in WRITING_OPS for node in requested):
         why = "what writes in place leave in the backward belongs to no region"
         remedy = "Avoid the write in place, as x = x.mul(2) for x.mul_(2), or leave its backward to eager."
@@ -139,10 +140,12 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         lost_origins = [origin for (loser, _), origins in overruled.items() if loser == region for origin in origins]
         requested = evidence.dynamo_nodes(lost_origins)
         why = f"all its ops belong to {', '.join(map(repr, winners))}, later in the plan"
-        remedy = "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
+        remedy: str | Advice = (
+            "If two regions claim an op, the later one has it: unmark one of them, or reorder the plan."
+        )
     elif requested and all(map(evidence.assignment.is_carved, requested)):
         why = "all its ops are carved out, and run eagerly"
-        remedy = f"Carve out less, or ex.unmark({region!r})."
+        remedy = ("Carve out less, or ", unmarks(region), ".")
     elif requested:
         why = f"{listing(node.name for node in requested)} left no op when AOTAutograd traced the graph"
         remedy = "Include ops that compute something in the region; a view or a copy that changes nothing is dropped."
@@ -150,7 +153,7 @@ def _empty_everywhere(evidence: Evidence, region: str) -> Diagnostic:
         causes = (broken_at(selector, evidence.breaks) for selector in evidence.plan[region].selectors)
         cause = next(filter(None, causes), "").rstrip(".")
         why = f"its selectors match nothing in this call{f'.{cause}' if cause else ''}"
-        remedy = f"Mark it again, or ex.unmark({region!r})."
+        remedy = ("Mark it again, or ", unmarks(region), ".")
     return DiagnosticCode.REGION_EMPTY.found(
         f"Region {region!r} has no op in any graph: {why}.", region=region, where=requested, remedy=remedy
     )
@@ -347,7 +350,7 @@ MOST_INCLUDED = 8
 """How many ops are named at most in a call that adds them."""
 
 
-def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequence[Node]) -> str:
+def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequence[Node]) -> str | Advice:
     """Return the call that adds ops to a region: selectors match only those with an origin.
 
     Ops of other regions stay theirs if these are later in the plan, so the regions become one.
@@ -358,11 +361,10 @@ def _how_to_include(evidence: Evidence, region: str, graph_id: str, ops: Sequenc
     claims = (evidence.assignment.claim(graph_id, node.name) for node in ops)
     owners = dict.fromkeys(claim.region for claim in claims if claim is not None and claim.region != region)
     if owners:
-        return f"Make one region of them: ex.merge({', '.join(map(repr, (region, *owners)))})."
+        return "Make one region of them: ", merges(region, *owners), "."
     shown = list(names)[:MOST_INCLUDED]
-    nodes = shown if len(shown) > 1 else shown[0]
     more = f" {count(len(names) - len(shown), 'more op')} are between as well." if len(names) > len(shown) else ""
-    return f"Include the ops between in the region: ex.mark({region!r}, nodes={nodes!r}).{more}"
+    return "Include the ops between in the region: ", marks_nodes(region, *shown), f".{more}"
 
 
 def check_left_to_eager(evidence: Evidence) -> Iterator[Diagnostic]:
@@ -503,14 +505,18 @@ def check_cycles(evidence: Evidence) -> Iterator[Diagnostic]:
             region=order[0],
             graph=graphs[0],
             at=[nodes[name] for name in dict.fromkeys(name for path in cycle for name in path)],
-            remedy=f"{_how_to_uncross(evidence, graphs[0], order, cycle)} Or reorder the plan: the first stays whole.",
+            remedy=in_sentences(
+                _how_to_uncross(evidence, graphs[0], order, cycle), "Or reorder the plan: the first stays whole."
+            ),
             upstream="it fails with 'Invalid partition, found dependency cycles', without any names."
             if several
             else "it keeps the instances of one region free of cycles as well.",
         )
 
 
-def _how_to_uncross(evidence: Evidence, graph: str, order: Sequence[str], cycle: Sequence[Sequence[str]]) -> str:
+def _how_to_uncross(
+    evidence: Evidence, graph: str, order: Sequence[str], cycle: Sequence[Sequence[str]]
+) -> str | Advice:
     """Return how to move an op with which a path begins or ends, so that no cycle is left; or that some have to be."""
     claims = evidence.claims[graph]
     for path in cycle:
@@ -523,7 +529,7 @@ def _how_to_uncross(evidence: Evidence, graph: str, order: Sequence[str], cycle:
                 and evidence.nodes[graph][name].origin is not None
                 and not shortest_cycle(evidence, graph, order, {name: target})
             ):
-                return f"Move an op into the other region: ex.mark({target.region!r}, nodes={f'{graph}:{name}'!r})."
+                return "Move an op into the other region: ", marks_nodes(target.region, f"{graph}:{name}"), "."
     return "Move ops so that no region both feeds and needs another."
 
 
@@ -562,11 +568,12 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnostic]:
         nodes = [evidence.nodes[parts[0].graph][name] for name in parts[0].nodes]
         op = op_of_assert(error)
         failing = [node for node in nodes if node.target == op]
-        remedy = f"Try another config, or ex.disable({region!r})."
+        remedy: Advice = ("Try another config, or ", disables(region), ".")
         if failing:
             remedy = (
-                f"ex.carve({region!r}, ops={op!r}) leaves the op to eager. If it is a custom op, torch.library.opcheck "
-                "compares its fake kernel with the real one."
+                carves(region, Selector(SelectorKind.OPS, (failing[0].target,))),
+                " leaves the op to eager. If it is a custom op, ",
+                "torch.library.opcheck compares its fake kernel with the real one.",
             )
         yield DiagnosticCode.REGION_FAILED.found(
             f"Region {region!r} cannot run compiled and runs eagerly ({listing(part.id for part in parts)}): {error}",
@@ -592,8 +599,9 @@ def check_repaired(evidence: Evidence) -> Iterator[Diagnostic]:
         graph=first.graph,
         at=(op.node for op in evidence.failed_ops if op.graph == first.graph),
         where=nodes,
-        remedy="Nothing has to be done. If the code is to run under upstream's regional backend, include the op and "
-        "the one before it in a region.",
+        remedy="Nothing has to be done.",
+        upstream=f"{DiagnosticCode.AOT_EAGER_FAILED.upstream} Under its regional backend, include the op and the one "
+        "before it in a region.",
     )
 
 

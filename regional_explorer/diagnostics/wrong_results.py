@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from regional_explorer.record.action import Action, ActionKind, Basis, configures, disables, marks
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict, VariantName
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity, in_sentences
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.numerics import errors_of, rows_of, size_of_error
 from regional_explorer.record.partition import Partition
+from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.session import Session
-
-MOST_TENSORS = 3
-"""How many wrong tensors a text names."""
 
 SAME_ERROR = 0.01
 """A tensor that is as far off as in the trace, but for this part of it, is wrong for the same reason."""
@@ -26,31 +26,6 @@ _NAMES = {
     VariantName.LITE: "the marks under torch.compile(mode='lite') (lite)",
 }
 _OF_THE_PLAN = {VariantName.REGIONAL, VariantName.UPSTREAM, VariantName.LITE}
-
-
-# ------------------------------------------------------------------------------------------------------ errors in words
-
-
-def size_of_error(row: Numerics) -> str:
-    """Return how far off a wrong tensor is, beside what is allowed: as a whole, or else its worst element."""
-    if math.isinf(row.error):
-        return "infinite or not a number where eager is not, or the reverse" if row.dtype else row.note
-    if not row.tolerance:
-        return f"off by up to {row.max_error:.2g}, and has to be equal"
-    if row.rms_share <= 1.0:
-        return f"one element off by {row.max_error:.2g}, {row.element_share:,.3g} times what is allowed"
-    if row.variant_error is None or row.eager_error is None or row.judged_by_eager:
-        return f"{row.error:.2g} from eager ({row.tolerance:.2g} is allowed)"
-    return (
-        f"{row.variant_error:.2g} from float64, where eager is {row.eager_error:.2g} ({row.tolerance:.2g} is allowed)"
-    )
-
-
-def errors_in_words(wrong: Sequence[Numerics], tensors: int) -> str:
-    """Return the first wrong tensors, each with its error, and how many more of so many ``tensors`` are wrong."""
-    texts = [f"{row.tensor}: {size_of_error(row)}" for row in wrong[:MOST_TENSORS]]
-    more = len(wrong) - len(texts)
-    return "; ".join(texts) + (f"; and {more} more of {tensors} tensors" if more else "")
 
 
 # ------------------------------------------------------------------------------------------------------------- regions
@@ -72,9 +47,9 @@ def _region_diagnostic(part: Partition, worst: Numerics, cure: Mapping[str, Any]
         "so no speedup is shown.",
         region=part.region,
         graph=part.graph,
-        remedy=f"No config was found that corrects it: ex.disable({part.region!r})."
+        remedy=("No config was found that corrects it: ", disables(part.region), ".")
         if cure is None
-        else f"ex.configure({part.region!r}, {dict(cure)!r}) passes the check.",
+        else (configures(part.region, cure, basis=Basis.MEASURED), " passes the check."),
     )
 
 
@@ -88,7 +63,7 @@ def variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Itera
     and none where a ``trace-differs`` among the ``others`` is that.
     """
     names = [name for name in _NAMES if not (session.is_outdated and name in _OF_THE_PLAN)]
-    wrong = {name: rows for name in names if (rows := _rows(session, name, NumericsVerdict.FAILED))}
+    wrong = {name: rows for name in names if (rows := rows_of(session, name, NumericsVerdict.FAILED))}
     traced = {row.tensor: row.error for row in wrong.get(VariantName.AOT_EAGER, ())}
     trace_differs = any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others)
     as_traced = []
@@ -100,7 +75,7 @@ def variant_diagnostics(session: Session, others: Sequence[Diagnostic]) -> Itera
             yield _wrong(session, [name], own, others)
     if as_traced and not trace_differs:
         yield _wrong(session, as_traced, wrong[as_traced[0]], others)
-    unsure = [name for name in names if name not in wrong and _rows(session, name, NumericsVerdict.CHAOTIC)]
+    unsure = [name for name in names if name not in wrong and rows_of(session, name, NumericsVerdict.CHAOTIC)]
     if unsure:
         yield _unsure(session, unsure)
 
@@ -109,27 +84,11 @@ def plan_wrong(session: Session) -> Diagnostic | None:
     """Return the ``variant-wrong`` of the plan whatever the cause; None if its results are not known to be wrong."""
     match session.plan_numerics:
         case NumericsVerdict.FAILED as failed:
-            rows = _rows(session, VariantName.REGIONAL, failed)
+            rows = rows_of(session, VariantName.REGIONAL, failed)
             return _wrong(session, [VariantName.REGIONAL], rows, session.diagnostics)
         case NumericsVerdict.CHAOTIC:
             return _unsure(session, [VariantName.REGIONAL])
     return None
-
-
-def plan_errors(session: Session) -> str:
-    """Return how far off the results of the plan are that are wrong, or that rounding decides; empty if none is."""
-    verdict = session.plan_numerics
-    if verdict is None or not verdict.withholds_speedup:
-        return ""
-    return _errors(session, VariantName.REGIONAL, _rows(session, VariantName.REGIONAL, verdict))
-
-
-def _rows(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
-    return [row for row in session.numerics_of(name) if row.verdict is verdict]
-
-
-def _errors(session: Session, name: VariantName, rows: Sequence[Numerics]) -> str:
-    return errors_in_words(rows, len(session.numerics_of(name)))
 
 
 def _named(names: Sequence[VariantName]) -> str:
@@ -147,7 +106,7 @@ def _wrong(
         and not (session.is_outdated and name in _OF_THE_PLAN)
     ]
     sentences = [
-        f"The results of {_named(names)} are wrong: {_errors(session, names[0], rows)}",
+        f"The results of {_named(names)} are wrong: {errors_of(session, names[0], rows)}",
         *([TWIN_NOTE.capitalize()] if any(row.note == TWIN_NOTE for row in rows) else []),
         *([f"Those of {' and '.join(right)} are right"] if right else []),
     ]
@@ -155,7 +114,7 @@ def _wrong(
     return DiagnosticCode.VARIANT_WRONG.found(f"{'. '.join(sentences)}.", remedy=remedy)
 
 
-def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str:
+def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *, plan_is_right: bool) -> str | Advice:
     if any(found.code is DiagnosticCode.TRACE_DIFFERS for found in others):
         return "The trace differs from eager (trace-differs): whatever compiles it gives results like these."
     if name is VariantName.AOT_EAGER:
@@ -165,19 +124,22 @@ def _remedy(session: Session, name: VariantName, others: Sequence[Diagnostic], *
         )
     if name is not VariantName.REGIONAL:
         if plan_is_right:
-            return "The plan is right: run it with rx.compile(fn, ex.save_plan('plan.json'))."
-        what = "other regions" if session.plan.regions else "regions, ex.mark('r', ops='*') say,"
-        return f"Mark {what} and measure the plan: a region is often right where the whole call is not."
-    remedies = dict.fromkeys(found.remedy for found in others if found.code is DiagnosticCode.REGION_NUMERICS)
-    if remedies:
-        return " ".join(remedies)
+            saves = Action(ActionKind.SAVE_PLAN, ("plan.json",))
+            return "The plan is right: run it with rx.compile(fn, ", saves, ")."
+        all_ops = marks("r", Selector(SelectorKind.OPS, ("*",)))
+        which = ("other regions",) if session.plan.regions else ("regions, ", all_ops, " say,")
+        return "Mark ", *which, " and measure the plan: a region is often right where the whole call is not."
+    of_regions = [found for found in others if found.code is DiagnosticCode.REGION_NUMERICS]
+    if of_regions:
+        return in_sentences(*{found.remedy: found.advice for found in of_regions}.values())
     if session.partition_numerics:
         return "No region is wrong alone: disable one after the other and measure again, until the results are right."
-    return "ex.benchmark(regions=True) says which region is wrong alone: disable that one."
+    alone = Action(ActionKind.BENCHMARK, options={"regions": True})
+    return alone, " says which region is wrong alone: disable that one."
 
 
 def _unsure(session: Session, names: Sequence[VariantName]) -> Diagnostic:
-    errors = _errors(session, names[0], _rows(session, names[0], NumericsVerdict.CHAOTIC))
+    errors = errors_of(session, names[0], rows_of(session, names[0], NumericsVerdict.CHAOTIC))
     return DiagnosticCode.VARIANT_WRONG.found(
         f"Nothing tells whether the results of {_named(names)} are right, since rounding is amplified without limit: "
         f"{errors}. Zeros would pass the check as well.",

@@ -23,9 +23,10 @@ from regional_explorer.compiler.progress_line import reporting
 from regional_explorer.compiler.region_config import check_plan, configured, source_plan
 from regional_explorer.compiler.run import PLAIN_RUN, Run, check_run, interruptible
 from regional_explorer.diagnostics.measured import plan_diagnostics, slower_than
-from regional_explorer.diagnostics.wrong_results import plan_errors, plan_wrong
+from regional_explorer.diagnostics.wrong_results import plan_wrong
 from regional_explorer.errors import (
     ArtifactError,
+    InvalidArgumentError,
     NotCompiledError,
     RegionalExplorerError,
     ReproError,
@@ -56,12 +57,14 @@ from regional_explorer.insight.roofline import (
 from regional_explorer.measure.profile import profile
 from regional_explorer.measure.rates import copy_bandwidth
 from regional_explorer.measure.rounds import Stop, check_budget
+from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.gpu_targets import gpu_target
 from regional_explorer.record.json_file import load_plan_file
+from regional_explorer.record.numerics import plan_errors
 from regional_explorer.record.partition import Preview, State
-from regional_explorer.record.plan import Plan, Region, the_region
+from regional_explorer.record.plan import Cut, Plan, Region, the_region
 from regional_explorer.record.plan_file import Explored, PlanFile
 from regional_explorer.record.region_code import partition_codes
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, Launches, borders, eager_ops, roundings
@@ -122,6 +125,46 @@ class Exploration(Edits, Results):
             check_plan(plan)
             self.live.program.apply(plan)
         return self
+
+    def apply(self, what: Diagnostic | Action, **filled: Any) -> Any:
+        """Do what a diagnostic advises, and return what the method called for that returns.
+
+        ``ex.apply(ex.diagnostics[0])`` does its only action, ``ex.apply(found.actions[1])`` one of several. An edit is
+        undone as any other.
+
+        Args:
+            what: a diagnostic, or one of its ``actions``.
+            filled: the argument that stands as ``…`` in the text of the action.
+
+        Raises:
+            InvalidArgumentError: a diagnostic has no action or several, or an argument is left open.
+            RegionalExplorerError: as the method called.
+        """
+        action = self._action(what)
+        if action.needs and action.needs not in filled:
+            raise InvalidArgumentError(f"{action} leaves {action.needs} to you: ex.apply(action, {action.needs}=…).")
+        keywords = {**action.keywords, **filled}
+        if action.kind is ActionKind.LOOK:
+            return getattr(self, keywords["table"])
+        if action.kind is ActionKind.CUT:
+            self.plan = replace(self.plan, cut=Cut(keywords.get("cut", Cut.INSTANCES)))
+            return self
+        return getattr(self, action.kind)(*action.of, **keywords)
+
+    @staticmethod
+    def _action(what: Diagnostic | Action) -> Action:
+        check_argument("what", what, (Diagnostic, Action), "a diagnostic of ex.diagnostics, or one of its actions")
+        if isinstance(what, Action):
+            return what
+        if len(what.actions) != 1:
+            each = "; ".join(f"ex.apply(found.actions[{number}]) for {one}" for number, one in enumerate(what.actions))
+            why = (
+                f"{what.code} advises several actions: {each}."
+                if each
+                else f"{what.code} is nothing to apply. {what.remedy}"
+            )
+            raise InvalidArgumentError(why)
+        return what.actions[0]
 
     def draft(self) -> Draft:
         """Return a draft of the plan for edits: ``ex.preview(ex.draft().mark("mlp", modules="*.mlp").plan)``."""

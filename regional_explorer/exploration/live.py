@@ -25,6 +25,7 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.partitions import reconcile
 from regional_explorer.measure.variants import Variants
+from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind
@@ -271,10 +272,16 @@ class Live:
         self.program.close()
 
 
+_OF_THE_PLAN = (
+    *(DiagnosticCode.PLAN_FAILED, DiagnosticCode.VARIANT_FAILED),
+    *(DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER),
+)
+"""What a benchmark finds that may be another under another plan, though it names no region."""
+
+
 def _depends_on_plan(diagnostic: Diagnostic) -> bool:
     """Return whether a finding of a benchmark may be another under another plan: whole-graph Inductor knows no plan."""
-    codes = DiagnosticCode.VARIANT_FAILED, DiagnosticCode.UPSTREAM_FAILED, DiagnosticCode.NO_COMPILER
-    return diagnostic.region is not None or diagnostic.code in codes
+    return diagnostic.region is not None or diagnostic.code in _OF_THE_PLAN
 
 
 def _still_asks(diagnostic: Diagnostic, about: Plan, session: Session) -> bool:
@@ -309,7 +316,12 @@ def _changed_regions(live: Live) -> Iterator[Diagnostic]:
                 f"Region {region.name!r} was marked by the names of nodes, and these are other ops since the call was "
                 f"traced again: {_listed_ops(new_ops)} instead of {_listed_ops(old_ops)}."
             )
-            remedy = "Look at the graph and mark the ops again; ex.retrace with the earlier shapes brings them back."
+            retraces = Action(ActionKind.RETRACE, needs="dynamic")
+            remedy = (
+                "Look at the graph and mark the ops again; ",
+                retraces,
+                " with the earlier shapes brings them back.",
+            )
             yield DiagnosticCode.PLAN_DIFFERS.found(message, region=region.name, remedy=remedy, upstream="")
 
 

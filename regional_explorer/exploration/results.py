@@ -16,7 +16,8 @@ from regional_explorer.errors import (
 )
 from regional_explorer.exploration.code_results import RegionCode, RegionStages
 from regional_explorer.export.save import save
-from regional_explorer.page.report import brief_text, session_html, session_text
+from regional_explorer.page.answer import ShownAnswer
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.json_file import load_session
 from regional_explorer.record.session import Session
@@ -71,6 +72,14 @@ class Results:
         """The frozen record."""
         return self._session
 
+    @property
+    def answer(self) -> ShownAnswer:
+        """What the plan gives against eager and torch.compile, whether its results are right, its cost, what next.
+
+        It is shown in about ten lines; ``answer.markdown`` and ``answer.json`` are the same for programs.
+        """
+        return ShownAnswer.of(self.session)
+
     def code(self, name: str | None = None) -> RegionCode:
         """Return the generated code of a region, as far as ``ex.code(name)``, ``ex.roofline()`` or others have read it.
 
@@ -115,14 +124,14 @@ class Results:
         return session_text(self.session)
 
     def __repr__(self) -> str:
-        """Return what the session is, its headline and regions, and what to do next, in at most 12 lines."""
-        return brief_text(self.session)
+        """Return the answer in about ten lines."""
+        return str(self.answer)
 
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
         return {
-            "text/plain": brief_text(session),
+            "text/plain": str(self.answer),
             "text/html": session_html(session, picture=session_svg(session)),
         }
 

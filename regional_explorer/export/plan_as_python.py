@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from regional_explorer.record.action import Action, ActionKind, carves, configures, disables, marks, merges
 from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind
 
 
@@ -18,25 +19,24 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
         return "# No region yet.\n"
     parts = [_region_source(region) for region in plan.regions if names is None or region.name in names]
     if names is None and plan.cut is not Cut.INSTANCES:
-        parts.append(f"ex.plan = rx.Plan(ex.plan.regions, cut={str(plan.cut)!r}, tracing=ex.plan.tracing)\n")
+        parts.append(f"{Action(ActionKind.CUT, options={'cut': str(plan.cut)})}\n")
     if names is None and (options := plan.tracing.options):
-        arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        parts.insert(0, f"ex.retrace({arguments})\n")
+        parts.insert(0, f"{Action(ActionKind.RETRACE, options=options)}\n")
     return "\n".join(parts)
 
 
 def _region_source(region: Region) -> str:
     name = region.name
     blocks = [selector for selector in region.selectors if _is_block(selector)]
-    marks = [selector for selector in region.selectors if not _is_block(selector)]
+    called = [selector for selector in region.selectors if not _is_block(selector)]
     lines = [f"# Region {name!r}{'' if region.enabled else ', disabled'}"]
     if region.patterns(SelectorKind.SUBGRAPH):
         lines.append("# In the source it is a nested_compile_region(options=…); other options than configs stay there.")
     if blocks:
         lines += [f"with rx.region({region_arguments(name, region.config)}):", "    ...  # the marked lines"]
     is_merged = region.joined and len(region.selectors) > 1
-    lines += list(_merge_calls(region, marks)) if is_merged else [_mark_call(name, selector) for selector in marks]
-    lines += [f"ex.carve({name!r}, {_selector_keyword(selector)})" for selector in region.carved]
+    lines += list(_merge_calls(region, called)) if is_merged else [str(marks(name, selector)) for selector in called]
+    lines += [str(carves(name, selector)) for selector in region.carved]
     if not blocks and not is_merged:
         lines += configure_calls(region)
     elif region.backward_config is not None:
@@ -46,7 +46,7 @@ def _region_source(region: Region) -> str:
         )
         lines.append(_configure_call(name, region.backward_config, Direction.BACKWARD, region.config))
     if not region.enabled:
-        lines.append(f"ex.disable({name!r})")
+        lines.append(str(disables(name)))
     return "\n".join(lines) + "\n"
 
 
@@ -63,27 +63,25 @@ def _configure_call(
 ) -> str:
     """Return the ``ex.configure`` call that changes the config from ``before`` to ``config``."""
     changed = {key: value for key, value in config.items() if (before or {}).get(key, DEFAULT) != value}
-    unset = [key for key in before or () if key not in config]
-    items = [*(f"{key!r}: {value!r}" for key, value in changed.items()), *(f"{key!r}: rx.DEFAULT" for key in unset)]
-    return f"ex.configure({name!r}, {{{', '.join(items)}}}{f', direction={str(direction)!r}' if direction else ''})"
+    unset = tuple(key for key in before or () if key not in config)
+    return str(configures(name, changed, direction, unset=unset))
 
 
 def _is_block(selector: Selector) -> bool:
     return selector.kind is SelectorKind.ANNOTATION and not selector.only
 
 
-def _merge_calls(region: Region, marks: Sequence[Selector]) -> Iterator[str]:
+def _merge_calls(region: Region, called: Sequence[Selector]) -> Iterator[str]:
     """Yield the calls that recreate a merged region: one mark per selector, then a merge."""
     names = [region.name]
-    if len(marks) == len(region.selectors):
-        yield _mark_call(region.name, marks[0])
-        marks = marks[1:]
-    for number, selector in enumerate(marks, start=2):
+    if len(called) == len(region.selectors):
+        yield str(marks(region.name, called[0]))
+        called = called[1:]
+    for number, selector in enumerate(called, start=2):
         names.append(f"{region.name}+{number}")
-        yield _mark_call(names[-1], selector)
-    config = f", config={dict(region.config)!r}" if region.config else ""
+        yield str(marks(names[-1], selector))
     if len(names) > 1:
-        yield f"ex.merge({', '.join(map(repr, names))}{config})"
+        yield str(merges(*names, config=region.config))
 
 
 def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any], str] = repr) -> str:
@@ -91,19 +89,3 @@ def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any],
     plain = [f"{key}={text(value)}" for key, value in config.items() if key.isidentifier()]
     dotted = {key: value for key, value in config.items() if not key.isidentifier()}
     return ", ".join([text(name), *plain, *([f"**{text(dotted)}"] if dotted else [])])
-
-
-def _mark_call(name: str, selector: Selector) -> str:
-    return f"ex.mark({name!r}, {_selector_keyword(selector)})"
-
-
-def _selector_keyword(selector: Selector) -> str:
-    if selector.kind is SelectorKind.ANNOTATION:
-        return f"nodes={list(selector.only)!r}"
-    patterns, kind = selector.patterns, selector.kind
-    if kind is SelectorKind.SUBGRAPH:
-        # By the name of the function, which also matches in other captures.
-        patterns, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in patterns)), SelectorKind.SUBGRAPHS
-    argument = patterns[0] if len(patterns) == 1 else list(patterns)
-    only = f", only={list(selector.only)!r}" if selector.only else ""
-    return f"{kind}={argument!r}" + (", innermost=True" if selector.innermost else "") + only

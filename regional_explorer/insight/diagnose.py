@@ -19,9 +19,11 @@ from regional_explorer.insight.code_store import Insights
 from regional_explorer.insight.region_time import FEWER_LAUNCHES, problem_of, region_time
 from regional_explorer.measure.race import race
 from regional_explorer.measure.timings import MeasureContext
+from regional_explorer.record.action import ALONE, Basis, configures
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import Timing, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import DEFAULT, Direction
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact
@@ -100,7 +102,7 @@ LESS_WORK = {
 
 
 Find = Callable[[str, PartitionCode, ArtifactCode], Diagnostic | None]
-"""Compares the code of a partition with that under a remedy; returns what is found, the remedy's text still empty."""
+"""Compares the code of a partition with that under a remedy; returns what is found, without a remedy yet."""
 
 
 def remedies(parts: Sequence[PartitionCode]) -> list[tuple[Mapping[str, Any], Find]]:
@@ -191,19 +193,33 @@ class _Candidate(NamedTuple):
         """The text of its config."""
         return config_text(self.config)
 
-    def measured(self, timings: Mapping[str, Mapping[str, Timing]]) -> Diagnostic | None:
-        """Return the finding if it was measured to be faster; ``timings`` are by artifact, then by name."""
+    def measured(
+        self, timings: Mapping[str, Mapping[str, Timing]], runs: Mapping[str | None, int]
+    ) -> Diagnostic | None:
+        """Return the finding if it was measured to be faster.
+
+        ``timings`` are by artifact, then by name; ``runs`` says how often a call runs each artifact.
+        """
         own = [timings.get(part.partition.artifact or "", {}).get(self.name) for part in self.parts]
         best, partition = own[self.parts.index(self.cured)], self.cured.partition
         if best is None or best.speedup is None or not wins(own):
             return None
-        remedy = (
-            f"ex.configure({partition.region!r}, {dict(self.config)!r}, "
-            f'direction="{Direction.of_graph(partition.graph)}"): '
-            f"measured {with_interval(best.speedup)} as fast as now; "
-            f"numerics: {best.numerics}."
+        saves = sum(
+            (_saved_s(timing) * runs[part.partition.artifact] for timing, part in zip(own, self.parts, strict=True)),
+            exactly(0.0),
         )
-        return replace(self.finding, remedy=remedy)
+        configure = configures(partition.region, self.config, Direction.of_graph(partition.graph))
+        configure = replace(configure, basis=Basis.MEASURED, gain_s=saves, assumes=ALONE)
+        measured = f": measured {with_interval(best.speedup)} as fast as now; numerics: {best.numerics}."
+        return replace(self.finding, advice=(configure, measured))
+
+
+def _saved_s(timing: Timing | None) -> Figure:
+    """Return the seconds that a remedy saves in each run of a partition."""
+    if timing is None or timing.speedup is None:
+        return Figure(0.0, why="no speedup is known")
+    under_s = timing.median_s.value
+    return timing.speedup.map(lambda ratio: under_s * (ratio - 1.0))
 
 
 def diagnose(
@@ -224,9 +240,12 @@ def diagnose(
         for config, find in remedies(distinct)
     }
     candidates = [one for found in tried.values() for one in found]
+    late = insights.program.capture.late_graphs
+    of_one_call = [part for part in parts if part.partition.graph not in late]
+    runs = Counter(part.partition.artifact for part in of_one_call)
     timings = _raced(insights.program, environment, region, candidates, budget_s, run)
     faster = {
-        text: [finding for one in found if (finding := one.measured(timings)) is not None]
+        text: [finding for one in found if (finding := one.measured(timings, runs)) is not None]
         for text, found in tried.items()
     }
     texts = [
@@ -236,8 +255,6 @@ def diagnose(
     measured = [finding for found in faster.values() for finding in found]
     if run.cancelled():
         return ()
-    late = insights.program.capture.late_graphs
-    of_one_call = [part for part in parts if part.partition.graph not in late]
     diagnostics = [region_time(region, of_one_call or parts, texts), *from_times(region, of_one_call), *measured]
     if measured:  # the code under the remedy has another limit
         diagnostics = [found for found in diagnostics if found.code is not DiagnosticCode.KERNEL_BOUND]

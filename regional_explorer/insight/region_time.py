@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from regional_explorer.errors import count, listing
+from regional_explorer.record.action import BENCHMARKS, Action, ActionKind, carves, disables
 from regional_explorer.record.artifact import Kernel, KernelKind
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.region_code import PartitionCode
 from regional_explorer.style.formats import duration, with_interval
 
@@ -19,6 +21,10 @@ GENERATED, LIBRARY, FALLBACK, OUTSIDE = "generated kernel", "library call", "fal
 MOST_OPS = 3
 """How many ops of a kind of kernels are named."""
 
+FALLBACKS = (
+    "A fallback calls the kernel of eager, as Inductor has no code of its own for the op, and one op may take several: "
+    "compiling gains nothing there."
+)
 FEWER_LAUNCHES = (
     "Mark a larger region, or give it more data per call: a small kernel costs as much to launch as a large one."
 )
@@ -100,7 +106,7 @@ def _bounds_text(parts: Sequence[PartitionCode], whole_s: float) -> str:
     return f" The known bounds, {known}, are {sum(least_s) / whole_s:.0%} of that." if least_s else ""
 
 
-def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str:
+def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str | Advice:
     """Return what can be done about the largest part of the time."""
     if largest == FALLBACK:
         # What an extern kernel reads may count as its nodes, too: the last one is its op.
@@ -111,13 +117,12 @@ def _remedy(largest: str, region: str, parts: Sequence[PartitionCode]) -> str:
             if linked.nodes and part_of(linked.kernel) == FALLBACK
         }
         is_all = len(fallbacks) == sum(len(part.computing) for part in parts)
-        eager = f"ex.disable({region!r})" if is_all else f"ex.carve({region!r}, nodes={list(fallbacks)!r})"
-        return (
-            "A fallback calls the kernel of eager, as Inductor has no code of its own for the op, and one op may take "
-            f"several: compiling gains nothing there. {eager} runs them eagerly; ex.benchmark() says which is faster."
-        )
-    return {
-        GENERATED: f"ex.kernel_times({region!r}) has each kernel with its bound.",
+        of_some = bool(fallbacks) and not is_all
+        eager = carves(region, Selector(SelectorKind.NODES, tuple(fallbacks))) if of_some else disables(region)
+        return f"{FALLBACKS} ", eager, " runs them eagerly; ", BENCHMARKS, " says which is faster."
+    by_part: dict[str, str | Advice] = {
+        GENERATED: (Action(ActionKind.KERNEL_TIMES, (region,)), " has each kernel with its bound."),
         LIBRARY: "Eager calls the same functions: what changes their time is other shapes, or a dtype that is faster.",
         OUTSIDE: FEWER_LAUNCHES,
-    }[largest]
+    }
+    return by_part[largest]

@@ -33,7 +33,7 @@ from regional_explorer.measure.reference import (
     unless_out_of_order,
     unless_repeating,
 )
-from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.measure.rounds import RoundsResult, Stop, variant_failed
 from regional_explorer.measure.timings import MeasureContext, conditions_of, measure_rounds, timings_of
 from regional_explorer.measure.variants import TWIN_OF_FULL, Variants, failed
 from regional_explorer.record.benchmark import (
@@ -51,7 +51,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
 
@@ -204,12 +204,8 @@ def _check_numerics(
             raise
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; the other variants go on
             ready.remove(name)
-            found = DiagnosticCode.VARIANT_FAILED.found(
-                f"Variant '{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
-                f"{(str(error).splitlines() or [''])[0]}",
-                remedy="The other variants were measured; call this one by hand to see the full traceback.",
-            )
-            results.diagnostics.append(found)
+            text = f"'{name}' raised {type(error).__name__} when its results were to be compared with eager's: "
+            results.diagnostics.append(variant_failed(name, f"{text}{(str(error).splitlines() or [''])[0]}"))
             continue
         if verdict(rows) is NumericsVerdict.FAILED:
             again = untimed(partial(unless_repeating, reference, partial(run_once, call)))

@@ -19,7 +19,7 @@ from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing
 from regional_explorer.measure.machine import Watch, fixed_work
-from regional_explorer.record.benchmark import Phase, Verdict
+from regional_explorer.record.benchmark import Phase, VariantName, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.statistics import (
@@ -111,6 +111,13 @@ def figure_of(values: Floats, noise: Noise) -> Figure:
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 
+def variant_failed(variant: str, what: str) -> Diagnostic:
+    """Return the finding of a variant that raised, the plan's being one of its own; ``what`` begins with its name."""
+    code = DiagnosticCode.PLAN_FAILED if variant == VariantName.REGIONAL else DiagnosticCode.VARIANT_FAILED
+    remedy = "The other variants were measured; call this one by hand to see the full traceback."
+    return code.found(f"Variant {what}", remedy=remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class RoundsResult:
     """The samples of a run, from complete rounds that nothing disturbed; a variant that raised keeps its earlier ones.
@@ -138,8 +145,7 @@ class RoundsResult:
     @property
     def failures(self) -> list[Diagnostic]:
         """A diagnostic for each variant that raised."""
-        remedy = "The other variants were measured; call this one by hand to see the full traceback."
-        return [DiagnosticCode.VARIANT_FAILED.found(f"Variant {text}", remedy=remedy) for text in self.dropped.values()]
+        return [variant_failed(variant, text) for variant, text in self.dropped.items()]
 
     def time(self, variant: str, phase: Phase) -> Figure:
         """Return the median time of a variant."""

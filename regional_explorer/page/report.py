@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
 from typing import Any
 
-from regional_explorer.errors import count, listing
+from regional_explorer.errors import count
+from regional_explorer.page.answer import answer_nodes, answer_text
 from regional_explorer.picture.svg import picture_html
-from regional_explorer.record.benchmark import NumericsVerdict, Timing, VariantName, Verdict
+from regional_explorer.record.answer import answer_of
 from regional_explorer.record.graph import GraphKind
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import MOST_ENTRIES, against_trace, interval_note, speedup, times, withheld
+from regional_explorer.style.formats import MOST_ENTRIES
 from regional_explorer.tables.benchmark import (
     compile_costs_table,
     memory_table,
@@ -28,49 +27,6 @@ from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
-
-MOST_REGIONS = 3
-
-
-def headline(session: Session) -> str:
-    """Return which variants are faster than eager, by how much, and which regions alone; empty before a benchmark."""
-    timings = session.whole_timings
-    variants = [_variant_text(timings[name]) for name in (VariantName.REGIONAL, VariantName.FULL) if name in timings]
-    if not variants:
-        return ""
-    result = f"{', '.join(variants)}{_regions_text(session)}"
-    return f"Measured for an earlier plan: {result}" if session.is_outdated else result
-
-
-def _variant_text(timing: Timing) -> str:
-    if withheld(timing):
-        of_trace = against_trace(timing.against_trace)
-        note = f" (against the trace, aot_eager: {of_trace})" if of_trace else ""
-        return f"{timing.variant}: numerics {timing.numerics}{note}"
-    if timing.speedup is None:
-        return f"{timing.variant}: {timing.verdict}"
-    between = interval_note(timing.speedup)
-    if timing.numerics is NumericsVerdict.NOT_COMPARABLE:
-        return f"{timing.variant} against eager: {timing.verdict}, {speedup(timing)}{between}"
-    if timing.verdict is Verdict.FASTER:
-        return f"{timing.variant} {speedup(timing)} faster than eager{between}"
-    if timing.verdict is Verdict.SLOWER:
-        slowdown = 1.0 / timing.speedup
-        return f"{timing.variant} {times(slowdown.value)} slower than eager{interval_note(slowdown)}"
-    return f"{timing.variant} {speedup(timing)} against eager{between}: {timing.verdict}"
-
-
-def _regions_text(session: Session) -> str:
-    summaries = region_summaries(session)
-    measured = [(clean(summary.region.name, SHORT), summary.timing.verdict) for summary in summaries if summary.timing]
-    clauses = [
-        (f"{listing(names, MOST_REGIONS)} {'is' if len(names) == 1 else 'are'} {verdict}")
-        for verdict in (Verdict.FASTER, Verdict.SLOWER)
-        if (names := [name for name, measured_verdict in measured if measured_verdict is verdict])
-    ]
-    over_trace = any(summary.timing and summary.timing.over_trace for summary in summaries)
-    than = ", against traced ops that are slower than the program's own" if over_trace else ""
-    return f". Measured alone, {' and '.join(clauses)} compiled{than}" if clauses else ""
 
 
 def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
@@ -122,21 +78,9 @@ def report_nodes(session: Session, *, regions: bool = True) -> list[Node]:
     return [element for table in report(session, regions=regions) for element in table.nodes()]
 
 
-def headline_nodes(session: Session) -> list[Node]:
-    """Return the headline as an element; none before a benchmark."""
-    text = headline(session)
-    return [node("p", text, class_="rx-headline", role="status")] if text else []
-
-
-def noise_nodes(session: Session) -> list[Node]:
-    """Return that the machine was busy as an element; none if it was quiet."""
-    text = session.noise.sentence
-    return [node("p", text, class_="rx-note rx-warn")] if text else []
-
-
 def results_nodes(session: Session) -> list[Node]:
     """Return the results for a panel."""
-    return [*headline_nodes(session), *report_nodes(session, regions=False)]
+    return [*answer_nodes(answer_of(session)), *report_nodes(session, regions=False)]
 
 
 def session_html(session: Session, *, picture: str | None = None) -> str:
@@ -149,8 +93,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
     above = [
         node("h3", session.title),
-        *headline_nodes(session),
-        *noise_nodes(session),
+        *answer_nodes(answer_of(session)),
         node("dl", *facts),
         *diagnostics_nodes(session.diagnostics),
     ]
@@ -165,50 +108,12 @@ def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
     return "\n\n".join([summary_text(session, width=width), *tables, diagnostics_text(session, width=width)]) + "\n"
 
 
-MOST_BRIEF_LINES = 12
-
-
-def brief_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
-    """Return a session in at most 12 lines: what it is, the headline, its regions, and what to look at or do next."""
-    facts = dict(session_facts(session))
-    first = textwrap.shorten(
-        f"{clean(session.title)}: {facts['graphs']}; {facts['gradients']}", width, placeholder=" …"
-    )
-    headlines = textwrap.wrap(headline(session), width, max_lines=2, placeholder=" …")
-    found = count(len(session.diagnostics), "diagnostic")
-    worst = f": {session.diagnostics[0].code}, …" if session.diagnostics else ""
-    last = [f"{found}{worst}", f"Next: {_next_steps(session)}"]
-    table = regions_table(session)
-    figures = ("speedup", "CI", "numerics") if session.partition_timings else ("selector",)
-    rows = list(table.rows)
-    while rows:
-        more = len(table.rows) - len(rows)
-        brief = (
-            replace(table, heads=("region", "state", *figures), shown=rows, notes=tuple).text(width).splitlines()[1:]
-        )
-        lines = [first, *headlines, *brief, *([f"  … {more} more: ex.regions"] if more else []), *last]
-        if len(lines) <= MOST_BRIEF_LINES:
-            return "\n".join(lines)
-        rows.pop()
-    return "\n".join([first, *headlines, *last])
-
-
-def _next_steps(session: Session) -> str:
-    """Return what a user does next with an exploration ``ex`` of this session."""
-    if not session.plan.regions:
-        return "ex.profile() shows where the time goes; ex.mark('mlp', modules='layers.*.mlp') marks a region."
-    if not session.timings or session.is_outdated:
-        return "ex.benchmark() compiles and measures; ex.show() opens the panel."
-    return "ex.timings, ex.diagnostics; ex.save('x.html') writes the page; print(ex.text) has all tables."
-
-
 def summary_text(session: Session, *, width: int = TEXT_WIDTH) -> str:
-    """Return the first lines of a session: what it is, the headline, whether the machine was busy, and the facts."""
+    """Return the first lines of a session: the answer and the facts."""
     facts = session_facts(session)
     label_width = max(len(label) for label, _ in facts)
-    said = (headline(session), session.noise.sentence)
-    found = (line for text in said for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  "))
-    return "\n".join([clean(session.title), *found, *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
+    told = answer_text(answer_of(session), width)
+    return "\n".join([told, "", *(f"  {label:<{label_width}}  {text}" for label, text in facts)])
 
 
 def diagnostics_text(session: Session, *, width: int = TEXT_WIDTH) -> str:

@@ -14,13 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from regional_explorer.errors import sendable
+from regional_explorer.page.answer import answer_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
-from regional_explorer.page.report import headline_nodes, noise_nodes, report_nodes, session_facts
+from regional_explorer.page.report import report_nodes, session_facts
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
 from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
+from regional_explorer.record.answer import answer_of
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
@@ -54,7 +56,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
-    above = [*title, *headline_nodes(session), *noise_nodes(session)]
+    above = [*title, *answer_nodes(answer_of(session))]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = to_html(*diagnostics_nodes(session.diagnostics, show_button))
     beside = (

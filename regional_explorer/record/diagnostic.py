@@ -6,8 +6,18 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Self
 
+from regional_explorer.record.action import Action
 from regional_explorer.record.graph import Node, SourceLine
 from regional_explorer.record.record import Record
+
+Advice = tuple[str | Action, ...]
+"""What to do: the actions of a remedy, and the words around them."""
+
+
+def in_sentences(*parts: str | Action | Advice) -> Advice:
+    """Return the parts of a remedy with a space between them; empty ones are left out."""
+    told = [part if isinstance(part, tuple) else (part,) for part in parts if part]
+    return tuple(piece for number, part in enumerate(told) for piece in ((" ", *part) if number else part))
 
 
 class Severity(StrEnum):
@@ -120,6 +130,7 @@ class DiagnosticCode(StrEnum):
         ),
     )
     UPSTREAM_IGNORED = "upstream-ignored", Severity.WARNING, "the same, without a warning."
+    PLAN_FAILED = "plan-failed", Severity.ERROR
     VARIANT_FAILED = "variant-failed", Severity.ERROR
     VARIANT_WRONG = "variant-wrong", Severity.ERROR, "the same, without a warning."
     TRACE_DIFFERS = (
@@ -151,12 +162,13 @@ class DiagnosticCode(StrEnum):
         graph: str | None = None,
         at: Iterable[Node | str] = (),
         where: Iterable[Node | SourceLine | None] | None = None,
-        remedy: str = "",
+        remedy: str | Advice = "",
         severity: Severity | None = None,
         upstream: str | None = None,
     ) -> Diagnostic:
         """Return a finding with this code; ``message`` and ``remedy`` are sentences.
 
+        A remedy that has actions is a tuple of them and of the words around them.
         ``at`` are the nodes of ``graph`` that it is about, or their names, ``where`` lines, or nodes that have lines,
         if not those of ``at``; None among them is left out. ``severity`` and ``upstream`` are given where they are not
         the usual ones; an empty ``upstream`` leaves that out.
@@ -173,7 +185,7 @@ class DiagnosticCode(StrEnum):
             tuple(node.name if isinstance(node, Node) else node for node in at),
             tuple(dict.fromkeys(line for line in lines if line is not None)),
             self.upstream if upstream is None else upstream,
-            remedy,
+            remedy if isinstance(remedy, tuple) else tuple(filter(None, (remedy,))),
         )
 
 
@@ -191,7 +203,17 @@ class Diagnostic(Record, frozen=True):
     nodes: tuple[str, ...] = ()
     where: tuple[SourceLine, ...] = ()
     upstream: str = ""
-    remedy: str = ""
+    advice: Advice = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What its remedy does with an exploration, in the order of its words."""
+        return tuple(part for part in self.advice if isinstance(part, Action))
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in words and Python."""
+        return "".join(map(str, self.advice))
 
     def __str__(self) -> str:
         """Return one readable paragraph."""

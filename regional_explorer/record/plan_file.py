@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from regional_explorer.errors import count
+from regional_explorer.record.action import BENCHMARKS
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
-from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Cut, Direction, Plan, Region
 from regional_explorer.record.record import Count, Ratio, Record
@@ -138,13 +139,13 @@ def environment_difference(explored: Explored, here: Environment) -> list[Diagno
     return [
         DiagnosticCode.PLAN_DIFFERS.found(
             f"The plan was explored elsewhere: {'; '.join(changed)}. Its measurements may not hold here.",
-            remedy="Measure the plan here with ex.benchmark(), and save it again.",
+            remedy=("Measure the plan here with ", BENCHMARKS, ", and save it again."),
             severity=Severity.INFO,
         )
     ]
 
 
-def plan_slower(message: str, against: str, remedy: str) -> Diagnostic:
+def plan_slower(message: str, against: str, remedy: str | Advice) -> Diagnostic:
     """Return a ``plan-slower``: a warning against eager, worth knowing against ``torch.compile``."""
     severity = Severity.WARNING if against == VariantName.EAGER else Severity.INFO
     return DiagnosticCode.PLAN_SLOWER.found(message, severity=severity, remedy=remedy)
@@ -178,7 +179,11 @@ def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
         DiagnosticCode.VARIANT_WRONG.found(
             f"When it was explored, {what}{details}.",
             severity=None if failed else Severity.WARNING,
-            remedy="Measure it here with ex.benchmark(), whose diagnostics say what helps. Then save the plan again.",
+            remedy=(
+                "Measure it here with ",
+                BENCHMARKS,
+                ", whose diagnostics say what helps. Then save the plan again.",
+            ),
             upstream="",
         )
     ]

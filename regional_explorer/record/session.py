@@ -29,7 +29,7 @@ from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.record import Count, Record
 
-FORMAT = 4
+FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""
 
 SHAPES: Mapping[str, bool | None] = {"automatic": None, "static": False, "dynamic": True}

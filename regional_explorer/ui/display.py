@@ -17,8 +17,10 @@ from ipywidgets.widgets.widget import _instances
 import regional_explorer
 from regional_explorer.compiler.progress_line import reporting, reporting_of_command
 from regional_explorer.compiler.run import Run
-from regional_explorer.page.report import diagnostics_text, headline, session_html, session_text, summary_text
+from regional_explorer.page.answer import answer_text
+from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.answer import answer_of
 from regional_explorer.record.benchmark import checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
@@ -66,7 +68,7 @@ class TerminalDisplay:
         sections = [diagnostics_text(session)]
         if self._measured:
             tables = timings_table(session), partitions_table(session), numerics_table(session)
-            sections = [headline(session), session.noise.sentence, *(table.text() for table in tables), *sections]
+            sections = [answer_text(answer_of(session)), *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
         _note_displayed(self._exploration)
 

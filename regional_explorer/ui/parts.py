@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from regional_explorer.errors import listing
 from regional_explorer.export.plan_as_python import plan_source
-from regional_explorer.page.report import noise_nodes, session_facts
+from regional_explorer.page.report import session_facts
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.gpu_targets import GPU_TARGETS
@@ -96,10 +96,7 @@ def tool_bar(shown: Shown) -> list[Node]:
 
 
 def header(shown: Shown) -> list[Node]:
-    """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes.
-
-    Below that it says if the machine was busy.
-    """
+    """Return the title, the buttons that save and copy, and what was captured, with the choice of shapes."""
     facts = dict(session_facts(shown.session))
     facts.pop("shapes", None)  # there is a field for them
     for label in ("torch", "traced"):
@@ -124,7 +121,6 @@ def header(shown: Shown) -> list[Node]:
         node("h3", shown.session.title),
         _export_buttons(shown),
         node("div", " · ".join(facts.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
-        *noise_nodes(shown.session),
     ]
 
 

@@ -160,7 +160,7 @@ def test_a_key_without_effect_is_told_for_its_direction(ex):
     found = only(ex, "config-inert")
     assert "(backward)" in found.message
     assert found.graph == "0/backward"
-    assert 'direction="backward"' in found.remedy
+    assert "direction='backward'" in found.remedy
 
 
 @compiles

@@ -1,6 +1,8 @@
-"""Every remedy does what it says: its code is run on the program of its diagnostic, or the program is changed so."""
+"""Every remedy does what it says: its actions are applied to the program of its diagnostic, or the program is changed.
 
-import re
+What only a measurement finds is made of planted figures.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,33 +10,37 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch.fx.traceback import annotate
 
 import regional_explorer as rx
+from regional_explorer.diagnostics import measured, wrong_results
 from regional_explorer.exploration.exploration import Exploration
-from regional_explorer.record.diagnostic import DiagnosticCode
+from regional_explorer.record.action import ActionKind, Basis, configures, disables, looks_at, unmarks
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict, Verdict
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Cut
 from tests.engine import diagnostics_programs
 from tests.shared import programs
 from tests.shared.checks import REGION_IDS, codes, told
+from tests.shared.sessions import measured_alone
 
 pytestmark = pytest.mark.filterwarnings("ignore:The call was traced again", "ignore:.*has a config key")
 
-CODE = re.compile(r"ex\.plan = rx\.Plan\([^)]*\)|\bex\.\w+\((?:[^()]|\([^()]*\))*\)|rx\.\w+\([^()]+\)")
-PLACEHOLDER = "…"
 X = torch.randn(8, 8, requires_grad=True)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The remedy is code: ``keeps`` says what holds once it has run; without it, the diagnostic is gone.
+    """The remedy has actions: ``keeps`` says what holds once they are applied; without it, the diagnostic is gone.
 
-    ``filled`` stands for the placeholder in each piece of code, in their order.
+    ``filled`` are the arguments that they leave open, in their order; a text is the name of a file.
     """
 
     keeps: Callable[[Exploration, list[Any]], bool] | None = None
-    filled: tuple[str, ...] = ()
+    filled: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,10 @@ class Edits:
 
 @dataclass(frozen=True)
 class Words:
-    """The remedy is nothing to run on the program, for a reason; ``code`` stands in it with names of the user's."""
+    """The remedy is nothing that makes the diagnostic go, for a reason; ``action`` stands in it."""
 
     why: str
-    code: str = ""
+    action: str = ""
 
 
 def edits(*alternatives: tuple[str, str] | tuple[tuple[str, str], ...]) -> Edits:
@@ -100,11 +106,11 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
         ('    with rx.region("second"', '    a = a.tan()\n    with rx.region("second"'),
     ),
     "config-conflict": edits(('"r", max_fusion_size=2', '"s", max_fusion_size=2')),
-    "config-nested": Runs(filled=("{'max_fusion_size': 2}",)),
+    "config-nested": Runs(filled=({"max_fusion_size": 2},)),
     "config-inert": Runs(),
     "config-global": edits((", fx_graph_cache=False", "")),
-    "config-unknown": Runs(filled=("'max_fusion_size': 8",)),
-    "config-direction": Runs(keep_the_backward_config, filled=("folder + '/plan.json'",)),
+    "config-unknown": Runs(filled=({"max_fusion_size": 8},)),
+    "config-direction": Runs(keep_the_backward_config, filled=("plan.json",)),
     "subgraph-eager": Runs(),
     "subgraph-options": Runs(is_not_in_the_source),
     "annotation-false": edits(
@@ -115,7 +121,7 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "state-kept": edits(("ex = rx.explore(Model(), (x,))", "model = Model()\nmodel(x)\nex = rx.explore(model, (x,))")),
     "source-changed": Words("the source is loaded again, by Python"),
     "recompiled": Runs(compiles_all),
-    "plan-differs": Words("the graph is looked at, and the plan saved again", "rx.explore(fn, args, plan=path)"),
+    "plan-differs": Words("the graph is looked at, and the plan saved again"),
     "aot-eager-failed": Words("nothing has to be done"),
     "region-failed": Runs(),
     "no-compiler": Words("a compiler is installed"),
@@ -127,6 +133,7 @@ REMEDIES: dict[str, Runs | Edits | Words] = {
     "upstream-merged": Words("upstream's ids in the source", "ex.to_source()"),
     "upstream-config": Words("what to run instead"),
     "upstream-ignored": Words("what to run instead"),
+    "plan-failed": MEASURED,
     "variant-failed": MEASURED,
     "trace-differs": Words("where to look"),
     "call-nondeterministic": edits(
@@ -161,21 +168,18 @@ def kinds(kind: type) -> list[Any]:
     ]
 
 
-def run_remedy(ex: Exploration, remedy: str, filled: tuple[str, ...], folder: Path) -> list[Any]:
-    """Run the code in a remedy; return what each piece returned."""
-    pieces, fillings = CODE.findall(remedy), list(filled)
-    assert pieces, remedy
-    names: dict[str, Any] = {"ex": ex, "rx": rx, "folder": str(folder)}
-    returned = []
-    for piece in pieces:
-        code = piece.replace(PLACEHOLDER, fillings.pop(0)) if PLACEHOLDER in piece else piece
-        assert PLACEHOLDER not in code
-        if " = " in code:
-            exec(code, names)  # noqa: S102 - a remedy of ours
-        else:
-            returned.append(eval(code, names))  # noqa: S307 - a remedy of ours
-    assert not fillings
+def apply_all(ex: Exploration, found: Diagnostic, filled: tuple[Any, ...], folder: Path) -> list[Any]:
+    """Apply the actions of a remedy; return what each returned."""
+    assert found.actions, found.remedy
+    left = [str(folder / one) if isinstance(one, str) else one for one in filled]
+    returned = [ex.apply(action, **({action.needs: left.pop(0)} if action.needs else {})) for action in found.actions]
+    assert not left
     return returned
+
+
+def words_of(found: Diagnostic) -> str:
+    """Return a remedy without its actions."""
+    return "".join(part for part in found.advice if isinstance(part, str))
 
 
 def test_the_table_has_every_code() -> None:
@@ -183,11 +187,12 @@ def test_the_table_has_every_code() -> None:
 
 
 @pytest.mark.parametrize("code", kinds(Runs))
-def test_the_code_of_a_remedy_does_what_it_says(code: str, tmp_path: Path) -> None:
+def test_a_remedy_does_what_it_says(code: str, tmp_path: Path) -> None:
     ex = diagnostics_programs.explored(PROGRAMS[code], tmp_path)
-    remedy, promised = told(ex, code)[0].remedy, REMEDIES[code]
+    found, promised = told(ex, code)[0], REMEDIES[code]
     assert isinstance(promised, Runs)
-    returned = run_remedy(ex, remedy, promised.filled, tmp_path)
+    assert "ex." not in words_of(found)
+    returned = apply_all(ex, found, promised.filled, tmp_path)
     if promised.keeps:
         assert promised.keeps(ex, returned)
     else:
@@ -195,11 +200,12 @@ def test_the_code_of_a_remedy_does_what_it_says(code: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("code", [code for code in kinds(Words) if code.values[0] in PROGRAMS])
-def test_a_remedy_in_words_has_no_code_to_run(code: str, tmp_path: Path) -> None:
+def test_a_remedy_in_words_has_no_action(code: str, tmp_path: Path) -> None:
     promised = REMEDIES[code]
     assert isinstance(promised, Words)
     for found in told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code):
-        assert CODE.findall(found.remedy) == [*filter(None, [promised.code])]
+        assert [str(action) for action in found.actions] == [*filter(None, [promised.action])]
+        assert "ex." not in words_of(found)
 
 
 @pytest.mark.parametrize("code", kinds(Edits))
@@ -208,7 +214,7 @@ def test_a_program_changed_as_the_remedy_says_no_longer_has_the_diagnostic(code:
     assert isinstance(promised, Edits)
     if code == "backward-only" and not REGION_IDS:
         pytest.skip("torch 2.11 takes the mark away with the frame, from the backward too")
-    assert not CODE.search(told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code)[0].remedy)
+    assert "ex." not in told(diagnostics_programs.explored(PROGRAMS[code], tmp_path), code)[0].remedy
     for edit in promised.edits:
         source = PROGRAMS[code]
         for old, new in edit:
@@ -221,7 +227,7 @@ def test_a_program_changed_as_the_remedy_says_no_longer_has_the_diagnostic(code:
             torch._dynamo.config.reorderable_logging_functions = functions
 
 
-# ----------------------------------------------------------------------------- remedies with other code than the page's
+# -------------------------------------------------------------------------- remedies with other actions than the page's
 
 OTHERS: dict[str, tuple[Callable[..., Any], Callable[[Exploration], object], str, Runs]] = {}
 """Other programs with a code, what is done to the exploration first, and the remedy."""
@@ -231,7 +237,7 @@ def other(
     code: str,
     first: Callable[[Exploration], object] = lambda ex: ex,
     keeps: Callable[[Exploration, list[Any]], bool] | None = None,
-    filled: tuple[str, ...] = (),
+    filled: tuple[Any, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def add(fn: Callable[..., Any]) -> Callable[..., Any]:
         OTHERS[fn.__name__] = fn, first, code, Runs(keeps, filled)
@@ -332,12 +338,12 @@ def a_key_without_effect_in_the_backward(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_code_of_another_remedy_does_what_it_says(name: str, tmp_path: Path) -> None:
+def test_another_remedy_does_what_it_says(name: str, tmp_path: Path) -> None:
     fn, first, code, promised = OTHERS[name]
     ex = rx.explore(fn, (X if code != "region-split" else X.detach(),))
     first(ex)
     (found, *_) = told(ex, code)
-    run_remedy(ex, found.remedy, promised.filled, tmp_path)
+    apply_all(ex, found, promised.filled, tmp_path)
     assert code not in codes(ex)
 
 
@@ -354,3 +360,81 @@ def test_numbers_drawn_after_the_region_do_not_split_it() -> None:
     (found,) = told(rx.explore(call, (X.detach(),), {"between": True}), "region-split")
     assert found.remedy == "Draw these numbers before or after all of the region's, in the program."
     assert codes(rx.explore(call, (X.detach(),), {"between": False})) == ["region-merged"]
+
+
+# ------------------------------------------------------------------------------- remedies that only a measurement finds
+
+
+def of_mlp() -> Exploration:
+    return rx.explore(lambda x: x.sin().exp(), (X,)).mark("mlp", ops=["sin", "exp"])
+
+
+def slower_and_wrong() -> dict[str, Diagnostic]:
+    """Return a finding of each kind about a region 'mlp', from planted figures."""
+    slower = measured_alone(speedup=Figure(0.8, 0.75, 0.85), verdict=Verdict.SLOWER)
+    part = slower.partitions[0]
+    wrong = replace(
+        slower,
+        partition_numerics=(Numerics("compiled", "mm1", error=1.0, verdict=NumericsVerdict.FAILED, partition=part.id),),
+    )
+    (cured,) = wrong_results.region_diagnostics(wrong, {part.id: {"fallback_random": True}})
+    (lost,) = wrong_results.region_diagnostics(wrong, {part.id: None})
+    (loses,) = measured.region_diagnostics(slower)
+    return {"cured": cured, "no cure": lost, "slower": loses}
+
+
+@pytest.mark.parametrize(
+    ("name", "holds"),
+    [
+        ("cured", lambda region: region.config == {"fallback_random": True}),
+        ("no cure", lambda region: not region.enabled),
+        ("slower", lambda region: not region.enabled),
+    ],
+)
+def test_what_a_measurement_finds_is_applied_to_its_region(name: str, holds: Callable[[rx.Region], bool]) -> None:
+    ex = of_mlp()
+    assert ex.apply(slower_and_wrong()[name]) is ex
+    assert holds(ex.plan["mlp"])
+
+
+def test_what_disabling_a_slower_region_saves_is_what_it_loses_compiled() -> None:
+    (action,) = slower_and_wrong()["slower"].actions
+    assert action.basis is Basis.MEASURED
+    assert action.gain_s
+    assert action.gain_s.value == pytest.approx(6e-4 / 0.8 - 6e-4)
+    assert action.gain_s.bounds == pytest.approx((6e-4 / 0.85 - 6e-4, 6e-4 / 0.75 - 6e-4))
+
+
+def test_an_action_that_shows_a_table_returns_it() -> None:
+    ex = of_mlp()
+    assert list(ex.apply(looks_at("reconciliation")).columns) == list(ex.reconciliation.columns)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        (DiagnosticCode.GRAPH_BREAK.found("It stopped.", remedy="Move the line."), "nothing to apply. Move the line."),
+        (
+            DiagnosticCode.REGION_TIME.found("It takes long.", remedy=(disables("mlp"), " or ", unmarks("mlp"))),
+            r"ex\.apply\(found\.actions\[1\]\) for ex\.unmark\('mlp'\)",
+        ),
+        (configures("mlp"), r"leaves config to you: ex\.apply\(action, config=…\)"),
+        ("ex.disable('mlp')", "a diagnostic of ex.diagnostics, or one of its actions"),
+    ],
+)
+def test_what_cannot_be_applied_is_an_error_that_says_what_can(what: Any, error: str) -> None:
+    ex = of_mlp()
+    with pytest.raises(rx.InvalidArgumentError, match=error):
+        ex.apply(what)
+    assert ex.plan == of_mlp().plan
+
+
+def test_what_an_answer_advises_next_can_be_applied() -> None:
+    layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()) for _ in range(3))
+    ex = rx.explore(lambda x: layers[2](layers[1](layers[0](x))).sum(), (X.detach(),))
+    ex.profile(0.05)
+    mark = next(part for part in ex.answer.next if not isinstance(part, str))
+    assert mark.kind is ActionKind.MARK
+    ex.apply(mark)
+    assert [part.region for part in ex.session.partitions]
+    assert ex.answer.not_compiled == len(ex.session.partitions)

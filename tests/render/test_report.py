@@ -12,17 +12,17 @@ from html import unescape
 import pytest
 from msgspec.structs import replace
 
-from regional_explorer.exploration.results import Results
 from regional_explorer.page import report
-from regional_explorer.page.report import headline, session_html, session_text
+from regional_explorer.page.answer import sentences
+from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
+from regional_explorer.record.answer import answer_of
 from regional_explorer.record.artifact import ArtifactCode, ArtifactKernelTimes
 from regional_explorer.record.benchmark import MemoryPeak, NumericsVerdict, Phase, Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure, Noise
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import to_html, words
 from regional_explorer.tables.benchmark import (
@@ -151,8 +151,7 @@ def test_what_is_merely_to_be_known_is_folded() -> None:
 def test_results_say_one_thing_first() -> None:
     session = sessions.measured()
     first = report.results_nodes(session)[0]
-    assert (first[1]["class"], words(first)) == ("rx-headline", headline(session))
-    assert headline(sessions.session()) == ""
+    assert (first[1]["class"], words(first)) == ("rx-headline", " ".join(sentences(answer_of(session))))
 
 
 def busy_everywhere() -> Session:
@@ -373,43 +372,6 @@ def test_the_page_holds_source_code_diagnostics_and_plans() -> None:
     assert "Use this plan" not in page
     assert "<summary>Diagnostics (2)</summary>" in page
     assert "y = self.mlp(x)" in json.dumps(Page(page).data["part_source"])
-
-
-def brief_sessions() -> dict[str, Session]:
-    measured, troubled = sessions.measured(), sessions.troubled()
-    names = [f"a region with a rather long name, the number {number}" for number in range(30)]
-    many = replace(measured, plan=Plan(tuple(replace(measured.plan.regions[0], name=name) for name in names)))
-    return {
-        "captured": sessions.trained(1),
-        "measured": measured,
-        "troubled": troubled,
-        "many regions": many,
-        "no region": replace(measured, plan=Plan()),
-        "nothing": replace(sessions.trained(1), plan=Plan(), partitions=(), members={}, timings=()),
-        "long title": replace(measured, title="f" * 300),
-        "hostile": sessions.hostile("two\nlines " * 20),
-    }
-
-
-@pytest.mark.parametrize("name", brief_sessions())
-def test_the_text_of_an_exploration_has_at_most_twelve_lines(name: str) -> None:
-    session = brief_sessions()[name]
-    lines = repr(Results(session)).splitlines()
-    assert len(lines) <= 12
-    assert max(map(len, lines)) <= 120
-    assert lines[-1].startswith("Next: ex.")
-    assert str(Results(session)) == repr(Results(session)) == Results(session)._repr_mimebundle_()["text/plain"]
-    assert Results(session).text == session_text(session)
-
-
-def test_the_short_text_has_the_headline_the_regions_and_what_to_do_next() -> None:
-    measured, captured = repr(Results(sessions.measured())), repr(Results(sessions.trained(1)))
-    assert headline(sessions.measured()) in measured
-    assert "mlp" in measured
-    assert "ex.timings" in measured
-    assert "ex.benchmark()" in captured
-    assert "ex.mark(" in repr(Results(brief_sessions()["no region"]))
-    assert re.search(r"\d\d more: ex\.regions", repr(Results(brief_sessions()["many regions"])))
 
 
 @pytest.mark.parametrize(

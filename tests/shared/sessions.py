@@ -36,7 +36,9 @@ from regional_explorer.record.statistics import median_figure, paired_ratios
 from regional_explorer.tables.table import Table
 
 FRAMES = tuple(
-    name for name, value in vars(Results).items() if isinstance(value, property) and name not in ("session", "text")
+    name
+    for name, value in vars(Results).items()
+    if isinstance(value, property) and name not in ("session", "text", "answer")
 )
 """The names of all tables of a session."""
 
@@ -310,7 +312,7 @@ def troubled() -> Session:
                 Severity.WARNING,
                 where=(source(5),),
                 upstream="would merge all four instances.",
-                remedy="Mark the op between them too.",
+                advice=("Mark the op between them too.",),
             ),
             Diagnostic(DiagnosticCode.CONFIG_INERT, "max_autotune does nothing here.", Severity.INFO),
         ),
@@ -347,7 +349,7 @@ def hostile(text: str) -> Session:
         artifacts={text: ArtifactRecord(ArtifactCompile(1.0, CacheAnswer.MISS, text), {text: text * 2})},
         variant_costs=(CompileCost(text, 1.0, text),),
         diagnostics=(
-            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, text),
+            Diagnostic(DiagnosticCode.REGION_SPLIT, text, Severity.ERROR, name, text, (text,), (line,), text, (text,)),
         ),
     )
     found = Numerics(text, text, text, False, 1.0, 1.0, None, None, 0.5, NumericsVerdict.FAILED, text)

@@ -1,0 +1,337 @@
+"""The answer of a session as text, Markdown, JSON and elements."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from msgspec import structs
+
+from regional_explorer.errors import count, listing
+from regional_explorer.record.action import ALONE
+from regional_explorer.record.answer import (
+    FAILED,
+    LEAST_SHARE,
+    NOT_MEASURED,
+    WORDS,
+    Answer,
+    AnswerFinding,
+    AnswerState,
+    Speed,
+    answer_of,
+    ends,
+)
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict
+from regional_explorer.record.diagnostic import Advice, Severity
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.json_file import to_json
+from regional_explorer.record.session import Session
+from regional_explorer.style.css import PAGE, page_css
+from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
+from regional_explorer.style.formats import NONE, duration, significant, with_interval
+from regional_explorer.tables.table import TEXT_WIDTH
+
+FINE_RATIO = 0.1
+"""A smaller ratio has three digits, wherever they begin."""
+MOST_NAMED = 3
+"""How many regions a sentence names."""
+MOST_LINES = 5
+"""The most lines that the sentences take together."""
+LARGEST_MARKDOWN = 2000
+"""The most bytes of an answer in Markdown."""
+
+EARLIER_PLAN = "the earlier plan"
+PLAN, COMPILED = VariantName.REGIONAL, VariantName.FULL
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def as_fine_as_known(figure: Figure, *, unit: str = "") -> str:
+    """Return a figure and its interval with no more digits than the interval has: ``2 % (1–3)``."""
+    low, value, high = ends(figure)
+    width = (high - low) / 2.0 or abs(value) * 1e-3
+    digits = -math.floor(math.log10(width)) if width > 0.0 else 0
+    told, lowest, highest = (f"{round(number, digits) + 0.0:,g}" for number in (value, low, high))
+    return f"{told}{unit}{'' if lowest == highest else f' ({lowest}–{highest})'}"
+
+
+def steps_text(repaid_after: Figure) -> str:
+    """Return after how many calls a compile is repaid, with two digits: ``2,900 to 3,400``."""
+    low, high = (f"{float(f'{math.ceil(end):.2g}'):,.0f}" for end in repaid_after.bounds or (repaid_after.value,) * 2)
+    return low if low == high else f"{low} to {high}"
+
+
+def gain_text(finding: AnswerFinding, call: str) -> str:
+    """Return what a finding's action saves of a call, and how that is known."""
+    how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
+    if finding.share is not None:
+        return f"saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
+    if finding.gain_s is not None:
+        return f"saves {with_interval(finding.gain_s, duration)} in each call, {how}"
+    return f"{how}, what it saves was not measured"
+
+
+# ----------------------------------------------------------------------------------------------------------- sentences
+
+
+def sentences(answer: Answer) -> Iterator[str]:
+    """Yield what was found, a sentence each: speed, results, costs, regions."""
+    if answer.of_earlier_plan:
+        yield "The plan was changed since it was measured; these figures are of the earlier plan."
+    yield from filter(None, (_speed(answer), _results(answer), _cost(answer), _regions(answer)))
+
+
+def _call(answer: Answer) -> str:
+    if answer.phase is Phase.STEP:
+        return "step"
+    return "forward pass" if answer.training else "call"
+
+
+def _calls(answer: Answer) -> str:
+    call = _call(answer)
+    return f"{call}{'es' if call.endswith('s') else 's'}"
+
+
+def _under(answer: Answer, variant: VariantName) -> str:
+    """Return what a variant is called: its figures may be those of another plan than the one at hand."""
+    return EARLIER_PLAN if variant is PLAN and answer.of_earlier_plan else WORDS[variant]
+
+
+def _speed(answer: Answer) -> str:
+    match answer.state:
+        case AnswerState.WRONG:
+            return ""
+        case AnswerState.FAILED:
+            return "Your plan raised an error when it was measured: the finding plan-failed has it."
+        case AnswerState.TRACED if not answer.speeds:
+            return "Traced; no plan is measured yet."
+        case AnswerState.TRACED:
+            of_compile = _ratio(answer.speed(COMPILED, VariantName.EAGER))
+            subject = _time(answer, COMPILED) if WORDS[COMPILED] in answer.times else WORDS[COMPILED]
+            missing = "Your plan was not measured" if answer.regions else "No region is marked"
+            return f"{missing}. {subject}: {of_compile}."
+    ratios = [_ratio(answer.speed(PLAN, against)) for against in (VariantName.EAGER, COMPILED)]
+    verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
+    return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
+
+
+def _time(answer: Answer, variant: VariantName) -> str:
+    seconds = answer.times.get(WORDS[variant])
+    takes = "has no reliable time" if seconds is None else f"takes {with_interval(seconds, duration)}"
+    return f"A {_call(answer)} {takes} under {_under(answer, variant)}"
+
+
+def _ratio(speed: Speed | None) -> str:
+    """Return a comparison as ``1.16× eager (1.14–1.18), faster``, or why there is none."""
+    if speed is None:
+        return ""
+    if speed.verdict == NOT_MEASURED:
+        return f"{speed.against} was not measured"
+    if speed.verdict == FAILED:
+        return f"{speed.against} fails on this call"
+    if speed.verdict.startswith(str(Verdict.WITHHELD)):
+        whose = " and ".join(word for name, word in WORDS.items() if f"numerics of {name} " in speed.verdict)
+        wrong = "wrong" if str(NumericsVerdict.FAILED) in speed.verdict else "not known to be right"
+        return f"not compared with {speed.against}, as the results of {whose} are {wrong}"
+    if speed.speedup is None:
+        return f"no ratio to {speed.against}, {speed.verdict}"
+    low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
+    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}"
+
+
+_RESULTS: Mapping[NumericsVerdict, str] = {
+    NumericsVerdict.OK: "Its results are those of eager, within rounding.",
+    NumericsVerdict.FAILED: "The results of {plan} are wrong, so that no speed is given",
+    NumericsVerdict.CHAOTIC: "Whether the results of {plan} are right cannot be told, since rounding is amplified "
+    "without limit, so that no speed is given",
+    NumericsVerdict.NOT_COMPARABLE: "Its results cannot be compared with those of eager; ex.numerics says why.",
+    NumericsVerdict.NOT_CHECKED: "Its results were not checked.",
+    NumericsVerdict.NOT_COMPARED: "Its results were not compared.",
+}
+
+
+def _results(answer: Answer) -> str:
+    if answer.results is None:
+        return "Its results were not checked." if answer.times.get(WORDS[PLAN]) else ""
+    if answer.results is NumericsVerdict.OK and answer.bitwise:
+        return "Its results are those of eager, bit for bit."
+    text = _RESULTS.get(answer.results, "").format(plan=_under(answer, PLAN))
+    return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
+
+
+def _cost(answer: Answer) -> str:
+    if answer.waited_s is None or answer.state is AnswerState.TRACED:
+        return ""
+    if not answer.waited_s:
+        return "Nothing had to be compiled for this plan."
+    warm = ", from warm caches" if answer.warm else ""
+    repaid = f", repaid after {steps_text(answer.repaid_after)} {_calls(answer)}" if answer.repaid_after else ""
+    full = f"; with torch.compile it took {duration(answer.full_waited_s)}" if answer.full_waited_s else ""
+    return f"Compiling took {duration(answer.waited_s)}{warm}{repaid}{full}."
+
+
+def _regions(answer: Answer) -> str:
+    named = {word: regions for word in ("faster", "slower") if (regions := getattr(answer, word))}
+    alone = [f"{_listed(regions)} {'is' if len(regions) == 1 else 'are'} {word}" for word, regions in named.items()]
+    over = ", against traced ops that are slower than the program's own" if answer.over_trace else ""
+    clauses = [f"Measured alone, {' and '.join(alone)} compiled{over}."] if alone else []
+    if answer.failed:
+        clauses.append(f"{_listed(answer.failed)} cannot be compiled and {_runs(len(answer.failed))} eagerly.")
+    if answer.not_compiled:
+        yet = " yet" if answer.state is AnswerState.TRACED else ""
+        clauses.append(f"{count(answer.not_compiled, 'piece')} {_is(answer.not_compiled)} not compiled{yet}.")
+    return " ".join(clauses)
+
+
+def _runs(number: int) -> str:
+    return "runs" if number == 1 else "run"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _listed(regions: tuple[str, ...]) -> str:
+    return listing([clean(name, SHORT) for name in regions], MOST_NAMED)
+
+
+def _others(answer: Answer) -> str:
+    """Return how many findings are not told."""
+    small = f"{LEAST_SHARE:.1%}".replace("%", " %")
+    smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
+    told = [f"{count(answer.more, 'more finding')}{smaller}"] if answer.more else []
+    told += [count(number, "remark" if name == Severity.INFO else name) for name, number in answer.remarks.items()]
+    return f"{listing(told)}: ex.diagnostics." if told else ""
+
+
+def words_of(advice: Advice) -> str:
+    """Return what to do as one sentence."""
+    return "".join(map(str, advice))
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
+    """Return an answer as lines of about ``width`` columns, ten of them or a few less or more."""
+    told = " ".join(map(clean, (*sentences(answer), answer.noise)))
+    lines = textwrap.wrap(told, width, max_lines=MOST_LINES, placeholder=" …")
+    for number, finding in enumerate(answer.findings, 1):
+        known, action = gain_text(finding, _call(answer)), clean(str(finding.action))
+        if len(action) > width // 2:  # not to be copied in parts
+            action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
+        lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
+        lines += textwrap.wrap(f"{action}: {known}.", width, initial_indent="   ", subsequent_indent="   ")
+    lines += filter(None, (_others(answer),))
+    if answer.next:
+        lines += textwrap.wrap(clean(f"Next: {words_of(answer.next)}"), width, max_lines=2, placeholder=" …")
+    return lines
+
+
+def answer_text(answer: Answer, width: int = TEXT_WIDTH) -> str:
+    """Return an answer as text."""
+    call = textwrap.shorten(clean(answer.call), width - len(_mode(answer)) - 2, placeholder=" …")
+    return "\n".join([f"{call}: {_mode(answer)}", *(f"  {line}" for line in answer_lines(answer, width - 2))])
+
+
+def _mode(answer: Answer) -> str:
+    graphs, breaks = count(answer.graphs, "graph"), count(answer.breaks, "graph break")
+    mode = "training" if answer.training else "without gradients"
+    return f"{mode}, {count(answer.ops, 'op')} in {graphs}{f', {breaks}' if answer.breaks else ''}"
+
+
+def answer_nodes(answer: Answer) -> list[Node]:
+    """Return an answer as elements: the sentences, what to do next as a list."""
+    told = " ".join(sentences(answer))
+    items = [
+        node("li", f"{finding.title}: ", node("code", str(finding.action)), f": {gain_text(finding, _call(answer))}.")
+        for finding in answer.findings
+    ]
+    rest = " ".join(filter(None, (_others(answer), f"Next: {words_of(answer.next)}" if answer.next else "")))
+    return [
+        node("p", told, class_="rx-headline", role="status"),
+        *([node("p", answer.noise, class_="rx-note rx-warn")] if answer.noise else []),
+        *([node("ul", *items, class_="rx-list")] if items else []),
+        *([node("p", rest, class_="rx-quiet")] if rest else []),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------- for programs
+
+
+def answer_values(answer: Answer) -> dict[str, Any]:
+    """Return an answer as plain values for JSON, always with the same keys; actions are Python to run."""
+    values: dict[str, Any] = to_json(answer)
+    for values_of, finding in zip(values["findings"], answer.findings, strict=True):
+        known = {"basis": str(finding.action.basis), "assumes": finding.action.assumes}
+        values_of |= {**known, "action": str(finding.action)}
+    return {**values, "next": words_of(answer.next)}
+
+
+def answer_markdown(answer: Answer) -> str:
+    """Return an answer as Markdown of less than 2 kB, always with the same keys."""
+    for limit in (200, 140, 100, 70, 45, 20):
+        text = "\n".join(_markdown_lines(answer, limit)) + "\n"
+        if len(text.encode()) <= LARGEST_MARKDOWN:
+            break
+    return text
+
+
+def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
+    words = {WORDS[variant]: _under(answer, variant) for variant in (VariantName.EAGER, COMPILED, PLAN)}
+    taken = (f"{words[word]} {with_interval(seconds, duration)}" for word, seconds in answer.times.items())
+    facts = {
+        "state": answer.state,
+        "figures": "of an earlier plan" if answer.of_earlier_plan else "of this plan" if answer.speeds else "",
+        "time": f"of a {_call(answer)}: {', '.join(taken)}" if answer.times else "",
+        "against_eager": _ratio(answer.speed(PLAN, VariantName.EAGER)),
+        "against_torch_compile": _ratio(answer.speed(PLAN, COMPILED)),
+        "results": _results(answer),
+        "compiling": _cost(answer),
+        "regions": _regions(answer),
+        "noise": answer.noise,
+        "not_told": _others(answer),
+        "next": words_of(answer.next),
+    }
+    yield f"# {clean(answer.call, limit)} ({_mode(answer)})"
+    yield ""
+    yield from (f"- {key}: {clean(value, limit) or NONE}" for key, value in facts.items())
+    for number, finding in enumerate(answer.findings, 1):
+        known = gain_text(finding, _call(answer))
+        assumes = f" (if {finding.action.assumes})" if finding.action.assumes else ""
+        action = clean(str(finding.action), limit)
+        yield f"- finding_{number}: {clean(finding.title, limit)}: `{action}`: {known}{assumes}"
+
+
+class ShownAnswer(Answer, frozen=True):
+    """An answer that is shown as text, in a notebook as elements; ``markdown`` and ``json`` are for programs."""
+
+    @classmethod
+    def of(cls, session: Session) -> Self:
+        """Return the answer of a session."""
+        return cls(**structs.asdict(answer_of(session)))
+
+    @property
+    def markdown(self) -> str:
+        """The answer as Markdown of less than 2 kB, always with the same keys."""
+        return answer_markdown(self)
+
+    @property
+    def json(self) -> str:
+        """The answer as JSON, always with the same keys; a figure is its value and the ends of its interval."""
+        return json.dumps(answer_values(self))
+
+    def __str__(self) -> str:
+        """Return the answer as text of about ten lines."""
+        return answer_text(self)
+
+    def __repr__(self) -> str:
+        """Return the answer as text of about ten lines."""
+        return answer_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return the answer for a notebook."""
+        return f'<div class="{PAGE}">{to_html(style_sheet(page_css(0)), *answer_nodes(self))}</div>'

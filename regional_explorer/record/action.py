@@ -1,0 +1,188 @@
+"""Actions: what a remedy does with an exploration ``ex``, and the Python that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind
+from regional_explorer.record.record import Record
+
+
+class ActionKind(StrEnum):
+    """What an action does: the method of an exploration of that name.
+
+    ``CUT`` changes how the plan's regions become partitions, ``LOOK`` shows a table.
+    """
+
+    MARK = "mark"
+    UNMARK = "unmark"
+    CARVE = "carve"
+    MERGE = "merge"
+    CONFIGURE = "configure"
+    DISABLE = "disable"
+    ENABLE = "enable"
+    CUT = "cut"
+    RETRACE = "retrace"
+    COMPILE = "compile"
+    BENCHMARK = "benchmark"
+    PROFILE = "profile"
+    KERNEL_TIMES = "kernel_times"
+    DIAGNOSE = "diagnose"
+    SAVE_PLAN = "save_plan"
+    TO_SOURCE = "to_source"
+    LOOK = "look"
+
+
+EDITS = frozenset(
+    {
+        *(ActionKind.MARK, ActionKind.UNMARK, ActionKind.CARVE, ActionKind.MERGE, ActionKind.CONFIGURE),
+        *(ActionKind.DISABLE, ActionKind.ENABLE, ActionKind.CUT, ActionKind.RETRACE),
+    }
+)
+"""What changes the plan, so that its figures are of an earlier one."""
+
+
+class Basis(StrEnum):
+    """What is known of an action's effect: it was tried, follows from other figures, or is a rule of thumb."""
+
+    MEASURED = "measured"
+    ESTIMATED = "estimated"
+    GUESSED = "guessed"
+
+
+class Action(Record, frozen=True):
+    """One call of a method of an exploration, as ``ex.configure('mlp', {'max_fusion_size': 8})``.
+
+    ``of`` are the regions that it is about, or the path of a file. ``config`` are the keys that it sets, ``unset``
+    those that it removes, ``options`` other keywords. ``needs`` is the argument that the user fills in; empty if it can
+    run as it is. ``gain_s`` are the seconds that it saves in each call of the whole, where that is known, and
+    ``assumes`` says under which assumption.
+    """
+
+    kind: ActionKind
+    of: tuple[str, ...] = ()
+    selector: Selector | None = None
+    config: Mapping[str, Any] = {}
+    unset: tuple[str, ...] = ()
+    options: Mapping[str, Any] = {}
+    needs: str = ""
+    basis: Basis = Basis.GUESSED
+    gain_s: Figure | None = None
+    assumes: str = ""
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether it changes the plan or the trace."""
+        return self.kind in EDITS
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the call; those of a config stand together, as ``config``."""
+        config = {**self.config, **dict.fromkeys(self.unset, DEFAULT)}
+        picked = {} if self.selector is None else selector_keywords(self.selector)
+        configures = self.kind is ActionKind.CONFIGURE and not self.needs
+        return {**({"config": config} if configures else {}), **picked, **self.options}
+
+    def __str__(self) -> str:
+        """Return the call as Python, with ``…`` for what the user fills in."""
+        keywords = self.keywords
+        if self.kind is ActionKind.LOOK:
+            return f"ex.{keywords['table']}"
+        if self.kind is ActionKind.CUT:
+            cut = "".join(f"{name}={value!r}, " for name, value in keywords.items())
+            return f"ex.plan = rx.Plan(ex.plan.regions, {cut}tracing=ex.plan.tracing)"
+        arguments = [*map(repr, self.of)]
+        if self.kind is ActionKind.CONFIGURE:
+            arguments.append("{…}" if self.needs else _dict_text(keywords.pop("config")))
+        elif self.needs:
+            arguments.append("…")
+        arguments += [f"{name}={value!r}" for name, value in keywords.items()]
+        return f"ex.{self.kind}({', '.join(arguments)})"
+
+
+def _dict_text(config: Mapping[str, Any]) -> str:
+    items = (f"{key!r}: {'rx.DEFAULT' if value is DEFAULT else repr(value)}" for key, value in config.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def selector_keywords(selector: Selector) -> dict[str, Any]:
+    """Return the keyword arguments of ``ex.mark`` that make a selector; of a mark in the source, by its nodes."""
+    if selector.kind is SelectorKind.ANNOTATION:
+        return {"nodes": list(selector.only)}
+    patterns, kind = selector.patterns, selector.kind
+    if kind is SelectorKind.SUBGRAPH:
+        # By the name of the function, which also matches in other captures.
+        patterns, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in patterns)), SelectorKind.SUBGRAPHS
+    keywords: dict[str, Any] = {str(kind): patterns[0] if len(patterns) == 1 else list(patterns)}
+    if selector.innermost:
+        keywords["innermost"] = True
+    if selector.only:
+        keywords["only"] = list(selector.only)
+    return keywords
+
+
+def marks(region: str, selector: Selector) -> Action:
+    """Return the action that marks what a selector picks."""
+    return Action(ActionKind.MARK, (region,), selector)
+
+
+def marks_nodes(region: str, *nodes: str) -> Action:
+    """Return the action that adds nodes to a region."""
+    return marks(region, Selector(SelectorKind.NODES, nodes))
+
+
+def carves(region: str, selector: Selector) -> Action:
+    """Return the action that leaves what a selector picks of a region to eager."""
+    return Action(ActionKind.CARVE, (region,), selector)
+
+
+def merges(*regions: str, config: Mapping[str, Any] | None = None) -> Action:
+    """Return the action that makes one region of several."""
+    return Action(ActionKind.MERGE, regions, options={"config": dict(config)} if config else {})
+
+
+def unmarks(region: str) -> Action:
+    """Return the action that removes a region."""
+    return Action(ActionKind.UNMARK, (region,))
+
+
+def disables(region: str) -> Action:
+    """Return the action that leaves a region to eager."""
+    return Action(ActionKind.DISABLE, (region,))
+
+
+def configures(
+    region: str,
+    config: Mapping[str, Any] | None = None,
+    direction: str | None = None,
+    *,
+    unset: tuple[str, ...] = (),
+    basis: Basis = Basis.GUESSED,
+) -> Action:
+    """Return the action that changes a region's config; without ``config`` the user fills it in."""
+    return Action(
+        ActionKind.CONFIGURE,
+        (region,),
+        config=config or {},
+        unset=unset,
+        options={"direction": str(direction)} if direction else {},
+        needs="config" if config is None else "",
+        basis=basis,
+    )
+
+
+def looks_at(table: str) -> Action:
+    """Return the action that shows a table of the results."""
+    return Action(ActionKind.LOOK, options={"table": table})
+
+
+ALONE = "the call keeps what the region gains alone"
+"""The assumption of a gain that was measured on a region by itself."""
+
+BENCHMARKS = Action(ActionKind.BENCHMARK)
+COMPILES = Action(ActionKind.COMPILE)
+RETRACES = Action(ActionKind.RETRACE)
+WRITES_SOURCE = Action(ActionKind.TO_SOURCE)

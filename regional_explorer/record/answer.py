@@ -1,0 +1,436 @@
+"""The answer of a session: what its plan gives, whether the results are right, what it cost, why, and what next."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec.structs import replace
+
+from regional_explorer.record.action import BENCHMARKS, Action, ActionKind, looks_at, marks
+from regional_explorer.record.benchmark import (
+    SAME_WITHIN,
+    NumericsVerdict,
+    Phase,
+    Timing,
+    VariantName,
+    Verdict,
+    withheld_text,
+)
+from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import QUIET, Figure
+from regional_explorer.record.graph import GraphKind
+from regional_explorer.record.numerics import plan_errors
+from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Selector, SelectorKind
+from regional_explorer.record.profile import OUTSIDE, ProfileKind
+from regional_explorer.record.record import Count, Record, Seconds
+from regional_explorer.record.regions import whole_region_timings
+from regional_explorer.record.session import Session, derived
+from regional_explorer.record.statistics import (
+    MIN_FLOOR,
+    VERDICT_CONFIDENCE,
+    median_figure,
+    paired_ratios,
+    verdict_of,
+)
+
+# ---------------------------------------------------------------------------------------------------------- thresholds
+
+MOST_FINDINGS = 3
+"""How many findings an answer has; the others are counted."""
+LEAST_SHARE = MIN_FLOOR
+"""A gain of a smaller share of the step is counted, not told: no benchmark would show it."""
+LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
+"""So many rounds give an interval, and a few more: a verdict may need more, but none is possible with fewer."""
+MOST_TIMES_LONGER = 20
+"""A budget that would have to be longer than this many times the last one is not advised."""
+WIDEST = 4.0
+"""A ratio is not told if the ends of its interval differ by more than this factor: it says nothing yet."""
+BUDGETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+"""The seconds that are advised for a benchmark."""
+
+# ------------------------------------------------------------------------------------------------------------- records
+
+WORDS: Mapping[str, str] = {
+    VariantName.EAGER: "eager",
+    VariantName.AOT_EAGER: "traced",
+    VariantName.REGIONAL: "your plan",
+    VariantName.FULL: "torch.compile",
+}
+"""What a variant is called in an answer."""
+
+NOT_MEASURED, FAILED = "not measured", "failed"
+
+
+class AnswerState(StrEnum):
+    """How far a session answers: whether the plan was measured, has a verdict against eager, and right results."""
+
+    TRACED = "traced"
+    ANSWERED = "answered"
+    NO_VERDICT = "no verdict"
+    WRONG = "wrong results"
+    FAILED = "failed"
+
+
+class Speed(Record, frozen=True, omit_defaults=False):
+    """How fast the whole call is under one variant against another, from the same rounds.
+
+    ``of`` and ``against`` are words of ``WORDS``. ``verdict`` is that of the samples, or says why there is none.
+    """
+
+    of: str
+    against: str
+    verdict: str
+    speedup: Figure | None = None
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it is certainly slower."""
+        return self.verdict == Verdict.SLOWER
+
+
+class AnswerFinding(Record, frozen=True, omit_defaults=False):
+    """One finding with what to do about it: ``ex.apply(finding.action)``.
+
+    ``gain_s`` are the seconds that the action saves in each call of the whole, ``share`` is their part of the step
+    under the plan; None where that is not known.
+    """
+
+    code: DiagnosticCode
+    title: str
+    action: Action
+    region: str | None = None
+    gain_s: Figure | None = None
+    share: Figure | None = None
+
+
+class Answer(Record, frozen=True, omit_defaults=False):
+    """What a session answers.
+
+    ``ops``, ``graphs`` and ``breaks`` count what was traced, ``regions`` those of the plan. ``of_earlier_plan`` says
+    that ``times``, ``speeds``, ``results`` and ``errors`` are of another plan than the one at hand, which is not
+    measured yet. ``times`` are the seconds of a call by word of ``WORDS``, without those whose results are wrong.
+
+    ``waited_s`` are the seconds that were waited for what the plan alone needed to be compiled, ``warm`` says that
+    caches had all of it, ``repaid_after`` how many calls make up for it; ``full_waited_s`` are those that
+    ``torch.compile`` took for the whole call. Both happened once.
+
+    ``faster`` and ``slower`` are regions measured alone, ``over_trace`` says that the traced ops these are compared
+    with are slower than the program's own. ``failed`` are the regions that cannot be compiled, ``not_compiled`` counts
+    pieces. ``findings`` are the first few by what they gain, ``more`` counts the rest, ``smaller`` those of them that
+    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity.
+    """
+
+    state: AnswerState
+    call: str
+    phase: Phase
+    training: bool
+    ops: Count
+    graphs: Count
+    breaks: Count
+    regions: Count
+    of_earlier_plan: bool = False
+    times: Mapping[str, Figure] = {}
+    speeds: tuple[Speed, ...] = ()
+    results: NumericsVerdict | None = None
+    bitwise: bool = False
+    errors: str = ""
+    waited_s: Seconds | None = None
+    warm: bool = False
+    repaid_after: Figure | None = None
+    full_waited_s: Seconds | None = None
+    faster: tuple[str, ...] = ()
+    slower: tuple[str, ...] = ()
+    over_trace: bool = False
+    failed: tuple[str, ...] = ()
+    not_compiled: Count = 0
+    noise: str = ""
+    findings: tuple[AnswerFinding, ...] = ()
+    more: Count = 0
+    smaller: Count = 0
+    remarks: Mapping[str, Count] = {}
+    next: Advice = ()
+
+    def speed(self, of: VariantName, against: VariantName) -> Speed | None:
+        """Return the comparison of two variants, None if neither was measured."""
+        pair = WORDS[of], WORDS[against]
+        return next((speed for speed in self.speeds if (speed.of, speed.against) == pair), None)
+
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def bounded(figure: Figure | None) -> Figure | None:
+    """Return a figure that has an interval; None in place of one that has not."""
+    return figure if figure is not None and figure.bounds is not None else None
+
+
+def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
+    """Return how fast the whole call is under one variant, against another of the same rounds."""
+    words = WORDS.get(of, of), WORDS.get(against, against)
+    own, other = session.whole_timings.get(of), session.whole_timings.get(against)
+    if own is None or other is None:
+        missing = of if own is None else against
+        return Speed(*words, FAILED if _failed(session, missing) else NOT_MEASURED)
+    if withheld := withheld_text(own, other):
+        return Speed(*words, withheld)
+    if against is VariantName.EAGER:
+        return Speed(*words, str(own.verdict), own.speedup)
+    noise = QUIET if session.conditions is None else session.conditions.noise
+    if own.median_s.bounds is None or other.median_s.bounds is None:
+        return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
+    ratios = paired_ratios(other.samples_s, own.samples_s)
+    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
+
+
+_FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
+
+
+def _failed(session: Session, variant: VariantName) -> bool:
+    return any(found.code is _FAILURES.get(variant) for found in session.diagnostics)
+
+
+def plan_speed(session: Session, against: VariantName) -> Speed:
+    """Return how fast the whole call is under the plan."""
+    return speed_of(session, VariantName.REGIONAL, against)
+
+
+def _speeds(session: Session, state: AnswerState) -> tuple[Speed, ...]:
+    pairs = (
+        (VariantName.REGIONAL, VariantName.EAGER),
+        (VariantName.REGIONAL, VariantName.FULL),
+        (VariantName.FULL, VariantName.EAGER),
+    )
+    if not session.timings and not any(_failed(session, variant) for variant in _FAILURES):
+        return ()
+    speeds = [speed_of(session, of, against) for of, against in pairs]
+    wrong = {WORDS[VariantName.REGIONAL]} if state is AnswerState.WRONG else set()
+    return tuple(
+        replace(one, speedup=None if {one.of, one.against} & wrong else _telling(one.speedup)) for one in speeds
+    )
+
+
+def _telling(ratio: Figure | None) -> Figure | None:
+    """Return a ratio whose interval is narrow enough to say something, else None."""
+    ratio = bounded(ratio)
+    low, _, high = (1.0, 1.0, 1.0) if ratio is None else ends(ratio)
+    return ratio if 0.0 < high <= WIDEST * low else None
+
+
+def _repaid_after(timing: Timing | None, eager: Timing | None, waited_s: float) -> Figure | None:
+    """Return after how many calls the compile is repaid; None unless the plan was measured to be faster."""
+    if timing is None or eager is None or timing.verdict is not Verdict.FASTER or not waited_s:
+        return None
+    speedup, eager_s = bounded(timing.speedup), bounded(eager.median_s)
+    if speedup is None or eager_s is None or min(speedup.bounds or (0.0,)) <= 1.0:
+        return None
+    gains = [seconds * (1.0 - 1.0 / ratio) for seconds, ratio in zip(ends(eager_s), ends(speedup), strict=True)]
+    low, value, high = (waited_s / gain for gain in reversed(gains))
+    return Figure(value, low, high)
+
+
+def ends(figure: Figure) -> tuple[float, float, float]:
+    """Return the lower end, the value and the upper end of a figure."""
+    low, high = figure.bounds or (figure.value, figure.value)
+    return low, figure.value, high
+
+
+# ------------------------------------------------------------------------------------------------------------ findings
+
+
+def _findings(session: Session, step_s: Figure | None) -> tuple[list[AnswerFinding], dict[str, int]]:
+    """Return the findings with something to do, the most important first, and the numbers of others by severity.
+
+    What hinders comes before what gains, and that before what is merely to be looked at.
+    """
+    found = [(diagnostic, _finding(diagnostic, step_s)) for diagnostic in session.diagnostics]
+    kept = [(diagnostic, finding) for diagnostic, finding in found if finding is not None]
+
+    def rank(pair: tuple[Diagnostic, AnswerFinding]) -> tuple[bool, float, int]:
+        diagnostic, finding = pair
+        gain = finding.gain_s.value if finding.gain_s is not None else 0.0
+        severity = list(Severity).index(diagnostic.severity)
+        return diagnostic.severity is not Severity.ERROR, -gain, -severity
+
+    others = Counter(diagnostic.severity for diagnostic, finding in found if finding is None)
+    counts = {str(severity): others[severity] for severity in reversed(Severity) if others[severity]}
+    return [finding for _, finding in sorted(kept, key=rank)], counts
+
+
+def _finding(diagnostic: Diagnostic, step_s: Figure | None) -> AnswerFinding | None:
+    """Return a diagnostic with its first action that changes something; None if it has none, or nothing to gain.
+
+    What was measured alone may exceed what the whole takes: of the whole, that says nothing.
+    """
+    edits = [action for action in diagnostic.actions if action.is_edit] or list(diagnostic.actions)
+    if not edits or (edits[0].gain_s is None and diagnostic.severity is Severity.INFO):
+        return None
+    gain_s = bounded(edits[0].gain_s)
+    most_s = math.inf if step_s is None else step_s.value
+    if gain_s is not None and (min(ends(gain_s)) <= 0.0 or gain_s.value > most_s):
+        return None
+    share = None if gain_s is None or step_s is None else _share(gain_s, step_s)
+    return AnswerFinding(diagnostic.code, title_of(diagnostic), edits[0], diagnostic.region, gain_s, share)
+
+
+def _share(gain_s: Figure, step_s: Figure) -> Figure:
+    low, value, high = (
+        min(1.0, seconds / whole) for seconds, whole in zip(ends(gain_s), reversed(ends(step_s)), strict=True)
+    )
+    return Figure(value, low, high)
+
+
+def title_of(diagnostic: Diagnostic) -> str:
+    """Return the first clause of a diagnostic's message."""
+    return re.split(r"[:;] |\.(?: |$)", diagnostic.message, maxsplit=1)[0]
+
+
+# ---------------------------------------------------------------------------------------------------------- what next
+
+PROFILES = Action(ActionKind.PROFILE)
+EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
+"""What a user marks, with a module of a model that nobody has."""
+
+
+def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
+    """Return what to do next with an exploration ``ex`` of this session."""
+    if not session.plan.regions:
+        return _first_mark(session)
+    if state is AnswerState.TRACED:
+        return BENCHMARKS, " compiles and measures your plan beside eager and torch.compile."
+    if session.is_outdated:
+        return BENCHMARKS, " measures the plan as it is now."
+    if state in {AnswerState.WRONG, AnswerState.FAILED}:
+        return looks_at("diagnostics"), " says what helps, ", looks_at("numerics"), " has every tensor."
+    if state is AnswerState.NO_VERDICT:
+        return _measure_longer(session)
+    return _after_verdict(speeds)
+
+
+def _after_verdict(speeds: Sequence[Speed]) -> Advice:
+    """Return what follows from the verdicts on the plan and ``torch.compile``, against eager and each other."""
+    of = {(speed.of, speed.against): speed.verdict for speed in speeds}
+    plan, eager, full = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
+    if of[plan, full] == NOT_MEASURED:
+        return BENCHMARKS, " measures torch.compile too."
+    if of[plan, full] == Verdict.SLOWER and (of[full, eager] == Verdict.FASTER or of[plan, eager] != Verdict.SLOWER):
+        return "torch.compile is faster for this call: use it, or mark more; ", PROFILES, " shows where the time goes."
+    if of[plan, eager] == Verdict.FASTER:
+        return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
+    if of[full, eager] == Verdict.FASTER:
+        return "Use torch.compile, or mark other regions; ", PROFILES, " shows where the time goes."
+    return "Leave the call to eager, or mark other regions; ", PROFILES, " shows where the time goes."
+
+
+def _first_mark(session: Session) -> Advice:
+    rows = () if session.profile is None else session.profile.by(ProfileKind.MODULE)
+    modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
+    if not modules:
+        return PROFILES, " shows where the time goes; ", EXAMPLE, ", for example, marks a region."
+    # A part of each layer, rather than all layers or what holds them.
+    module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
+    name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
+    mark = marks(name, Selector(SelectorKind.MODULES, (module,)))
+    return mark, " makes a region of what takes much time; ", BENCHMARKS, " then measures it."
+
+
+def _measure_longer(session: Session) -> Advice:
+    """Return the benchmark that may give a verdict, by the rounds that the last one had in its budget."""
+    conditions, timing = session.conditions, session.whole_timings.get(VariantName.REGIONAL)
+    quiet = ", once nothing else runs," if session.noise.is_busy else ""
+    if conditions is None or not conditions.rounds or timing is None:
+        return BENCHMARKS, f"{quiet} measures again."
+    needed = float(LEAST_ROUNDS)
+    speedup = bounded(timing.speedup)
+    if speedup is not None:
+        low, value, high = ends(speedup)
+        certain = max(abs(value - 1.0), SAME_WITHIN / 2.0)
+        # An interval is as much narrower as the square root of the rounds.
+        needed = max(needed, conditions.rounds * max(2.0, ((high - low) / 2.0 / certain) ** 2))
+    times = needed / conditions.rounds
+    budget_s = next((seconds for seconds in BUDGETS_S if seconds >= times * conditions.budget_s), None)
+    if budget_s is None or (speedup is not None and times > MOST_TIMES_LONGER):
+        return BENCHMARKS, " on a quiet machine may tell: these figures vary too much for a longer run to help."
+    again = Action(ActionKind.BENCHMARK, options={"budget_s": budget_s})
+    threads = (
+        " With torch.set_num_threads(1) other work disturbs less." if quiet and session.environment.threads > 1 else ""
+    )
+    return again, f"{quiet} takes about {budget_s} s and may give a verdict.{threads}"
+
+
+# ---------------------------------------------------------------------------------------------------------- the answer
+
+
+def _state(session: Session) -> AnswerState:
+    numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
+    timing = session.whole_timings.get(VariantName.REGIONAL)
+    if numerics is not None and numerics.withholds_speedup:
+        return AnswerState.WRONG
+    if timing is None:
+        return AnswerState.FAILED if _failed(session, VariantName.REGIONAL) else AnswerState.TRACED
+    if timing.numerics.withholds_speedup:
+        return AnswerState.WRONG
+    is_certain = timing.verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
+    return AnswerState.ANSWERED if is_certain and _telling(timing.speedup) else AnswerState.NO_VERDICT
+
+
+@derived
+def answer_of(session: Session) -> Answer:
+    """Return what a session answers."""
+    state = _state(session)
+    speeds = _speeds(session, state)
+    timings = session.whole_timings
+    plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
+    times = {
+        WORDS[name]: seconds
+        for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
+        if (timing := timings.get(name)) is not None
+        and not timing.numerics.withholds_speedup
+        and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
+        and (seconds := bounded(timing.median_s)) is not None
+    }
+    rows = session.numerics_of(VariantName.REGIONAL)
+    checked = NumericsVerdict.worst(row.verdict for row in rows) or (plan and plan.numerics)
+    current = not session.is_outdated
+    step_s = times.get(WORDS[VariantName.REGIONAL]) if current else None
+    findings, remarks = _findings(session, step_s)
+    large = [one for one in findings if one.share is None or one.share.value >= LEAST_SHARE]
+    traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
+    compiles = [made for _, made in session.compiled_partitions]
+    waited_s = session.compile_s if current and compiles else None
+    alone = () if state is AnswerState.WRONG else whole_region_timings(session).values()
+    return Answer(
+        state=state,
+        call=session.title,
+        phase=session.whole_phase,
+        training=session.grad,
+        ops=sum(len(graph.ops) for graph in traced),
+        graphs=len(traced),
+        breaks=len(session.breaks),
+        regions=len(session.plan.regions),
+        of_earlier_plan=session.is_outdated,
+        times=times,
+        speeds=speeds,
+        results=checked,
+        bitwise=bool(rows) and all(row.bitwise for row in rows),
+        errors=plan_errors(session),
+        waited_s=waited_s,
+        warm=bool(compiles) and all(made.cache == "warm" for made in compiles),
+        repaid_after=_repaid_after(plan, eager, waited_s) if waited_s and state is AnswerState.ANSWERED else None,
+        full_waited_s=next((cost.waited_s for cost in session.variant_costs if cost.what == VariantName.FULL), None),
+        faster=tuple(timing.region for timing in alone if timing.verdict is Verdict.FASTER),
+        slower=tuple(timing.region for timing in alone if timing.verdict is Verdict.SLOWER),
+        over_trace=any(timing.over_trace for timing in alone),
+        failed=tuple(dict.fromkeys(part.region for part in session.partitions if part.state is State.FAILED)),
+        not_compiled=sum(part.state is State.STALE for part in session.partitions),
+        noise=session.noise.sentence,
+        findings=tuple(large[:MOST_FINDINGS]),
+        more=len(findings) - len(large[:MOST_FINDINGS]),
+        smaller=len(findings) - len(large),
+        remarks=remarks,
+        next=_next(session, state, speeds),
+    )

@@ -1,0 +1,250 @@
+"""No answer says what cannot be, whatever was measured: a test for each rule, over sessions by chance."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from benchmarks.claims import text_claims
+from regional_explorer.page.answer import EARLIER_PLAN, ShownAnswer
+from regional_explorer.record.action import ALONE, ActionKind, Basis, configures, disables, marks_nodes
+from regional_explorer.record.answer import (
+    LEAST_SHARE,
+    MOST_FINDINGS,
+    NOT_MEASURED,
+    WIDEST,
+    WORDS,
+    Answer,
+    AnswerState,
+    answer_of,
+    ends,
+    plan_speed,
+)
+from regional_explorer.record.benchmark import Numerics, NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.partition import State
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import Session
+from tests.shared.drawn_sessions import Drawn, drawn
+
+SEEDS = range(96)
+DRAWN = 12
+"""So many sessions are measured by chance; the others are these, changed."""
+PLAN, EAGER, FULL = (WORDS[name] for name in (VariantName.REGIONAL, VariantName.EAGER, VariantName.FULL))
+
+
+@functools.cache
+def changed(seed: int) -> Session:
+    """Return a session in any state: some variants left out, of another plan, with findings of any gain."""
+    chance = Drawn(seed + 1000)
+    session = drawn(seed % DRAWN)[1]
+    call_s = session.timings[0].median_s.value
+    missing = chance.one_of((), (), (), (VariantName.FULL,), (VariantName.REGIONAL,), tuple(VariantName))
+    rows = tuple(
+        Numerics(VariantName.REGIONAL, f"output {number}", error=1.0, verdict=chance.one_of(*NumericsVerdict))
+        for number in range(chance.one_of(0, 0, 1, 3))
+    )
+    states = tuple(replace(part, state=chance.one_of(*State)) for part in session.partitions)
+    assert session.conditions
+    conditions = replace(session.conditions, outdated=chance.one_of(False, False, True))
+    return replace(
+        session,
+        timings=tuple(timing for timing in session.timings if timing.variant not in missing),
+        conditions=None if missing == tuple(VariantName) else conditions,
+        numerics=rows,
+        partitions=chance.one_of(session.partitions, states),
+        plan=chance.one_of(session.plan, session.plan, session.plan, Plan()),
+        diagnostics=(*session.diagnostics, *(finding(chance, call_s) for _ in range(chance.one_of(0, 1, 3, 9)))),
+    )
+
+
+def finding(chance: Drawn, call_s: float) -> Diagnostic:
+    """Return a finding whose action saves anything between nothing and many times what a call takes."""
+    value = chance.one_of(-1.0, 1.0, 1.0, 1.0) * call_s * chance.magnitude(1e-4, 3.0)
+    low, high = sorted((value * chance.magnitude(0.1, 1.0), value * chance.magnitude(1.0, 10.0)))
+    figure = chance.one_of(None, Figure(value, why="too few rounds (5)"), *[Figure(value, low, high)] * 4)
+    edits = configures("mlp", {"max_fusion_size": 512}), disables("mlp"), marks_nodes("mlp", "a")
+    action = chance.one_of(*edits)
+    basis = Basis.GUESSED if figure is None else Basis.MEASURED
+    codes = DiagnosticCode.OP_RECOMPUTED, DiagnosticCode.REGION_SPLIT, DiagnosticCode.REGION_FAILED
+    code: DiagnosticCode = chance.one_of(*codes)
+    does = replace(action, gain_s=figure, basis=basis, assumes=ALONE)
+    remedy = chance.one_of((does, " helps."), ("Nothing.",))
+    return code.found("Region 'mlp' is found to do something.", region="mlp", remedy=remedy)
+
+
+def answers() -> list[tuple[Session, Answer]]:
+    return [(changed(seed), answer_of(changed(seed))) for seed in SEEDS]
+
+
+def figures(answer: Answer) -> list[Figure]:
+    """Return all figures of an answer."""
+    found: list[Figure | None] = [*answer.times.values(), answer.repaid_after]
+    found += [speed.speedup for speed in answer.speeds]
+    found += [figure for finding in answer.findings for figure in (finding.gain_s, finding.share)]
+    return [figure for figure in found if figure is not None]
+
+
+def test_all_states_are_among_them() -> None:
+    states = Counter(answer.state for _, answer in answers())
+    assert set(states) == set(AnswerState) - {AnswerState.FAILED}
+    assert min(states.values()) > 3
+    assert any(answer.of_earlier_plan and answer.findings for _, answer in answers())
+    assert sum(finding.share is not None for _, answer in answers() for finding in answer.findings) > 5
+
+
+def test_no_figure_is_without_an_interval_or_outside_of_it() -> None:
+    for _, answer in answers():
+        for figure in figures(answer):
+            assert figure.bounds is not None
+            low, value, high = ends(figure)
+            assert 0.0 < low <= value <= high
+
+
+def test_a_ratio_that_says_nothing_is_not_told() -> None:
+    ratios = [speed.speedup for _, answer in answers() for speed in answer.speeds if speed.speedup is not None]
+    assert ratios
+    assert all(ends(ratio)[2] <= WIDEST * ends(ratio)[0] for ratio in ratios)
+
+
+def test_no_gain_exceeds_the_whole() -> None:
+    for _, answer in answers():
+        for finding in answer.findings:
+            if finding.share is not None:
+                assert ends(finding.share)[2] <= 1.0
+                assert finding.gain_s
+                assert finding.gain_s.value <= answer.times[PLAN].value
+
+
+def test_what_is_faster_has_a_ratio_above_one_and_what_is_slower_below() -> None:
+    seen = Counter[str]()
+    for _, answer in answers():
+        for speed in answer.speeds:
+            seen[speed.verdict] += speed.speedup is not None
+            if speed.speedup is not None and speed.verdict == Verdict.FASTER:
+                assert ends(speed.speedup)[0] > 1.0
+            if speed.speedup is not None and speed.verdict == Verdict.SLOWER:
+                assert ends(speed.speedup)[2] < 1.0
+    assert seen[Verdict.FASTER]
+    assert seen[Verdict.SLOWER]
+
+
+def test_the_ratio_to_torch_compile_is_of_the_same_rounds() -> None:
+    for session, answer in answers():
+        against = {speed.against: speed for speed in answer.speeds if speed.of == PLAN}
+        if FULL in against and (own := against[FULL].speedup) is not None:
+            of_variant = session.whole_timings
+            full_s, plan_s = (of_variant[name].samples_s for name in (VariantName.FULL, VariantName.REGIONAL))
+            ratios = sorted(full / plan for full, plan in zip(full_s, plan_s, strict=True))
+            assert ratios[0] <= own.value <= ratios[-1]
+
+
+def test_whether_torch_compile_was_measured_is_said() -> None:
+    for session, answer in answers():
+        if answer.state in {AnswerState.ANSWERED, AnswerState.NO_VERDICT}:
+            missing = plan_speed(session, VariantName.FULL).verdict == NOT_MEASURED
+            text = " ".join(str(ShownAnswer.of(session)).split())
+            assert ("torch.compile was not measured" in text) is missing
+            if missing and session.plan.regions:
+                assert ActionKind.BENCHMARK in {part.kind for part in answer.next if not isinstance(part, str)}
+
+
+def test_wrong_results_have_no_speed() -> None:
+    for session, answer in answers():
+        if answer.state is AnswerState.WRONG:
+            assert PLAN not in answer.times
+            assert not any(speed.speedup for speed in answer.speeds if speed.of == PLAN)
+            assert (answer.faster, answer.slower, answer.repaid_after) == ((), (), None)
+            assert "faster" not in str(ShownAnswer.of(session))
+        elif answer.results is not None and not answer.of_earlier_plan:
+            assert not answer.results.withholds_speedup
+
+
+def test_only_what_is_faster_is_repaid_and_no_call_saves_more_than_eager_takes() -> None:
+    repaid = 0
+    for _, answer in answers():
+        if answer.repaid_after is not None:
+            repaid += 1
+            (of_eager,) = (speed for speed in answer.speeds if (speed.of, speed.against) == (PLAN, EAGER))
+            assert of_eager.verdict == Verdict.FASTER
+            assert answer.waited_s is not None
+            assert ends(answer.repaid_after)[0] >= answer.waited_s / ends(answer.times[EAGER])[2]
+    assert repaid
+
+
+def test_figures_of_an_earlier_plan_are_called_so_and_nothing_is_a_part_of_them() -> None:
+    for session, answer in answers():
+        text = str(ShownAnswer.of(session))
+        assert (EARLIER_PLAN in text) is session.is_outdated
+        if session.is_outdated:
+            assert "under your plan" not in text
+            assert (answer.waited_s, answer.repaid_after) == (None, None)
+            assert not any(finding.share for finding in answer.findings)
+
+
+def test_every_diagnostic_is_told_or_counted() -> None:
+    for session, answer in answers():
+        assert len(answer.findings) + answer.more + sum(answer.remarks.values()) == len(session.diagnostics)
+        assert len(answer.findings) <= MOST_FINDINGS
+        assert answer.smaller <= answer.more
+
+
+def test_what_hinders_comes_first_then_what_gains_most_and_what_gains_too_little_is_counted() -> None:
+    for session, answer in answers():
+        severities = {found.code: found.severity for found in session.diagnostics}
+        ranks = [
+            (severities[one.code] is not Severity.ERROR, -(one.gain_s.value if one.gain_s else 0.0))
+            for one in answer.findings
+        ]
+        assert ranks == sorted(ranks)
+        assert all(one.share.value >= LEAST_SHARE for one in answer.findings if one.share is not None)
+
+
+def test_every_finding_has_an_action_and_says_how_its_gain_is_known() -> None:
+    for session, answer in answers():
+        text = " ".join(str(ShownAnswer.of(session)).split())
+        for one in answer.findings:
+            ast.parse(str(one.action))
+            assert str(one.action) in text or "ex.apply(ex.answer.findings[" in text
+            assert one.gain_s is None or one.action.basis is not Basis.GUESSED
+
+
+def test_without_a_verdict_it_is_said_what_would_help() -> None:
+    for session, answer in answers():
+        if answer.state is AnswerState.NO_VERDICT and session.plan.regions and not session.is_outdated:
+            (action,) = (part for part in answer.next if not isinstance(part, str))
+            assert action.kind is ActionKind.BENCHMARK
+            assert session.conditions
+            budget_s: Any = action.options.get("budget_s", session.conditions.budget_s)
+            assert budget_s >= session.conditions.budget_s
+
+
+def test_nothing_is_advised_that_was_measured_to_be_slower_than_something_else() -> None:
+    advised = Counter[str]()
+    for _, answer in answers():
+        verdicts = {(speed.of, speed.against): speed.verdict for speed in answer.speeds}
+        text = "".join(map(str, answer.next))
+        if "use it" in text:
+            assert verdicts[FULL, EAGER] != Verdict.SLOWER or verdicts[PLAN, EAGER] != Verdict.SLOWER
+            assert verdicts[PLAN, FULL] == Verdict.SLOWER
+        if "save_plan" in text:
+            assert verdicts[PLAN, EAGER] == Verdict.FASTER
+            assert verdicts[PLAN, FULL] != Verdict.SLOWER
+        if "leave the call to eager" in text.lower():
+            assert Verdict.FASTER not in {verdicts[PLAN, EAGER], verdicts[FULL, EAGER]}
+        advised[text] += 1
+    assert len(advised) > 6
+
+
+@pytest.mark.parametrize("form", [str, lambda answer: answer.markdown, lambda answer: answer.json])
+def test_nothing_in_an_answer_is_undefined(form: Any) -> None:
+    for session, _ in answers():
+        text = form(ShownAnswer.of(session))
+        assert all(claim.holds for claim in text_claims(text)), text
+        assert "None" not in text

@@ -1,0 +1,123 @@
+"""The answer in every form: how long it is, its keys, its words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from regional_explorer.exploration.results import Results, load
+from regional_explorer.page.answer import as_fine_as_known
+from regional_explorer.page.report import session_text
+from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.json_file import dump_session
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import Session
+from tests.shared import sessions
+
+MOST_LINES = 18
+"""The title, five lines of sentences, three findings of two or three lines, what is not told, and what next."""
+
+
+def shown_sessions() -> dict[str, Session]:
+    measured, troubled = sessions.measured(), sessions.troubled()
+    names = [f"a region with a rather long name, the number {number}" for number in range(30)]
+    many = replace(measured, plan=Plan(tuple(replace(measured.plan.regions[0], name=name) for name in names)))
+    return {
+        "traced": sessions.trained(1),
+        "measured": measured,
+        "troubled": troubled,
+        "many regions": many,
+        "no region": replace(sessions.trained(1), plan=Plan(), partitions=(), members={}),
+        "long title": replace(measured, title="f" * 300),
+        **{f"hostile {number}": sessions.hostile(text) for number, text in enumerate(sessions.HOSTILE)},
+    }
+
+
+@pytest.mark.parametrize("name", shown_sessions())
+def test_an_exploration_is_shown_as_its_answer_in_a_few_lines(name: str) -> None:
+    session = shown_sessions()[name]
+    lines = repr(Results(session)).splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= 100
+    assert str(Results(session)) == repr(Results(session)) == Results(session)._repr_mimebundle_()["text/plain"]
+    assert session_text(session).startswith(repr(Results(session)))
+
+
+def test_markdown_and_json_have_the_same_keys_whatever_is_known() -> None:
+    answers = [Results(session).answer for session in shown_sessions().values()]
+    assert max(len(answer.markdown.encode()) for answer in answers) < 2048
+    keys = {tuple(key for key in markdown_keys(answer.markdown) if "finding" not in key) for answer in answers}
+    assert len(keys) == 1
+    assert len({tuple(json.loads(answer.json)) for answer in answers}) == 1
+
+
+def markdown_keys(text: str) -> list[str]:
+    return [line[2:].partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
+
+
+def test_a_saved_session_has_the_same_answer(tmp_path: Path) -> None:
+    session = sessions.measured(sessions.troubled())
+    path = tmp_path / "x.json"
+    path.write_text(dump_session(session), encoding="utf-8")
+    assert load(path).answer == Results(session).answer
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def told(session: Session) -> str:
+    return " ".join(str(Results(session).answer).split())
+
+
+def test_each_state_says_what_is_known_and_what_to_do_next() -> None:
+    measured = sessions.measured()
+    without_full = replace(measured, timings=measured.timings[:3])
+    assert measured.conditions
+    changed = replace(measured, conditions=replace(measured.conditions, outdated=True))
+    unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
+    no_verdict = replace(measured, timings=(*measured.timings[:2], unsure))
+    text = told(sessions.trained(1))
+    assert "no plan is measured yet. Next: ex.benchmark() compiles and measures" in text
+    assert "1.24× eager (1.21–1.27), faster" in told(measured)
+    assert "torch.compile was not measured" in told(without_full)
+    assert "Next: ex.benchmark() measures torch.compile too." in told(without_full)
+    assert "under the earlier plan: 1.24×" in told(changed)
+    assert "Next: ex.benchmark() measures the plan as it is now." in told(changed)
+    assert "No verdict yet." in told(no_verdict)
+    assert "Next: ex.benchmark(budget_s=" in told(no_verdict)
+
+
+def test_wrong_results_are_said_in_place_of_a_speed() -> None:
+    text = told(sessions.measured(numerics=NumericsVerdict.FAILED))
+    assert "The results of your plan are wrong, so that no speed is given: output 0: one element off by" in text
+    assert "×" not in text
+    assert "320 µs" not in text
+
+
+def test_a_variant_is_called_what_its_user_calls_it() -> None:
+    for session in shown_sessions().values():
+        text = told(session)
+        assert not {str(VariantName.FULL), str(VariantName.AOT_EAGER), str(VariantName.REGIONAL)} & set(text.split())
+
+
+def test_what_has_an_action_is_told_and_the_rest_is_counted() -> None:
+    remark = Diagnostic(DiagnosticCode.REGION_WORTH, "Something is worth it.", Severity.INFO)
+    lost = Diagnostic(DiagnosticCode.REGION_LOST, "It is lost.", Severity.ERROR, advice=("Move the line.",))
+    text = told(replace(sessions.measured(), diagnostics=(lost, remark, remark)))
+    assert "1 error, 2 remarks: ex.diagnostics." in text
+
+
+@given(st.floats(0.01, 100.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_gain_is_told_no_finer_than_its_interval(value: float, below: float, above: float) -> None:
+    figure = Figure(value, value * (1.0 - below), value * (1.0 + above))
+    text = as_fine_as_known(figure).partition(" ")[0].replace(",", "")
+    decimals = len(text.partition(".")[2])
+    half_width = value * (below + above) / 2.0
+    assert half_width == 0.0 or 10.0**-decimals >= min(half_width, 1.0) / 10.0 or float(text) == 0.0

@@ -1,0 +1,193 @@
+"""Sessions of figures by chance: what the clocks, the counters and the checks may have said on any machine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
+from regional_explorer.exploration.code_results import Roofline
+from regional_explorer.insight.diagnose import from_times
+from regional_explorer.insight.kernel_times import BETWEEN, CLOCKED, GENERATED, WHOLE, kernel_times
+from regional_explorer.insight.region_time import region_time
+from regional_explorer.insight.roofline import reached, region_reaches
+from regional_explorer.measure.memory import LEAST_RESIDENT, peak
+from regional_explorer.measure.partitions import CUT_GRAPH, reconcile
+from regional_explorer.measure.profile import MARKED, NO_GRAPH, profile_of
+from regional_explorer.measure.rates import STEPS, Rates
+from regional_explorer.measure.rounds import Parts, RoundsResult, Stop
+from regional_explorer.measure.timings import conditions_of, timings_of
+from regional_explorer.record.artifact import (
+    ArtifactCode,
+    ArtifactCompile,
+    ArtifactKernelTimes,
+    ArtifactRecord,
+    CacheAnswer,
+    Kernel,
+    KernelKind,
+)
+from regional_explorer.record.benchmark import CompileCost, NumericsVerdict, PartitionTiming, Phase, VariantName
+from regional_explorer.record.figure import Noise
+from regional_explorer.record.graph import Graph
+from regional_explorer.record.profile import Profile
+from regional_explorer.record.region_code import region_code
+from regional_explorer.record.regions import region_timings
+from regional_explorer.record.roofline import Border, Launches, Roundings
+from regional_explorer.record.session import Session
+from tests.shared.sessions import ENVIRONMENT, trained
+
+SLOWER_BY = np.array((1.0, 1.01, 1.3, 40.0, 3000.0))
+"""How many times as long one call may take as another on a machine with other work."""
+NUMERICS = (NumericsVerdict.OK, NumericsVerdict.OK, NumericsVerdict.NOT_COMPARABLE, NumericsVerdict.FAILED)
+CODE = ArtifactCode(
+    "x",
+    (
+        Kernel("loop", KernelKind.REDUCTION, bytes_read=1 << 20, bytes_written=1 << 12, nodes=(1,)),
+        Kernel("product", KernelKind.EXTERN, bytes_written=1 << 12, operations=10**8, dtype="float32"),
+        Kernel("other", KernelKind.POINTWISE),
+    ),
+)
+
+
+class Drawn:
+    """What the clocks, the counters and the checks may have said on any machine, by chance.
+
+    All times are those of a call, ``spread`` times as long or as short at most, where nothing disturbed it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.chance = np.random.default_rng(seed)
+        self.call_s = self.magnitude(1e-7, 10.0)
+        self.spread = self.one_of(1.05, 2.0, 30.0)
+
+    def magnitude(self, low: float, high: float) -> float:
+        """Return a number of any magnitude."""
+        return float(np.exp(self.chance.uniform(np.log(low), np.log(high))))
+
+    def near(self, value: float) -> float:
+        return value * self.magnitude(1 / self.spread, self.spread)
+
+    def one_of(self, *values: Any) -> Any:
+        return values[self.chance.integers(len(values))]
+
+    def rounds(
+        self, *variants: str, parts: Mapping[str, Mapping[Any, float]] | None = None, share: float = 1.0
+    ) -> RoundsResult:
+        """Return the samples of variants, those of parts near their share of a call, and what else the machine did."""
+        rounds = self.one_of(1, 7, 8, 40, 40, 40, 40)
+        disturbed = int(self.chance.integers(rounds + 1))
+        noise = self.one_of(
+            Noise(rounds),
+            Noise(rounds),
+            Noise(rounds),
+            Noise(rounds, disturbed, disturbed // 2, self.one_of(None, self.chance.uniform(0.0, 2.0)), 2),
+        )
+        slower_by = SLOWER_BY[: self.one_of(1, 2, 2, 3, 5)]
+
+        def samples(seconds: float) -> Any:
+            return seconds * self.chance.choice(slower_by, rounds)
+
+        def phases(seconds: float) -> dict[Phase, tuple[float, ...]]:
+            return {phase: tuple(map(float, samples(seconds * self.magnitude(0.9, 1.1)))) for phase in Phase}
+
+        seconds = {variant: self.near(self.call_s * share) for variant in variants}
+        return RoundsResult(
+            baseline=variants[0],
+            budget_s=5.0,
+            samples={variant: phases(of_variant) for variant, of_variant in seconds.items()},
+            control=phases(seconds[variants[0]]),
+            dropped={},
+            rounds=rounds,
+            calls_per_sample=1,
+            spent_s=5.0,
+            stopped=Stop.BUDGET,
+            noise=noise,
+            parts={
+                variant: Parts({key: samples(self.near(self.call_s * share)) for key, share in shares.items()}, noise)
+                for variant, shares in (parts or {}).items()
+            },
+        )
+
+    def rates(self) -> Rates:
+        """Return rates that are near those of ``CODE``, or wrong by any factor."""
+        rates = Rates("cpu")
+        factor = self.one_of(1.0, 1.0, self.magnitude(1e-6, 1e6))
+        for step in (*STEPS[::4], STEPS[-1]):
+            rates.fastest["copy", step] = self.near(factor * (1 << 21) / self.call_s)
+        rates.fastest["float32", 0] = self.near(factor * 2e8 / self.call_s)
+        return rates
+
+    def kernel_times(self) -> ArtifactKernelTimes:
+        shares = dict(list({0: 0.5, 1: 0.5, 2: 0.03}.items())[: self.one_of(2, 3, 3, 3)])
+        found = self.rounds(WHOLE, GENERATED, CLOCKED, parts={CLOCKED: shares | {BETWEEN: self.one_of(0.03, 1.0)}})
+        return kernel_times(CODE, found, self.rates(), 1.0)
+
+    def profile(self, graphs: Iterable[Graph]) -> Profile:
+        shares = {(graph.id, node.name): self.one_of(0.0, 0.05) for graph in graphs for node in graph.ops}
+        moved = {key: int(self.magnitude(1.0, 1e10)) for key in shares}
+        around = {(NO_GRAPH, "before the graphs"): 0.1, (NO_GRAPH, "after them"): 0.0}
+        found = self.rounds(VariantName.AOT_EAGER, parts={MARKED: shares | around})
+        return profile_of(found, graphs, moved, self.rates(), self.magnitude(1e-8, 1e-5))
+
+    def partition_timings(self, session: Session) -> tuple[PartitionTiming, ...]:
+        """Return the times of each partition: equal ones share them."""
+        timings = {}
+        for phase in (Phase.FORWARD, Phase.BACKWARD):
+            found = timings_of(self.rounds("eager", "compiled", share=0.1), {"compiled": self.one_of(*NUMERICS)})
+            eager, compiled = (replace(one, phase=phase) for one in found[:: len(Phase)])
+            timings[phase] = eager, self.one_of(compiled, compiled, compiled, None)
+        return tuple(
+            PartitionTiming(part.id, *timings[Phase(part.graph.removeprefix("0/"))], runs=2)
+            for part in session.partitions
+        )
+
+    def session(self) -> Session:
+        """Return a session that was measured in every way."""
+        base = trained(2)
+        whole = self.rounds(*VariantName)
+        verdicts = {str(name): self.one_of(*NUMERICS) for name in (VariantName.REGIONAL, VariantName.FULL)}
+        gauge: Any = SimpleNamespace(
+            how="resident set", least_bytes=LEAST_RESIDENT, peak_of=lambda _: int(self.magnitude(1.0, 1e11))
+        )
+        seconds = ArtifactCompile(self.magnitude(1e-3, 1e3), self.one_of(*CacheAnswer))
+        kernels = self.kernel_times()
+        session = replace(
+            base,
+            timings=timings_of(whole, verdicts),
+            conditions=conditions_of(whole, ENVIRONMENT),
+            memory=tuple(peak(variant, int, gauge) for variant in VariantName),
+            variant_costs=(CompileCost("full", self.magnitude(1e-3, 1e3), "cold"),),
+            partition_timings=self.partition_timings(base),
+            profile=self.profile(base.graphs),
+            artifacts={key: ArtifactRecord(seconds, code=CODE, kernel_times=kernels) for key in base.artifacts},
+        )
+        cut = self.rounds(VariantName.AOT_EAGER, CUT_GRAPH)
+        session = replace(session, reconciliation=reconcile(session.timings, region_timings(session), cut))
+        code = region_code(session, "mlp")
+        why = (region_time("mlp", code, []), *from_times("mlp", code))
+        return replace(session, diagnostics=(*region_diagnostics(session), *plan_diagnostics(session), *why))
+
+    def roofline(self, session: Session) -> Roofline:
+        reach = reached(session)
+        size = int(self.magnitude(1.0, 1e12))
+        border = Border("mlp", "eager ops", 2, size, 1, self.one_of(size, size // 3))
+        return Roofline(
+            reach,
+            region_reaches(session, reach[-1]),
+            (border,),
+            Launches(3, 2, 1),
+            Roundings(0, 0),
+            bandwidth=self.rates().copies(),
+        )
+
+
+@functools.cache
+def drawn(seed: int) -> tuple[Drawn, Session]:
+    """Return what chance drew, and a session of it."""
+    chance = Drawn(seed)
+    return chance, chance.session()
