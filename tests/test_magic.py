@@ -582,8 +582,8 @@ def test_without_the_widget_progress_is_one_output_that_empties(
 
     replace_benchmark(shown)
     run("%regional_compile --no-widget f(x)")
-    of_exploring, of_result, of_measuring = outputs.shown
-    assert of_exploring == of_measuring == {}
+    of_exploring, of_drawing, of_result, of_measuring = outputs.shown
+    assert of_exploring == of_drawing == of_measuring == {}
     assert "<svg" in of_result["text/html"]
     (line,) = during
     assert line.startswith("round ")
@@ -608,6 +608,7 @@ def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
     for cell, doing in (
         ("again = rx.explore(f, (x,))", "running the call eagerly"),
         ("found = ex.profile(0.05)", "profiling"),
+        ("drawn = ex.graph()", "drawing the graphs"),
         ("rx.explore(stops, (x,))", "running the call eagerly"),
         ("rx.explore(f, (x, 'two'))", "running the call eagerly"),
     ):
@@ -616,6 +617,20 @@ def test_a_plain_cell_shows_a_line_that_goes_away_after_errors_too(
         assert [text for text in texts if text.startswith(doing)], cell
         assert texts[-1] == ""
         assert outputs.shown[-1] == {}
+
+
+def test_what_draws_shows_a_line_and_the_panel_still_follows_its_twin(
+    run: Run, outputs: Outputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_line, "AFTER_S", 0.0)
+    run("ex = %regional_compile --no-bench f(x)")
+    for cell, results in (("ex.show()", [False, True]), ("ex.show(widget=False)", [False]), ("ex", [])):
+        outputs.cell = cell
+        before = len(outputs.shown)
+        run(cell)
+        line, *shown = outputs.shown[before:]
+        assert line == {}
+        assert [WIDGET in data for data in shown] == results
 
 
 def test_the_twin_has_what_the_panel_did_which_does_not_wait_for_the_drawing_and_keeps_out_of_other_cells(
@@ -837,8 +852,9 @@ def test_a_notebook_that_nobody_looks_at_keeps_the_static_output_and_panels_that
 @pytest.mark.slow
 def test_a_measured_training_step_keeps_a_small_result() -> None:
     gpt = (ROOT / "tests" / "ui" / "gpt.py").read_text(encoding="utf-8")
+    call = "model = GPT()\ntokens, targets = torch.randint(0, 512, (2, 2, 64))"
     outputs = run_notebook(
-        "%load_ext regional_explorer\n" + gpt, "%regional_compile --budget 3 model(tokens, targets)"
+        f"%load_ext regional_explorer\n{gpt}\n{call}", "%regional_compile --budget 3 model(tokens, targets)"
     )[1]
     assert "Nothing measured yet" not in outputs[0].data["text/html"]
     assert len(json.dumps(outputs).encode()) <= LARGEST_OUTPUT

@@ -47,7 +47,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     runs_random,
 )
-from regional_explorer.torch_api.module_calls import Hook
+from regional_explorer.torch_api.hooks import Hook
 
 
 def with_other_callers(chain: Chain, callers: Sequence[Chain]) -> Chain:

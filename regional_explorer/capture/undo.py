@@ -19,7 +19,6 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.reachable import Generator, Reach
 from regional_explorer.capture.tensors import tensors_in
@@ -27,14 +26,14 @@ from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.graphs import base_of, set_versions, written_arguments
+from regional_explorer.torch_api.graphs import WatchingMode, base_of, set_versions, written_arguments
 
 _Copy = TypeVar("_Copy")
 _StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]
 _TensorCopy = tuple[torch.Tensor, torch.Tensor]
 
 
-class UndoLog(TorchDispatchMode):
+class UndoLog(WatchingMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
     A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
@@ -44,15 +43,8 @@ class UndoLog(TorchDispatchMode):
     cannot detach views, so the call must not attach a tensor of which ``tensors``, the user's, contain views.
     """
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let operators such as flex_attention compile what they run eagerly."""
-        return True
-
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         # Weak references keep the address of a freed storage from being reused.
         self._made_storages: dict[int, StorageWeakRef] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.convert import ModuleNames, module_call
@@ -20,7 +19,8 @@ from regional_explorer.record.graph import Graph, GraphKind, ModuleCall
 from regional_explorer.record.graph_break import GraphBreak, UntracedOps
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import code_of, running_uncompiled
-from regional_explorer.torch_api.module_calls import called_module
+from regional_explorer.torch_api.graphs import WatchingMode
+from regional_explorer.torch_api.hooks import called_module
 
 
 def untraced_ops(
@@ -108,18 +108,11 @@ class _Place(NamedTuple):
     in_function: bool
 
 
-class _OpRecorder(TorchDispatchMode):
+class _OpRecorder(WatchingMode):
     """Counts the ops that run, by place and name."""
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let operators such as flex_attention compile what they run eagerly."""
-        return True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.counts = Counter[tuple[_Place, str]]()
         self._below = Call.forward.__code__
 

@@ -165,7 +165,7 @@ class ArtifactStore:
             mode = fake_mode_with_symbols()
             gm, fakes, symbols = canonical(wanted.workpiece.piece, wanted.workpiece.inputs, mode)
             facts = CompileFacts.of(gm, fakes, wanted.config, Settings.now())
-            compiled = self.run_inductor(gm, fakes, mode, wanted.config)
+            compiled = self.run_inductor(gm, fakes, mode, wanted.config, wanted.workpiece.piece.prepared)
             sizes = Sizes([place for _, place in symbols], guard_check(mode, [size for size, _ in symbols]))
             return Started(wanted, compiled, sizes, facts)
 

@@ -23,6 +23,7 @@ from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
     is_effect_token,
+    is_kept_by_caller,
     new_size,
     rename,
     resolve,
@@ -195,11 +196,14 @@ def fingerprint(piece: Piece, inputs: Sequence[Layout]) -> str:
     """Return a hash of a piece: its structure, the content of its constants, its layouts and symbols."""
     digest = hashlib.sha256()
     names: SymbolNames = {}
+    if piece.prepared is not None:  # Inductor lowers it otherwise than an equal graph of another trace
+        digest.update(repr(piece.prepared).encode())
     _hash_graph(piece.gm, digest, names)
     for layout, node in zip(inputs, piece.gm.graph.find_nodes(op="placeholder"), strict=True):
         # What a compile guards on and generates follows from the sizes it sees, so those of dynamic inputs count too.
         symbolic = [_renamed_symbols(size, names) for size in _dynamic_sizes(node.meta.get("val"))]
-        digest.update(f"{layout}{symbolic}".encode())
+        kind = _kind_of_name(piece, node).removeprefix("in")
+        digest.update(f"{layout}{symbolic}{kind}".encode())
     return digest.hexdigest()[:20]
 
 
@@ -276,14 +280,26 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
     for index, node in enumerate(piece.gm.graph.nodes):
         copy = graph.node_copy(node, copies.__getitem__)
         if node.op != "output":
-            rename(copy, f"{'in' if node.op == 'placeholder' else 'op'}_{index}")
+            rename(copy, f"{_kind_of_name(piece, node)}_{index}")
         copy.meta = {"custom": {FALLBACK: True}} if is_carved(node) else {}
+        if piece.prepared is not None and "original_aten" in node.meta:  # Inductor names kernels by it
+            copy.meta["original_aten"] = node.meta["original_aten"]
         copies[node] = copy
     graph_inputs = [*sizes, *fakes]
     for node, fake in zip(graph.find_nodes(op="placeholder"), graph_inputs, strict=True):
         node.target = node.name
         node.meta["val"] = fake
     return fx.GraphModule(piece.gm, graph, class_name="Piece"), graph_inputs, symbols
+
+
+def _kind_of_name(piece: Piece, node: fx.Node) -> str:
+    """Return how the name of a node begins: of an input of the call's own as one of AOTAutograd's.
+
+    By that Inductor knows which inputs the caller keeps, so that their memory is not freed when they were read.
+    """
+    if node.op != "placeholder":
+        return "op"
+    return "arg" if piece.prepared is not None and is_kept_by_caller(node) else "in"
 
 
 def _input_fakes(traced_values: Sequence[Any], inputs: Sequence[Layout], mode: Any) -> tuple[list[Any], Symbols]:

@@ -175,7 +175,7 @@ class CutProgram:
         with self.capture.generated.collected():
             switches = [
                 Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
-                for piece in pieces_of(cut, self._pieces)
+                for piece in pieces_of(cut, self._pieces, self.capture.tracing.prepared(live.kind))
             ]
 
         def build() -> BoxedCall:

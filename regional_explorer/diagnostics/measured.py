@@ -1,4 +1,4 @@
-"""Diagnostics that follow from timings: a plan or region that is slower, or worth compiling."""
+"""Diagnostics that follow from compiles and timings: warnings, what is slower, and what is worth compiling."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 
 from msgspec.structs import replace
 
-from regional_explorer.errors import listing
-from regional_explorer.record.action import ALONE, Basis, disables, looks_at
+from regional_explorer.diagnostics.evidence import lines
+from regional_explorer.errors import count, listing
+from regional_explorer.record.action import ALONE, Action, ActionKind, Basis, disables, looks_at
 from regional_explorer.record.answer import plan_speed
 from regional_explorer.record.benchmark import NumericsVerdict, VariantName, Verdict
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, in_sentences
+from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan_file import plan_slower
 from regional_explorer.record.regions import (
     RegionTiming,
@@ -160,3 +162,24 @@ def _pay_off_text(row: RegionTiming) -> str:
         return ", its compile is shared"
     by_itself = f" ({alone:,.0f} by what it gains alone)" if alone != calls else ""
     return f", its {row.cache} compile of {duration(row.compile_s)} pays off after {calls:,.0f} calls{by_itself}"
+
+
+def warning_diagnostics(session: Session) -> list[Diagnostic]:
+    """Return an ``inductor-warning`` for each region and text that Inductor warned of, compiling or lowering it."""
+    graphs = {graph.id: graph.by_name for graph in session.graphs}
+    warned = grouped(
+        ((part.region, text), part)
+        for part in session.partitions
+        if (artifact := session.artifact_of(part)) is not None
+        for text in dict.fromkeys((*artifact.compile.warnings, *(artifact.code.warnings if artifact.code else ())))
+    )
+    return [
+        DiagnosticCode.INDUCTOR_WARNING.found(
+            f"Inductor warned when it compiled region {region!r} ({count(len(parts), 'partition')}): {text}",
+            region=region,
+            graph=parts[0].graph,
+            where=lines(graphs[part.graph][name] for part in parts for name in part.nodes)[:1],
+            remedy=(Action(ActionKind.DIAGNOSE, (region,)), " says where its time goes."),
+        )
+        for (region, text), parts in warned.items()
+    ]

@@ -41,7 +41,7 @@ from regional_explorer.exploration.code_results import RegionCode, RegionStages,
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
-from regional_explorer.exploration.results import Results
+from regional_explorer.exploration.results import DRAWING, Results
 from regional_explorer.export.save import save, save_plan
 from regional_explorer.insight.diagnose import diagnose
 from regional_explorer.insight.kernel_times import measure_kernel_times
@@ -738,7 +738,7 @@ class Exploration(Edits, Results):
         The HTML file is an interactive page, and also lists the other measured plans.
         """
         with reporting(PLAIN_RUN) as run:
-            run.progress("drawing the graphs", 0.0)
+            run.progress(DRAWING, 0.0)
             return save(self.session, path, self.runs)
 
     def show(self, *, widget: bool = True) -> None:

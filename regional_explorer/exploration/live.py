@@ -17,8 +17,7 @@ from regional_explorer.compiler.program import Program, recompiles
 from regional_explorer.compiler.region_config import source_plan, without_unknown_configs
 from regional_explorer.compiler.run import Run
 from regional_explorer.diagnostics import wrong_results
-from regional_explorer.diagnostics.compiled import warning_diagnostics
-from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
+from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics, warning_diagnostics
 from regional_explorer.errors import ClosedError, listing
 from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regional_explorer.compiler.progress_line import reporting
+from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import (
     InvalidArgumentError,
     check_argument,
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from regional_explorer.tables.frame import ShownFrame
+
+
+DRAWING = "drawing the graphs"
+"""What a call reports while it makes pictures."""
 
 
 def result_table(table: Callable[[Session], Table[Any]]) -> property:
@@ -112,11 +118,15 @@ class Results:
         require_notebook("ex.graph()", ("graphviz",))
         from regional_explorer.picture.svg import digraph
 
-        return digraph(self.session, graph_id)
+        with reporting(PLAIN_RUN) as run:
+            run.progress(DRAWING, 0.0)
+            return digraph(self.session, graph_id)
 
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``."""
-        return save(self.session, path)
+        with reporting(PLAIN_RUN) as run:
+            run.progress(DRAWING, 0.0)
+            return save(self.session, path)
 
     @property
     def text(self) -> str:
@@ -130,10 +140,10 @@ class Results:
     def _repr_mimebundle_(self, **_wanted: Any) -> dict[str, str]:
         """Return plain text and HTML for Jupyter front ends."""
         session = self.session
-        return {
-            "text/plain": str(self.answer),
-            "text/html": session_html(session, picture=session_svg(session)),
-        }
+        with reporting(PLAIN_RUN) as run:
+            run.progress(DRAWING, 0.0)
+            html = session_html(session, picture=session_svg(session))
+        return {"text/plain": str(self.answer), "text/html": html}
 
 
 class SavedSession(Results):

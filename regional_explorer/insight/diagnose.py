@@ -16,7 +16,7 @@ from regional_explorer.compiler.recording import record_inputs
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import MeasureError, RegionCompileError, count
 from regional_explorer.insight.code_store import Insights
-from regional_explorer.insight.region_time import FEWER_LAUNCHES, problem_of, region_time
+from regional_explorer.insight.region_time import FEWER_LAUNCHES, OUTSIDE, problem_of, region_time, time_by_part
 from regional_explorer.measure.race import race
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.action import ALONE, Basis, configures
@@ -60,32 +60,38 @@ FUSING: Mapping[str, Mapping[str, Any]] = {
 def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:
     """Yield a ``kernel-bound`` or a ``launch-bound`` diagnostic if the kernel times of a region show it.
 
-    ``parts`` are all its partitions in one call: the times of equal code count once for each of them. On a machine too
-    busy to tell nothing is found.
+    ``parts`` are all its partitions in one call: the times of equal code count once for each of them. Nothing is found
+    on a machine too busy to tell, nor where the intervals of the times leave it open.
     """
-    timed = [(part, part.times) for part in parts if part.times is not None]
-    if not timed or any(map(problem_of, parts)):
+    if not parts or any(map(problem_of, parts)):
         return
-    whole_s = sum(times.parts_s for _, times in timed)
-    kernels_s = sum(times.kernels_s for _, times in timed)
-    kernels = [kernel for _, times in timed for kernel in times.kernels]
+    seconds, kernels = time_by_part(parts), [kernel for part in parts if part.times for kernel in part.times.kernels]
+    whole, outside = sum(seconds.values(), exactly(0.0)), seconds[OUTSIDE]
+    inside = sum((figure for kind, figure in seconds.items() if kind != OUTSIDE), exactly(0.0))
+    if whole.bounds is None or outside.bounds is None or inside.bounds is None:
+        return
     limits_s = {by: sum(one.least_s or 0.0 for one in kernels if one and one.bound_by is by) for by in BoundBy}
     least_s = sum(limits_s.values())
-    graph, where = timed[0][0].partition.graph, timed[0][0].source[:1]
-    if kernels and None not in kernels and kernels_s <= (1 - MOSTLY_LAUNCHES) * whole_s:
+    graph, where = parts[0].partition.graph, parts[0].source[:1]
+    # At the ends of the intervals that speak against it.
+    if (
+        kernels
+        and None not in kernels
+        and outside.bounds[0] >= MOSTLY_LAUNCHES * (outside.bounds[0] + inside.bounds[1])
+    ):
         yield DiagnosticCode.LAUNCH_BOUND.found(
-            f"Region {region!r} spends {1 - kernels_s / whole_s:.0%} of its {duration(whole_s)} outside "
-            f"its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
+            f"Region {region!r} spends {outside.value / whole.value:.0%} of its {with_interval(whole, duration)} "
+            f"outside its {count(len(kernels), 'kernel')}: allocating, checking and launching.",
             region=region,
             graph=graph,
             where=where,
             remedy=FEWER_LAUNCHES,
         )
-    elif AT_BOUND * whole_s <= least_s <= whole_s:
+    elif AT_BOUND * whole.bounds[1] <= least_s <= whole.value:
         needs = " and ".join(f"{duration(limits_s[by])} {WORK[by]}" for by in BoundBy if limits_s[by])
         yield DiagnosticCode.KERNEL_BOUND.found(
-            f"Of the {duration(whole_s)} of region {region!r}, its kernels need at least {needs} "
-            f"({least_s / whole_s:.0%}), at the fastest that this machine was seen to do such work.",
+            f"Of the {with_interval(whole, duration)} of region {region!r}, its kernels need at least {needs} "
+            f"({least_s / whole.value:.0%}), at the fastest that this machine was seen to do such work.",
             region=region,
             graph=graph,
             where=where,

@@ -18,6 +18,7 @@ from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.record.artifact import ArtifactCode, Kernel, normalized
 from regional_explorer.record.graph import GraphKind, Node, Role
+from regional_explorer.record.tracing import Prepared
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
@@ -35,9 +36,10 @@ def lowered_code(
     config: Mapping[str, Any],
     positions: Mapping[str, int],
     inputs: Sequence[str] = (),
+    prepared: Prepared | None = None,
 ) -> ArtifactCode:
     """Return the code of a piece, as ``lower_piece`` does, with its lines; ``inputs`` are the names of its inputs."""
-    code = lower_piece(gm, fakes, mode, config, positions, partial(_node_records, inputs=inputs))
+    code = lower_piece(gm, fakes, mode, config, positions, partial(_node_records, inputs=inputs), prepared)
     return replace(code, kernels=tuple(with_lines(code.kernels, code.text)))
 
 
@@ -107,7 +109,7 @@ def code_under(wanted: Wanted, generated: GeneratedCode) -> ArtifactCode:
             mode = fake_mode_with_symbols()
             gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, mode)
             positions = node_positions(gm, piece)
-            code = lowered_code(gm, fakes, mode, wanted.config, positions, piece.inputs)
+            code = lowered_code(gm, fakes, mode, wanted.config, positions, piece.inputs, piece.prepared)
     except RegionCompileError as error:
         code = ArtifactCode("", problem=str(error))
     return replace(code, seconds=time.perf_counter() - started)

@@ -53,7 +53,7 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         for kind, of_kind in kernels.items()
     }
     problem = next(filter(None, map(problem_of, parts)), None)
-    seconds = {} if problem else _time_by_part(parts)
+    seconds = {} if problem else time_by_part(parts)
     whole = sum(seconds.values(), exactly(0.0))
     if problem is None and whole.bounds is not None:
         shares = "; ".join(
@@ -88,7 +88,8 @@ def _ops(kernels: Sequence[Kernel]) -> Iterator[str]:
         yield from (re.sub(r"^(torch\.ops|extern_kernels)\.", "", kernel.name),) if kernel.kind.is_call else kernel.ops
 
 
-def _time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
+def time_by_part(parts: Sequence[PartitionCode]) -> dict[str, Figure]:
+    """Return how long each part of the time of a region takes; all partitions must have been measured."""
     seconds: dict[str, Figure] = {}
     for part in parts:
         assert part.times is not None  # noqa: S101 - there is no problem, so all were measured

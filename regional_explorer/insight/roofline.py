@@ -27,7 +27,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure
+from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure, paired_gaps
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
@@ -104,11 +104,21 @@ def reached(session: Session) -> tuple[Reach, ...]:
                     f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not measured. {MEASURE_FIRST}"
                 )
             compared = [timings[key] for key in (VariantName.EAGER, VariantName.REGIONAL, VariantName.FULL)]
-            eager_s, regional_s, full_s = (timing.median_s.value for timing in compared)
-            share = share_of_gain(*(np.array(timing.samples_s) for timing in compared))
+            samples_s = [np.array(timing.samples_s) for timing in compared]
+            gain_s, share = median_figure(paired_gaps(samples_s[0], samples_s[-1])), share_of_gain(*samples_s)
             verdict = compared[-1].verdict
-            sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
-            reaches.append(Reach(phase, eager_s, regional_s, full_s, share, *sure, withheld_text(*compared)))
+            times = [timing.median_s for timing in compared]
+            reaches.append(
+                Reach(
+                    phase,
+                    *times,
+                    full_gain_s=gain_s,
+                    share_by_round=share,
+                    full_wins=verdict is Verdict.FASTER,
+                    full_loses=verdict is Verdict.SLOWER,
+                    withheld=withheld_text(*compared),
+                )
+            )
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)
@@ -138,12 +148,19 @@ MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional'
 
 def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
     """Return what each region gains alone, as a share of what full gains."""
-    gain_s = reach.gain_s
     return tuple(
-        RegionReach(name, own_s, None if own_s is None or gain_s is None else own_s / gain_s)
+        RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))
         for name, timing in whole_region_timings(session).items()
-        for own_s in [timing.gain_s and timing.gain_s.value]
     )
+
+
+def _part(gain_s: Figure, whole_s: Figure) -> Figure:
+    """Return a gain as a part of another. Its ends take both figures at theirs at once: wider than a CI of the part."""
+    value, why = gain_s.value / whole_s.value, gain_s.why or whole_s.why
+    if gain_s.bounds is None or whole_s.bounds is None or whole_s.bounds[0] <= 0.0:
+        return Figure(value, why=why or "full may gain nothing")
+    ends = [part / whole for part in gain_s.bounds for whole in whole_s.bounds]
+    return Figure(value, min(ends), max(ends), why)
 
 
 # ------------------------------------------------------------------------------------------------------------ numerics

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
@@ -23,7 +22,7 @@ from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
-from regional_explorer.torch_api.graphs import BoxedCall, draws_random
+from regional_explorer.torch_api.graphs import BoxedCall, WatchingMode, draws_random
 
 _NUMPY = "NumPy's generator"
 _GENERATORS = ("torch's generator", _NUMPY, "Python's generator")
@@ -206,18 +205,11 @@ def _differing_generators(left_states: Sequence[int], right_states: Sequence[int
     return [name for name, left, right in zip(_GENERATORS, left_states, right_states, strict=True) if left != right]
 
 
-class _EagerRecorder(TorchDispatchMode):
+class _EagerRecorder(WatchingMode):
     """Records every value that eager computes, and the states of the random generators whenever it draws."""
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let functions the user compiled run as they are inside the call."""
-        return True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.values: dict[tuple[int, ...], list[_Digest]] = {}
         self.draws: list[tuple[int, ...]] = []
 

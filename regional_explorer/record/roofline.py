@@ -40,25 +40,26 @@ class Border(Record, frozen=True):
 class Reach(Record, frozen=True):
     """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
 
-    ``full_loses`` says whether it is certainly not.
+    ``full_loses`` says whether it is certainly not, ``full_gain_s`` by how much.
 
     ``share_by_round`` is the plan's part of full's gain over eager, by round: 0.0 if it is as slow as eager, 1.0 if it
     is as fast as full. ``withheld`` says whose results are wrong, so that there is no share.
     """
 
     phase: Phase
-    eager_s: float
-    regional_s: float
-    full_s: float
+    eager_s: Figure
+    regional_s: Figure
+    full_s: Figure
+    full_gain_s: Figure
     share_by_round: Figure
     full_wins: bool = True
     full_loses: bool = False
     withheld: str = ""
 
     @property
-    def gain_s(self) -> float | None:
+    def gain_s(self) -> Figure | None:
         """What full Inductor gains over eager; None if it is not certain to gain anything."""
-        return self.eager_s - self.full_s if self.full_wins and self.eager_s > self.full_s else None
+        return self.full_gain_s if self.full_wins and self.full_gain_s.value > 0.0 else None
 
     @property
     def share(self) -> Figure | None:
@@ -70,8 +71,8 @@ class RegionReach(Record, frozen=True):
     """What one region, measured alone, gains over eager; ``share`` is its part of full's total gain."""
 
     region: str
-    gain_s: float | None
-    share: float | None
+    gain_s: Figure | None
+    share: Figure | None
 
 
 class OpDifference(Record, frozen=True):

@@ -7,9 +7,19 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from regional_explorer.errors import InvalidArgumentError, check_flag, did_you_mean, shown_value
+from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.record import Record
 
 PARTITIONERS = ("default", "min_cut")
+
+
+class Prepared(Record, frozen=True):
+    """What a trace has done for Inductor with the graph that a partition is cut from: its ops are decomposed."""
+
+    kind: GraphKind
+
+    joint_passes: bool
+    """Whether the joint-graph passes have run, too."""
 
 
 class Tracing(Record, frozen=True):
@@ -41,6 +51,10 @@ class Tracing(Record, frozen=True):
     def changed(self, **options: Any) -> Tracing:
         """Return this with the ``options`` that are not None."""
         return replace(self, **{name: value for name, value in options.items() if value is not None})
+
+    def prepared(self, kind: GraphKind) -> Prepared | None:
+        """Return what is done for Inductor with a graph of this kind; None if partitions decompose their own ops."""
+        return Prepared(kind, joint_passes=self.joint_passes) if self.decompositions else None
 
     @property
     def options(self) -> dict[str, Any]:

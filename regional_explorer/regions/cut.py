@@ -15,6 +15,7 @@ from torch import fx
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import connected, grouped
 from regional_explorer.record.plan import Cut
+from regional_explorer.record.tracing import Prepared
 from regional_explorer.regions.instances import Claim, Instance
 from regional_explorer.regions.order import (
     Edges,
@@ -228,6 +229,7 @@ class Piece:
 
     ``nodes`` are the names of its nodes in the graph that it was cut from, ``inputs`` the names of the nodes that feed
     it, ``outputs`` those of the nodes that it returns as a tuple, ``carved`` those that run eagerly inside it.
+    ``prepared`` is what the trace has done for Inductor.
     """
 
     claim: Claim
@@ -237,6 +239,7 @@ class Piece:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     carved: tuple[str, ...] = ()
+    prepared: Prepared | None = None
 
     @cached_property
     def eager(self) -> BoxedCall:
@@ -264,17 +267,20 @@ class Piece:
         return self.graph_id, self.nodes, self.carved
 
 
-def pieces_of(cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None) -> list[Piece]:
+def pieces_of(
+    cut: CutGraph, known_pieces: Mapping[PieceContent, Piece] | None = None, prepared: Prepared | None = None
+) -> list[Piece]:
     """Return the partitions in the order they run, each as a piece; those of bodies come last.
 
-    ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again.
+    ``known_pieces`` has pieces of earlier cuts of the same graph, by content; they are used again. ``prepared`` is what
+    the trace has done for Inductor with the graph.
     """
     pieces = []
     for graph in cut.graphs():
         for part in graph.parts:
             carved = [node for node in part.nodes if node in graph.carved]
             known = (known_pieces or {}).get((graph.id, _names_of(part.nodes), _names_of(carved)))
-            pieces.append(_new_piece(graph, part, carved) if known is None else copy.copy(known))
+            pieces.append(_new_piece(graph, part, carved, prepared) if known is None else copy.copy(known))
             pieces[-1].claim = part.claim
     return pieces
 
@@ -339,12 +345,13 @@ def with_calls(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> fx.GraphModul
     return gm
 
 
-def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node]) -> Piece:
+def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node], prepared: Prepared | None) -> Piece:
     inside = set(part.nodes)
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
-    return Piece(part.claim, cut.id, gm, *map(_names_of, (part.nodes, inputs, outputs, carved)))
+    names = map(_names_of, (part.nodes, inputs, outputs, carved))
+    return Piece(part.claim, cut.id, gm, *names, prepared=prepared)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

@@ -191,6 +191,8 @@ def _module_suggestions(pattern: str, classes: Mapping[str, str]) -> str:
 
     Equal layers are named by one glob, besides the layer of the pattern's own number.
     """
+    if not classes:
+        return " None of them is inside a submodule: ops='*' marks all."
     deep = re.sub(r"\*+", "**", pattern)
     matches = {path: kind for path, kind in classes.items() if deep != pattern and module_glob(deep).fullmatch(path)}
     if matches:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from regional_explorer.errors import count
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.roofline import (
     BitwiseTrial,
@@ -15,7 +16,7 @@ from regional_explorer.record.roofline import (
     RegionReach,
     Roundings,
 )
-from regional_explorer.style.formats import NONE, config_text, duration, significant, size
+from regional_explorer.style.formats import NONE, config_text, duration, significant, size, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 MOST_BORDERS = 20
@@ -32,9 +33,9 @@ def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Seq
         "How much of full Inductor's gain the plan reaches",
         (
             Column("phase", lambda row: row.phase),
-            Number("eager_us", lambda row: row.eager_s),
-            Number("regional_us", lambda row: row.regional_s, "this plan"),
-            Number("full_us", lambda row: row.full_s),
+            *_time_columns("eager", lambda row: row.eager_s),
+            *_time_columns("regional", lambda row: row.regional_s, "this plan"),
+            *_time_columns("full", lambda row: row.full_s),
             Number("share", lambda row: row.share, "full's gain reached", text=_gain_reached),
             *bound_columns("share_low", "share_high", lambda row: row.share)[:2],
         ),
@@ -42,6 +43,14 @@ def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Seq
         "Nothing was measured.",
         lambda: [*([] if launches is None else [_launched(launches)]), *problems],
         heads=("phase", "eager", "this plan", "full", "full's gain reached"),
+    )
+
+
+def _time_columns(name: str, time_s: Callable[[Reach], Figure], head: str | None = None) -> tuple[Column[Reach], ...]:
+    """Return a column with a time and its CI, and for the DataFrame two with the ends."""
+    return (
+        Number(f"{name}_us", time_s, head, text=lambda row: with_interval(time_s(row), duration)),
+        *bound_columns(f"{name}_low_us", f"{name}_high_us", time_s)[:2],
     )
 
 
@@ -59,12 +68,15 @@ def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
         "What each region brings, measured alone",
         (
             Column("region", lambda row: row.region),
-            Number("gain_s", lambda row: row.gain_s, "gain over eager"),
-            Number("share", lambda row: row.share, "of full's gain", write=_share_text),
+            Number("gain_s", lambda row: row.gain_s, "gain over eager", text=lambda row: _ends(row.gain_s, duration)),
+            *bound_columns("gain_low_s", "gain_high_s", lambda row: row.gain_s)[:2],
+            Number("share", lambda row: row.share, "of full's gain", text=lambda row: _ends(row.share, _share_text)),
+            *bound_columns("share_low", "share_high", lambda row: row.share)[:2],
         ),
         regions,
         "No region was measured alone: ex.benchmark(regions=True).",
         lambda: ["How long a region's ops take inside full cannot be measured: there they share kernels with others."],
+        heads=("region", "gain over eager", "of full's gain"),
     )
 
 
@@ -73,7 +85,7 @@ def borders_table(borders: Sequence[Border], bandwidth: Bandwidth | None, reach:
 
     That is never more than the call takes under the plan.
     """
-    whole_s = [phase.regional_s for phase in reach[-1:]]
+    whole_s = [phase.regional_s.value for phase in reach[-1:]]
     worth = (
         ""
         if bandwidth is None
@@ -182,6 +194,10 @@ def _gain_reached(row: Reach) -> str:
     if row.withheld:
         return row.withheld
     return "full is not faster" if row.full_loses else "full may not be faster"
+
+
+def _ends(figure: Figure | None, text: Callable[[float], str]) -> str:
+    return NONE if figure is None else with_interval(figure, text)
 
 
 def _share_text(share: float) -> str:

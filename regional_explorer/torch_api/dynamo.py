@@ -294,7 +294,7 @@ def aot_backend(
         nonlocal backward
         with folding(on_fold):
             if tracing.joint_passes:
-                joint = _after_joint_passes(joint, in_bodies=False)
+                joint = after_joint_passes(joint, in_bodies=False)
             if tracing.partitioner == "min_cut" or any(map(_is_unused_dropout, joint.graph.nodes)):
                 forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
             else:
@@ -311,7 +311,7 @@ def aot_backend(
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:
-        return compile_graph("inference", _after_joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
+        return compile_graph("inference", after_joint_passes(gm, in_bodies=True) if tracing.joint_passes else gm)
 
     return aot_autograd(
         fw_compiler=compile_forward,
@@ -329,7 +329,7 @@ def _inductor_decompositions() -> Mapping[Any, Callable[..., Any]]:
         return select_decomp_table()
 
 
-def _after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule:
+def after_joint_passes(gm: fx.GraphModule, *, in_bodies: bool) -> fx.GraphModule:
     """Return a graph after the passes that Inductor runs on the joint graph; those draw no other random numbers.
 
     AOTAutograd partitions the bodies of higher-order ops of a joint graph on their own, which runs the passes too.

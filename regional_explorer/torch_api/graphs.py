@@ -25,7 +25,11 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
-from torch.utils._python_dispatch import _get_current_dispatch_mode, is_traceable_wrapper_subclass
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    is_traceable_wrapper_subclass,
+)
 from typing import Any
 
 
@@ -268,6 +272,14 @@ def is_effect_token(node: fx.Node) -> bool:
     return any(user.target is with_effects and user.args[0] is node for user in node.users)
 
 
+def is_kept_by_caller(node: fx.Node) -> bool:
+    """Return whether an input of a piece is one of the call or a gradient of its results, by its name in the graph.
+
+    Inductor's plans of memory go by these names too (``is_nonfreeable_buffers`` in torch 2.13).
+    """
+    return node.name.startswith(("primals", "arg", "tangents"))
+
+
 def is_carved(node: fx.Node) -> bool:
     """Return whether a node was carved out: Inductor calls its eager kernel."""
     return FALLBACK in (node.meta.get("custom") or {})
@@ -287,6 +299,20 @@ def dispatch_mode() -> str | None:
     """Return the class name of the innermost ``TorchDispatchMode`` of the caller, under which Dynamo traces nothing."""
     mode = _get_current_dispatch_mode()
     return None if mode is None else type(mode).__name__
+
+
+class WatchingMode(TorchDispatchMode):
+    """A dispatch mode that only watches: all that runs outside of it runs under it, functions that are compiled too."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions that the user compiled, and operators such as flex_attention, run what they compile."""
+        return True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
 
 def is_in_backward() -> bool:

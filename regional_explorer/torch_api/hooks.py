@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import torch
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from regional_explorer.torch_api.dynamo import code_of
 from torch import nn
 from torch._C import _autograd
 from torch.autograd.graph import saved_tensors_hooks
@@ -47,6 +51,54 @@ def functions_held(value: object) -> tuple[Callable[..., Any], ...]:
             return value.pack_hook, value.unpack_hook
         case _:
             return ()
+
+
+_KINDS = {
+    "_forward_pre_hooks": "forward pre-hook",
+    "_forward_hooks": "forward hook",
+    "_backward_pre_hooks": "full backward pre-hook",
+    "_backward_hooks": "backward hook",
+}
+"""What the hooks that run around a module are called, by the name of their store in it."""
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A hook: its ``kind``, its module, None for one of all modules, and its code, None if it is not in Python."""
+
+    kind: str
+    module: nn.Module | None
+    code: types.CodeType | None
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it runs in the backward: Dynamo traces no module that has one."""
+        return "backward" in self.kind
+
+
+def called_module(frame: types.FrameType) -> nn.Module | None:
+    """Return the module that a Python frame calls, its hooks included; None for a frame that calls none."""
+    return frame.f_locals["self"] if frame.f_code is nn.Module._call_impl.__code__ else None
+
+
+def hooks_of(modules: Iterable[nn.Module]) -> Iterator[Hook]:
+    """Yield the hooks of the modules and those of all modules."""
+    shared = hook_stores(ALL_MODULES)
+    for store, kind in _KINDS.items():
+        for hook in shared.get(f"_global{store}", {}).values():
+            yield Hook(f"global {kind}", None, _code_behind(hook))
+    for module in modules:
+        stores = hook_stores(module)
+        for store, kind in _KINDS.items():
+            for hook in stores.get(store, {}).values():
+                yield Hook(kind, module, _code_behind(hook))
+
+
+def _code_behind(hook: Callable[..., Any]) -> types.CodeType | None:
+    """Return the code of a hook: of the function in a partial, or of the method that calls an object."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    return code_of(hook) or code_of(type(hook).__call__)
 
 
 SavedTensorsHooks = tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]

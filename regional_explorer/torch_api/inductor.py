@@ -23,12 +23,14 @@ from msgspec.structs import replace
 from pathlib import Path
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase
+from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.builds import Builds
 from regional_explorer.torch_api.torch_config import changed_config, read_config
 from regional_explorer.torch_api.cheap_calls import without_wrapper
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import BoxedCall, bodies, fake_mode_with_symbols, is_carved, outside_autocast
+from regional_explorer.torch_api.prepared import InductorGraph, is_lowered_as_it_is, lower_as_it_is
 from regional_explorer.torch_api.shipping import Packed, pack_artifact, unpack
 from torch import fx
 from torch._dynamo import utils as dynamo_utils
@@ -77,7 +79,11 @@ _PHASES_BY_PREFIX: Mapping[str, CompilePhase] = {
 """Phases by the prefixes of torch's own event names, and one event of ours; the first prefix that matches counts."""
 
 _PRE_GRAD_EVENT = "_recursive_pre_grad_passes"
-_REASON_MESSAGES = ("Bypassing autograd cache due to: %s", "AOTAutograd cache unable to load compiled graph: %s")
+_REASON_MESSAGES = (
+    "Bypassing autograd cache due to: %s",
+    "AOTAutograd cache unable to load compiled graph: %s",
+    "Bypassing FX Graph Cache because '%s'",
+)
 _CUSTOM_PASS_KEYS = (
     "pre_grad_custom_pass",
     "post_grad_custom_pre_pass",
@@ -151,7 +157,7 @@ class CompileNotes:
 def noting_compile() -> Iterator[CompileNotes]:
     """A block around one compile that records notes about it; the compile lock must be held."""
     notes, events = CompileNotes(), dynamo_utils.ChromiumEventLogger
-    log_info, make_key = autograd_cache.log.info, autograd_cache.autograd_cache_key
+    make_key = autograd_cache.autograd_cache_key
 
     def noting(note: Callable[[str, int], None], log_event: Callable[..., Any]) -> Callable[..., Any]:
         def noting_event(logger: Any, event_name: str, time_ns: int, *args: Any, **kwargs: Any) -> Any:
@@ -160,10 +166,13 @@ def noting_compile() -> Iterator[CompileNotes]:
 
         return noting_event
 
-    def noting_reason(message: str, *args: Any, **kwargs: Any) -> None:
-        if message in _REASON_MESSAGES and args:
-            notes.reason = str(args[0])
-        log_info(message, *args, **kwargs)
+    def noting_reason(log_info: Callable[..., None]) -> Callable[..., None]:
+        def noting_message(message: str, *args: Any, **kwargs: Any) -> None:
+            if message in _REASON_MESSAGES and args:
+                notes.reason = str(args[0])
+            log_info(message, *args, **kwargs)
+
+        return noting_message
 
     def making_key(*args: Any, **kwargs: Any) -> Any:
         notes.times.begin("cache key", time.time_ns())
@@ -177,7 +186,8 @@ def noting_compile() -> Iterator[CompileNotes]:
         mock.patch.object(autograd_cache, "autograd_cache_key", making_key),
         mock.patch.object(events, "log_event_start", noting(notes.times.begin, events.log_event_start)),
         mock.patch.object(events, "log_event_end", noting(notes.times.end, events.log_event_end)),
-        mock.patch.object(autograd_cache.log, "info", noting_reason),
+        mock.patch.object(autograd_cache.log, "info", noting_reason(autograd_cache.log.info)),
+        mock.patch.object(codecache.log, "info", noting_reason(codecache.log.info)),
     ):
         yield notes
 
@@ -309,11 +319,16 @@ class Compiled:
 
 
 def start_compile(
-    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Prepared | None = None,
 ) -> Compiled:
     """Run Inductor over ``gm`` with fake ``inputs`` of ``mode``, under ``config`` only; do not wait for its builds.
 
-    ``standalone_compile`` does not take the compile lock by itself; waiting for it is not part of the time.
+    ``prepared`` is what the trace has done with the graph. Inductor does not take the compile lock by itself; waiting
+    for it is not part of the time.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
@@ -323,7 +338,7 @@ def start_compile(
 
     def lower(at_code: Callable[[str], None]) -> Any:
         with builds.put_off():
-            return run_inductor(gm, inputs, mode, config, at_code)
+            return run_inductor(gm, inputs, mode, config, at_code, prepared)
 
     with compile_lock():
         compiled = _noted_compile(lower, gm, config)
@@ -331,7 +346,11 @@ def start_compile(
 
 
 def compile_piece(
-    gm: fx.GraphModule, inputs: Sequence[Any], mode: FakeTensorMode, config: Mapping[str, Any]
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    mode: FakeTensorMode,
+    config: Mapping[str, Any],
+    prepared: Prepared | None = None,
 ) -> Compiled:
     """Run Inductor over ``gm`` as ``start_compile`` does, and wait for the builds.
 
@@ -339,7 +358,7 @@ def compile_piece(
         NoCompilerError: there is no working C++ compiler.
         RegionCompileError: Inductor failed; the text is its own, trimmed.
     """
-    return start_compile(gm, inputs, mode, config).finished()
+    return start_compile(gm, inputs, mode, config, prepared).finished()
 
 
 def load_compiled(
@@ -380,15 +399,16 @@ def _noted_compile(
     with inductor_config.patch(dict(config)):
         record = notes.compiled(seconds, answers.answer())
     settings = {**changed_config(), **config}
+    is_as_it_is = isinstance(artifact, InductorGraph)
+    if is_as_it_is:  # which comes after those passes
+        record = replace(record, pre_grad_passes="")
 
     def pack() -> Packed:
         with compile_lock(), _compile_context({}, fake_mode_with_symbols(), lambda _code: None):
             return pack_artifact(artifact, settings)
 
-    # Skips two layers of Python calls of the artifact, which only pass the arguments on.
-    wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
     return Compiled(
-        call=without_wrapper(wrapped, gm) or _boxed_call(wrapped),
+        call=artifact.call if is_as_it_is else _cheapest_call(artifact, gm),
         code="\n".join(codes),
         config=configs[-1] if configs else None,
         made=record,
@@ -402,8 +422,11 @@ def run_inductor(
     mode: FakeTensorMode,
     config: Mapping[str, Any],
     at_code: Callable[[str], None],
+    prepared: Prepared | None = None,
 ) -> Any:
-    """Return the result of ``standalone_compile`` for ``gm`` under ``config``; ``at_code`` is called with the code.
+    """Return what Inductor makes of ``gm`` under ``config``; ``at_code`` is called with the code.
+
+    The result is an ``InductorGraph`` if the piece is lowered as it is, else that of ``standalone_compile``.
 
     Raises:
         NoCompilerError: there is no working C++ compiler.
@@ -414,6 +437,8 @@ def run_inductor(
             _compile_context(config, mode, at_code),
             compiler_config.patch(cache_key_tag=compiler_config.cache_key_tag + _carved_names(gm)),  # type: ignore[attr-defined]  # made at import
         ):
+            if prepared is not None and is_lowered_as_it_is(gm, config):
+                return lower_as_it_is(gm, inputs, mode, prepared)
             return torch._inductor.standalone_compile(gm, list(inputs), dynamic_shapes="from_tracing_context", aot=True)
     except Exception as error:
         raise _compile_error(error) from error
@@ -440,6 +465,12 @@ def _compile_context(config: Mapping[str, Any], mode: FakeTensorMode, at_code: C
         torch.no_grad(),
     ):
         yield
+
+
+def _cheapest_call(artifact: Any, gm: fx.GraphModule) -> BoxedCall:
+    """Return how an artifact of ``standalone_compile`` is called: without what only passes the arguments on."""
+    wrapped = getattr(getattr(artifact, "inner_fn", None), "compiled_fn", artifact)
+    return without_wrapper(wrapped, gm) or _boxed_call(wrapped)
 
 
 def _boxed_call(call: Callable[..., Any]) -> BoxedCall:

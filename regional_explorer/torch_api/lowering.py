@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind, LoweredGraph, RefusedFusion
 from regional_explorer.record.graph import Node
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.tracing import Prepared
 from regional_explorer.torch_api.compile_lock import compile_lock
 from regional_explorer.torch_api.compile_warnings import recording_warnings
 from regional_explorer.torch_api.graphs import computes_nothing, draws_random
@@ -424,6 +425,7 @@ def lower_piece(
     config: Mapping[str, Any],
     positions: Mapping[str, int],
     nodes_of: NodesOf,
+    prepared: Prepared | None = None,
 ) -> ArtifactCode:
     """Return the code that Inductor writes for ``gm``; ``positions`` has the position of each node by name.
 
@@ -451,7 +453,7 @@ def lower_piece(
         functorch_config.patch(enable_autograd_cache=False),
         contextlib.suppress(_CodeIsWritten),
     ):
-        run_inductor(gm, inputs, mode, config, at_code)
+        run_inductor(gm, inputs, mode, config, at_code, prepared)
     return replace(results[0] if results else ArtifactCode(""), warnings=tuple(warned))
 
 

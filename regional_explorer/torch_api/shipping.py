@@ -11,6 +11,7 @@ import torch._inductor.config as inductor_config
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from regional_explorer.torch_api.prepared import InductorGraph
 from regional_explorer.torch_api.torch_config import changed_config
 from torch import fx
 from torch._inductor.async_compile import AsyncCompile
@@ -98,7 +99,7 @@ def _load_artifact(code: bytes) -> Any:
     languages = ("cutlass", "cuda", "xpu", "rocm", "halide", "metal")
     refusals: dict[str, Any] = {name: refuse_kernel for name in languages if hasattr(AsyncCompile, name)}
     with mock.patch.multiple(AsyncCompile, **refusals):
-        return AOTCompiledArtifact.deserialize(code)
+        return InductorGraph.deserialized(code) or AOTCompiledArtifact.deserialize(code)
 
 
 def _source_key(cls: Any, main_code: str, device_type: str = "cpu", *_args: Any, **kwargs: Any) -> str:

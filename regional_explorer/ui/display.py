@@ -17,6 +17,7 @@ from ipywidgets.widgets.widget import _instances
 import regional_explorer
 from regional_explorer.compiler.progress_line import reporting, reporting_of_command
 from regional_explorer.compiler.run import Run
+from regional_explorer.exploration.results import DRAWING
 from regional_explorer.page.answer import answer_text
 from regional_explorer.page.report import diagnostics_text, session_html, session_text, summary_text
 from regional_explorer.picture.svg import session_svg
@@ -48,8 +49,11 @@ class TerminalDisplay:
     def begin(self) -> None:
         """Show what was captured."""
         _note_shown(self._exploration)
-        session = self._exploration.session
-        print(summary_text(session), regions_table(session).text(), sep="\n\n")  # noqa: T201 - a terminal's way to show
+        with reporting(Run()) as run:
+            run.progress("reading the exploration", 0.0)
+            session = self._exploration.session
+            texts = summary_text(session), regions_table(session).text()
+        print(*texts, sep="\n\n")  # noqa: T201 - a terminal's way to show
 
     @contextmanager
     def working(self, name: str) -> Iterator[Run]:  # noqa: ARG002 - the notebook shows the name
@@ -161,18 +165,27 @@ class NotebookDisplay:
             self._control.listeners.append(self._on_change)
         _DISPLAYS.replace_earlier_run(self)
         self._control.refresh()
-        if self._with_panel:
-            from regional_explorer.ui.panel import Panel
+        with reporting(Run()) as run:
+            run.progress(DRAWING, 0.0)
+            if self._with_panel:
+                self._begin_panel()
+            else:
+                self._static_copy = display(self._mime_bundle(), raw=True, display_id=True)
 
-            # The static copy is displayed first but filled last: drawing takes a while, and only the panel is visible.
-            self._static_copy = display({"text/plain": "drawing …"}, raw=True, display_id=True)
-            try:
-                self._panel = Panel(self._control)
+    def _begin_panel(self) -> None:
+        """Display the static copy first but fill it last: drawing takes a while, and only the panel is visible.
+
+        Nothing may come between the two, such as a line of progress: see ``HIDE_LOADING``.
+        """
+        from regional_explorer.ui.panel import Panel
+
+        try:
+            self._panel = Panel(self._control)
+        finally:
+            self._static_copy = display({"text/plain": f"{DRAWING} …"}, raw=True, display_id=True)
+            if self._panel is not None:
                 display(self._panel)
-            finally:
-                self._update_static_copy()
-        else:
-            self._static_copy = display(self._mime_bundle(), raw=True, display_id=True)
+            self._update_static_copy()
 
     @contextmanager
     def working(self, name: str) -> Iterator[Run]:

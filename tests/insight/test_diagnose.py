@@ -39,8 +39,9 @@ PART = PartitionCode(
 
 
 def findings(kernel_s, bound_s, whole_s, bound_by=BoundBy.COPY, noise=QUIET):
-    kernel = KernelTime(Figure(kernel_s), bound_s, None if bound_s is None else bound_by)
-    times = ArtifactKernelTimes((kernel,), between=Figure(whole_s - kernel_s), rounds=5, noise=noise)
+    kernel = KernelTime(exactly(kernel_s), bound_s, None if bound_s is None else bound_by)
+    outside = {"between": exactly(whole_s - kernel_s), "around": exactly(0.0)}
+    times = ArtifactKernelTimes((kernel,), **outside, rounds=5, noise=noise)
     return list(from_times("r", [dataclasses.replace(PART, times=times)]))
 
 
@@ -64,9 +65,22 @@ def test_what_is_found_in_times(kernel_s, bound_s, whole_s, codes):
     assert findings(kernel_s, bound_s, whole_s, noise=too_busy) == []
 
 
+def test_nothing_is_found_where_the_intervals_leave_it_open():
+    def codes(kernel, between):
+        times = ArtifactKernelTimes((KernelTime(kernel, 0.85, BoundBy.COPY),), between, exactly(0.0), rounds=5)
+        return [item.code for item in from_times("r", [dataclasses.replace(PART, times=times)])]
+
+    assert codes(exactly(0.2), exactly(0.8)) == ["launch-bound"]
+    assert codes(Figure(0.2, 0.1, 0.9), exactly(0.8)) == []
+    assert codes(exactly(0.2), Figure(0.8, 0.1, 0.9)) == []
+    assert codes(exactly(0.9), exactly(0.1)) == ["kernel-bound"]
+    assert codes(Figure(0.9, 0.8, 1.1), exactly(0.1)) == []
+    assert codes(Figure(0.2, why="too few rounds (3)"), exactly(0.8)) == []
+
+
 def test_a_region_without_kernels_launches_none():
-    times = ArtifactKernelTimes((), between=Figure(1e-5), rounds=5, noise=QUIET)
-    assert list(from_times("r", [dataclasses.replace(PART, times=times)])) == []
+    times = ArtifactKernelTimes((), exactly(1e-5), exactly(0.0), rounds=5, noise=QUIET)
+    assert list(from_times("r", [dataclasses.replace(PART, code=ArtifactCode("x"), times=times)])) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +92,7 @@ def test_a_region_without_kernels_launches_none():
 )
 def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, needs, remedy):
     (item,) = findings(95e-6, 90e-6, 100e-6, bound_by)
-    assert f"Of the 100 µs of region 'r', its kernels need at least {needs}" in item.message
+    assert f"Of the 100 µs (100 µs to 100 µs) of region 'r', its kernels need at least {needs}" in item.message
     assert item.remedy.startswith(remedy)
 
 
@@ -150,7 +164,9 @@ def test_a_finding_is_of_the_code_that_was_measured(monkeypatch):
     assert ex.diagnose("r", 0.4, run=rx.Run(cancelled=lambda: True)) == []
     (item,) = other_findings(ex)
     assert item.code == "launch-bound"
-    assert "spends 90% of its 10.0 µs outside its 1 kernel" in item.message, "it is tiny and waits for its launches"
+    assert "spends 90% of its 10.0 µs (10.0 µs to 10.0 µs) outside its 1 kernel" in item.message, (
+        "it waits for its launches"
+    )
     assert item.where
     plan = ex.plan
     assert item in ex.diagnostics
@@ -181,7 +197,7 @@ def test_equal_layers_count_each(monkeypatch):
     assert len(set(ex.partitions.artifact)) == 2
     plant_times(monkeypatch, kernel_s=1e-6, bound_s=None, between_s=9e-6)
     (item,) = other_findings(ex)
-    assert "spends 90% of its 40.0 µs outside its 4 kernels" in item.message
+    assert "spends 90% of its 40.0 µs (40.0 µs to 40.0 µs) outside its 4 kernels" in item.message
     with pytest.warns(UserWarning, match="traced again"):
         ex.compiled(torch.randn(32, 64), *(torch.randn(64, 64) for _ in range(3)))
     ex.compile()

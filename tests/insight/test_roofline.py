@@ -25,7 +25,7 @@ from regional_explorer.insight.roofline import (
 )
 from regional_explorer.record.artifact import ArtifactCode, Kernel, KernelKind
 from regional_explorer.record.benchmark import Phase, Verdict
-from regional_explorer.record.figure import Figure
+from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.graph import Graph, GraphKind, Node, Role, TensorSpec
 from regional_explorer.record.roofline import (
     EAGER_OPS,
@@ -86,10 +86,15 @@ def test_every_dtype_has_its_own_size():
 HALF = Figure(0.5, 0.4, 0.6)
 
 
+def reach(eager_s, regional_s, full_s, share, **more):
+    times = (eager_s, regional_s, full_s, eager_s - full_s)
+    return Reach(Phase.FORWARD, *map(exactly, times), share, **more)
+
+
 def test_shares_are_withheld_where_full_gains_nothing():
-    assert Reach(Phase.FORWARD, 3.0, 2.0, 1.0, HALF).share == HALF
-    assert Reach(Phase.FORWARD, 1.0, 2.0, 3.0, HALF).share is None
-    assert Reach(Phase.FORWARD, 3.0, 2.0, 2.9, HALF, full_wins=False).share is None
+    assert reach(3.0, 2.0, 1.0, HALF).share == HALF
+    assert reach(1.0, 2.0, 3.0, HALF).share is None
+    assert reach(3.0, 2.0, 2.9, HALF, full_wins=False).share is None
 
 
 def test_a_share_is_that_of_each_round_with_its_interval():
@@ -122,7 +127,7 @@ def test_what_was_measured_is_what_is_told():
     eager, regional = timing("eager", 3.0, None, verdict=Verdict.BASELINE), timing("regional", 2.0, None)
     measured = replace(trained(2), timings=(eager, regional, timing("full", 1.0, None)))
     (reach,) = reached(measured)
-    assert (reach.share, reach.gain_s) == (HALF_EXACTLY, 2.0)
+    assert (reach.share, reach.gain_s) == (HALF_EXACTLY, exactly(2.0))
     assert region_reaches(measured, reach) == ()
     with pytest.raises(MeasureError, match="full was not measured"):
         reached(replace(measured, timings=(eager, regional)))
@@ -310,6 +315,7 @@ def test_memory_that_nothing_was_written_to_is_not_compared():
     ],
 )
 def test_a_part_of_a_gain_is_no_more_than_all_of_it(share, said):
-    text = reach_table([Reach(Phase.FORWARD, 2.0, 1.5, 1.0, share)], None, ()).text()
+    text = reach_table([reach(2.0, 1.5, 1.0, share)], None, ()).text()
     assert text.endswith(said)
-    assert ("%" in regions_table([RegionReach("r", 1.0, share.value)]).text()) is (0.0 <= share.value <= 1.0)
+    of_region = regions_table([RegionReach("r", exactly(1.0), Figure(share.value, why="one round"))])
+    assert ("%" in of_region.text()) is (0.0 <= share.value <= 1.0)

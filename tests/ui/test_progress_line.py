@@ -226,6 +226,11 @@ OTHER_CALLS: dict[str, Callable[[rx.Exploration, Path], object]] = {
     "to_source": lambda ex, _: ex.to_source(),
     "repro": lambda ex, _: ex.repro("first"),
     "save": lambda ex, path: ex.save(path / "saved.html"),
+    "show": lambda ex, _: ex.show(),
+    "graph": lambda ex, _: ex.graph(),
+    "graph of a session": lambda ex, _: ex.results.graph(),
+    "save of a session": lambda ex, path: ex.results.save(path / "saved.html"),
+    "display": lambda ex, _: ex.results._repr_mimebundle_(),
     "save_artifacts": lambda ex, path: ex.save_artifacts(path / "artifacts"),
     "roofline": measured_roofline,
 }

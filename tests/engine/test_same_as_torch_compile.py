@@ -1,0 +1,310 @@
+"""A plan that is traced as ``torch.compile`` traces, every op in one region, has the code of ``torch.compile``."""
+
+import contextlib
+import re
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.graph import GraphLowering
+
+import regional_explorer as rx
+from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.torch_api import inductor
+
+# ---------------------------------------------------------------------------------------------------------- the models
+
+
+class Gated(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
+
+    def forward(self, x):
+        for _ in range(2):
+            x = x + torch.tanh(x * self.a) * torch.sigmoid(x * self.b) - F.softplus(x) * 0.1
+        return x.square().mean()
+
+
+class Norms(nn.Module):
+    def __init__(self, width=32):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width)) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + F.gelu(layer(x))
+        return x.square().mean()
+
+
+class Attention(nn.Module):
+    def __init__(self, width=32, heads=2):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (z.view(b, t, self.heads, -1).transpose(1, 2) for z in self.qkv(self.norm(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.transpose(1, 2).reshape(b, t, d))
+
+
+class GPT(nn.Module):
+    def __init__(self, width=32, words=50):
+        super().__init__()
+        self.embed, self.attention, self.norm = nn.Embedding(words, width), Attention(width), nn.LayerNorm(width)
+        self.up, self.down, self.head = nn.Linear(width, 64), nn.Linear(64, width), nn.Linear(width, words)
+
+    def forward(self, tokens, targets):
+        x = self.attention(self.embed(tokens))
+        x = x + self.down(F.gelu(self.up(self.norm(x))))
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+class Llama(nn.Module):
+    def __init__(self, width=32, words=50, heads=2):
+        super().__init__()
+        self.embed, self.heads, self.scale = nn.Embedding(words, width), heads, nn.Parameter(torch.ones(width))
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up, self.down = nn.Linear(width, 64), nn.Linear(width, 64), nn.Linear(64, width)
+        angles = torch.outer(torch.arange(16.0), 1 / 100 ** torch.arange(0, 1, 2 * heads / width))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def normed(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
+
+    def turned(self, x):
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], -1)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        b, t, d = x.shape
+        y = self.normed(x)
+        q, k, v = (part(y).view(b, t, self.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v))
+        y = F.scaled_dot_product_attention(self.turned(q), self.turned(k), v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+        y = self.normed(x)
+        return (x + self.down(F.silu(self.gate(y)) * self.up(y))).square().mean()
+
+
+class Residual(nn.Module):
+    def __init__(self, channels=8):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, channels, 3, padding=1), nn.GroupNorm(2, channels)
+        self.second, self.head = nn.Conv2d(channels, channels, 3, padding=1), nn.Linear(channels, 4)
+
+    def forward(self, x, targets):
+        x = F.relu(self.norm(self.conv(x)))
+        x = F.relu(x + self.second(x))
+        return F.cross_entropy(self.head(x.mean((2, 3))), targets)
+
+
+class Experts(nn.Module):
+    def __init__(self, width=16, experts=4):
+        super().__init__()
+        self.gate, self.norm = nn.Linear(width, experts), nn.LayerNorm(width)
+        self.up = nn.Parameter(torch.randn(experts, width, 32))
+        self.down = nn.Parameter(torch.randn(experts, 32, width))
+
+    def forward(self, x):
+        y = self.norm(x)
+        probabilities = self.gate(y).softmax(-1)
+        weights, chosen = probabilities.topk(2, -1)
+        mixed = torch.zeros_like(probabilities).scatter(-1, chosen, weights)
+        z = torch.einsum("etf,efd->etd", F.silu(torch.einsum("td,edf->etf", y, self.up)), self.down)
+        return (x + (mixed.t().unsqueeze(-1) * z).sum(0)).square().mean()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.cell, self.out = nn.Linear(2 * width, 4 * width), nn.Linear(width, 1)
+
+    def forward(self, x):
+        h = c = torch.zeros_like(x[:, 0])
+        for step in x.unbind(1):
+            i, f, g, o = self.cell(torch.cat([step, h], -1)).chunk(4, -1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        return self.out(h).mean()
+
+
+def written_attention(q, k, v):
+    return (((q @ k.transpose(-2, -1)) / 8.0).softmax(-1) @ v).square().mean()
+
+
+def distances(x, y):
+    return (x.unsqueeze(1) - y.unsqueeze(0)).square().sum(-1).sqrt().min(1).values.cumsum(0).mean()
+
+
+def floats(*sizes):
+    return torch.randn(*sizes, requires_grad=True)
+
+
+MODELS = {
+    "gated": (Gated, lambda: (floats(12, 64),)),
+    "norms": (Norms, lambda: (floats(12, 32),)),
+    "GPT": (GPT, lambda: (torch.randint(0, 50, (2, 16)), torch.randint(0, 50, (2, 16)))),
+    "Llama": (Llama, lambda: (torch.randint(0, 50, (2, 16)),)),
+    "residual": (Residual, lambda: (floats(2, 3, 8, 8), torch.randint(0, 4, (2,)))),
+    "experts": (Experts, lambda: (floats(12, 16),)),
+    "recurrent": (Recurrent, lambda: (floats(4, 3, 16),)),
+    "attention": (Attention, lambda: (floats(2, 16, 32),)),
+    "written attention": (lambda: written_attention, lambda: tuple(floats(2, 2, 16, 64) for _ in range(3))),
+    "distances": (lambda: distances, lambda: (floats(6, 8), floats(6, 8))),
+}
+"""Models and arguments; if any dimension is dynamic, it is the first: several sizes Inductor sorts by their names."""
+
+# ------------------------------------------------------------------------------------------------------------ the code
+
+
+@contextlib.contextmanager
+def lowering_alone(codes):
+    """A block in which Inductor writes code, which is added to ``codes``, and builds none of it."""
+
+    def not_built(*_args, **_kwargs):
+        return lambda *_: None
+
+    with (
+        inductor_config.patch(force_disable_caches=True),
+        functorch_config.patch(force_non_lazy_backward_lowering=True, donated_buffer=False),
+        mock.patch.object(GraphLowering, "save_output_code", staticmethod(codes.append)),
+        mock.patch.multiple(AsyncCompile, cpp_pybinding=not_built, cpp=not_built),
+    ):
+        yield
+
+
+def code_of_torch_compile(fn, args):
+    codes = []
+
+    def lower(gm, inputs):
+        forward = gm.forward
+        with lowering_alone(codes):
+            compile_fx(gm, inputs)
+        return forward
+
+    torch._dynamo.reset()
+    torch.compile(fn, backend=lower)(*args)
+    return codes
+
+
+def code_of_region(fn, args, *, grad):
+    ex = rx.explore(fn, args, grad=grad, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+    return [part.text for part in ex.code("r", config={}).partitions]
+
+
+def normalized(code):
+    """Return the lines of generated code but for what follows from how a graph is called.
+
+    Inputs and dynamic sizes are named by their first use; asserts about inputs and results have no order; inputs that
+    the graph only passes on are no results of a region, and are freed by who calls it. What is freed just before the
+    return goes by the order of names.
+    """
+    code = code.partition("\ndef get_args(")[0]
+    lines = [line.rstrip() for line in code.splitlines() if line.strip() and not line.lstrip().startswith(("#", "//"))]
+    unpacked = next(line for line in lines if line.endswith(" = args"))
+    inputs = {name.strip() for name in unpacked.removesuffix(" = args").split(",")} - {""}
+    checks, results, rest = [], [], []
+    for line in lines:
+        text = line.strip()
+        if text.startswith("assert_size_stride(") and text.split("(")[1].split(",")[0] in inputs:
+            checks.append(text)
+        elif text.startswith("return (") and line.startswith("    "):
+            passed_on = {*inputs, "None", *re.findall(r"\bs\d+\b", text)}
+            results += [one for one in _parts(text.removeprefix("return (")[:-1]) if one not in passed_on]
+            while rest[-1].strip().startswith("del "):
+                rest.pop()
+        elif line is not unpacked and not (text.startswith("del ") and text.removeprefix("del ") in inputs):
+            rest.append(line)
+    names = {}
+
+    def name(match):
+        is_own = match[0] in inputs or re.fullmatch(r"s\d+", match[0])
+        return names.setdefault(match[0], f"x{len(names)}") if is_own else match[0]
+
+    def renamed(text):
+        return re.sub(r"\w+", name, text)
+
+    return [*map(renamed, rest), *sorted(map(renamed, checks)), *sorted(set(map(renamed, results)))]
+
+
+def _parts(text):
+    """Return the elements of a tuple in code."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+# ----------------------------------------------------------------------------------------------------------- the tests
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_code_of_one_region_is_that_of_torch_compile(name, grad, dynamic):
+    make, arguments = MODELS[name]
+    fn, args = make(), arguments()
+    for argument in args if dynamic else ():
+        torch._dynamo.mark_dynamic(argument, 0)
+    with contextlib.nullcontext() if grad else torch.no_grad():
+        theirs, ours = code_of_torch_compile(fn, args), code_of_region(fn, args, grad=grad)
+    assert list(map(normalized, ours)) == list(map(normalized, theirs))
+
+
+# ------------------------------------------------------------------------------------------- what it takes besides code
+
+
+def transposed(x, w):
+    return (x @ w.t()).sin().sum()
+
+
+def as_torch_compile(fn, args):
+    ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+    ex.compile()
+    assert {part.state for part in ex.session.partitions} == {"compiled"}
+    return ex
+
+
+@pytest.mark.compiles
+def test_autograd_notices_a_write_to_what_a_result_shows():
+    """Code of torch.compile alone does not: it returns views of the weight that the backward takes as they are."""
+    x, w = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True)
+    for function in (transposed, as_torch_compile(transposed, (x.requires_grad_(), w)).compiled):
+        loss = function(x, w)
+        with torch.no_grad():
+            w += 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@pytest.mark.compiles
+def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch):
+    args = (floats(4, 8), floats(6, 8))
+    ex = as_torch_compile(transposed, args)
+    folder, plan = ex.save_artifacts(tmp_path / "artifacts"), ex.save_plan(tmp_path / "plan.json")
+    monkeypatch.setattr(inductor, "lower_as_it_is", mock.Mock(side_effect=AssertionError("nothing is to be compiled")))
+    compiled = rx.compile(transposed, plan, artifacts=folder)
+    expected = torch.autograd.grad(transposed(*args), args)
+    torch.testing.assert_close(torch.autograd.grad(compiled(*args), args), expected)
+    assert {part.state for part in rx.status(compiled).partitions} == {"compiled"}
+
+
+def test_equal_graphs_of_other_traces_are_compiled_anew():
+    x = torch.randn(8)
+    one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
+    prints = [[switch.fingerprint() for switch in ex.live.program.stale().values()] for ex in (one, other)]
+    assert prints[0] != prints[1]
