@@ -107,11 +107,13 @@ def reached(session: Session) -> tuple[Reach, ...]:
             samples_s = [np.array(timing.samples_s) for timing in compared]
             gain_s, share = median_figure(paired_gaps(samples_s[0], samples_s[-1])), share_of_gain(*samples_s)
             verdict = compared[-1].verdict
-            times = [timing.median_s for timing in compared]
+            eager, regional, full = compared
             reaches.append(
                 Reach(
                     phase,
-                    *times,
+                    eager.median_s,
+                    regional.median_s,
+                    full.median_s,
                     full_gain_s=gain_s,
                     share_by_round=share,
                     full_wins=verdict is Verdict.FASTER,
