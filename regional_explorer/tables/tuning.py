@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from regional_explorer.errors import count, listing
 from regional_explorer.record.figure import once
@@ -12,8 +13,6 @@ from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, times, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
-NOT_TUNED = "Nothing yet: ex.tune() searches for the fastest plan."
-
 
 def tuning_table(session: Session) -> Table[Try]:
     """One row per plan that ``ex.tune`` has tried, or was to try; the fastest first.
@@ -21,7 +20,9 @@ def tuning_table(session: Session) -> Table[Try]:
     Figures with ``final`` are of the final comparison, in which all took turns. Others guided the search: each is of
     its own race.
     """
-    return tries_table(session.tuning or Tuning(()))
+    tuning = session.tuning or Tuning(())
+    table = tries_table(tuning)
+    return replace(table, notes=lambda: [answer(tuning), *table.notes()])
 
 
 def tries_table(tuning: Tuning) -> Table[Try]:
@@ -50,7 +51,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
             Column("same_as", lambda one: one.same_as),
         ),
         rows,
-        NOT_TUNED,
+        "",
         lambda: [" ".join(what_was_not(tuning))],
         heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
         shown=[one for one in rows if one.outcome is Outcome.MEASURED],

@@ -45,7 +45,7 @@ def checked_limits(
     if not isinstance(numerics, str) or numerics not in tuple(Numbers):
         raise InvalidArgumentError(
             f"numerics={shown_value(numerics)}: give {' or '.join(repr(str(one)) for one in Numbers)}."
-            f"{did_you_mean(numerics, Numbers)}"
+            f"{did_you_mean(numerics, map(str, Numbers))}"
         )
     memory = _checked_number("max_memory", max_memory, "bytes, such as 2**30")
     compile_s = _checked_number("max_compile_s", max_compile_s, "seconds, such as 60")

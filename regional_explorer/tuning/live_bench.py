@@ -191,15 +191,16 @@ class LiveBench:
     @contextmanager
     def closing(self) -> Iterator[None]:
         """A block at whose end all traces are freed, and all artifacts but those of the plans to ``keep``."""
-        store = self.variants.program.store
-        known_keys = set(store.artifacts)
+        program = self.variants.program
+        known_keys = set(program.store.artifacts)
         try:
             yield
         finally:
-            for key in store.artifacts.keys() - known_keys - self._kept_keys:
-                del store.artifacts[key]
+            kept_keys = known_keys | self._kept_keys | set(program.keys().values())
+            for key in program.store.artifacts.keys() - kept_keys:
+                del program.store.artifacts[key]
             self.free(())
-            self.variants.program.select_regional(on=True)
+            program.select_regional(on=True)
 
     def _untimed(self, work: Callable[[], T]) -> T:
         return self.context.run.executor.run_untimed(work)

@@ -179,7 +179,8 @@ class _Search:
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self.most_bytes = self.limits.max_memory
         if self.most_bytes is None and peak is not None:
-            self.most_bytes = max(peak.least_bytes, peak.peak_bytes.value, *(peak.peak_bytes.bounds or ()))
+            high = peak.peak_bytes.high
+            self.most_bytes = max(peak.least_bytes, peak.peak_bytes.value if high is None else high)
         try:
             with self._spending("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
                 self.references[TORCH_COMPILE], compile_s = bench.full()
@@ -201,23 +202,24 @@ class _Search:
         for one in found:
             assert one.plan is not None  # noqa: S101 - only the references have none
             candidate = whole(Stage.WRAPPER, one.plan.tracing, WRAPPER)
-            behind = 1.0 - (one.score or 0.0) / (found[0].score or 1.0)
+            behind = _surely_behind(one, found[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(candidate)
             else:
-                self._leave_out(candidate, f"without the wrapper it is {behind:.0%} slower than the best")
+                self._leave_out(candidate, f"without the wrapper it is at least {behind:.0%} slower than the best")
         self._try(wrapped)
 
     def _try_keys(self) -> None:
         """Try every config on the best plan, then the best of them together, until nothing gets better."""
-        while (base := self._best()) is not None:
+        while (base := next((title for title in self._ranked() if is_whole(self.tries[title].plan)), None)) is not None:
             plan = self.tries[base].plan
-            if plan is None or not is_whole(plan):
-                return
+            assert plan is not None  # noqa: S101 - it is of the whole graph
             untried = [one for one in neighbours(plan, self.limits.keys) if one.title not in self.tries]
             if not untried:
                 return
             self._try(untried)
+            if all(self.tries[one.title].outcome is Outcome.NOT_TRIED for one in untried):
+                return  # the budget is spent
             better = [one for one in self.tries.values() if one.stage is Stage.KEYS and self._is_better(one, base)]
             better.sort(key=lambda one: -(one.score or 0.0))
             plans = [one.plan for one in better if one.plan is not None and one.plan.tracing == plan.tracing]
@@ -282,8 +284,8 @@ class _Search:
         if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
             if self.limits.numbers is Numbers.BITWISE and not entry.bitwise:
                 known = replace(known, outcome=Outcome.WRONG, why=NOT_BITWISE)
-            elif entry.over_full is None or TORCH_COMPILE not in self.references:
-                return False
+            elif entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
+                return False  # without an interval it is no result to rely on
             else:
                 known = replace(known, over_full=entry.over_full, compile_s=entry.compile_s)
         self.tries[one.title] = known
@@ -297,8 +299,8 @@ class _Search:
         began_s, deadline_s = self._now(), self._deadline()
         limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self._now() > deadline_s)
         titles = [one.title for one in batch]
-        with self._spending("compiling", f"compiling {count(len(titles), 'plan')}: {titles[0]}"):
-            results = self.bench.compile([prepared[title] for title in titles], self._reporting(limited, "compiling"))
+        with self._spending("compiling", f"compiling {count(len(titles), 'plan')}"):
+            results = self.bench.compile([prepared[title] for title in titles], self._reporting(limited))
         self._stop_if_cancelled()
         cost_s = (self._now() - began_s) / len(batch)
         for one, built in zip(batch, results, strict=True):
@@ -352,8 +354,10 @@ class _Search:
         if not titles:
             return
         best = self._best()
-        others = [] if best is None or best in titles or best not in self.ready else [best]
-        result = self._measure([self._baseline, *others, *titles], RACE_SHARE, f"timing {titles[0]}", self._slower)
+        others = [best] if best is not None and best not in titles and self._make_ready(best) else []
+        result = self._measure(
+            [self._baseline, *others, *titles], RACE_SHARE, f"racing {count(len(titles), 'plan')}", self._slower
+        )
         failed = self._drop_failed((*others, *titles), result)
         again = [title for title in titles if failed and title in result.pruned and title in self.ready]
         for title in (*others, *titles):
@@ -401,9 +405,9 @@ class _Search:
             peak = self.bench.peak(call, self._share_s(MEMORY_SHARE))
         if peak is None:
             return
-        peak_bytes = peak.peak_bytes
-        self._note(title, peak_bytes=peak_bytes)
-        if self.most_bytes is not None and min(peak_bytes.value, *(peak_bytes.bounds or ())) > self.most_bytes:
+        low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
+        self._note(title, peak_bytes=peak.peak_bytes)
+        if self.most_bytes is not None and low > self.most_bytes:
             allowed = "allowed" if self.limits.max_memory is not None else "that eager needs"
             self._note(title, why=f"it needs more memory than the {size(int(self.most_bytes))} {allowed}")
 
@@ -411,7 +415,7 @@ class _Search:
 
     def _compare_finalists(self) -> None:
         """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run; its figures are the result."""
-        finalists = [title for title in self._ranked() if title != AT_HAND and self._make_ready(title)][:FINALISTS]
+        finalists = self._finalists()
         at_hand = [AT_HAND] if AT_HAND in self.ready else []
         result = self._measure([*self.references, *at_hand, *finalists], FINAL_SHARE, "the final comparison")
         self._drop_failed((*at_hand, *finalists), result)
@@ -435,6 +439,15 @@ class _Search:
             self.answer, self.gain = best, result.ratio(best, self._phase, self.rival)
             self.bench.keep(self.ready[best])
 
+    def _finalists(self) -> list[str]:
+        """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
+        end_s, finalists = self.began_s + self.limits.budget_s, list[str]()
+        for title in self._ranked():
+            is_ready = title in self.ready or (self._now() < end_s and self._make_ready(title))
+            if title != AT_HAND and is_ready and len(finalists) < FINALISTS:
+                finalists.append(title)
+        return finalists
+
     def _make_ready(self, title: str) -> bool:
         """Compile a plan whose trace was freed, or that an earlier search has tried; return whether it can be run."""
         if title in self.ready:
@@ -446,7 +459,7 @@ class _Search:
             with self._spending("tracing", f"tracing again: {title}"):
                 prepared = self.bench.prepare(plan)
             with self._spending("compiling", f"compiling again: {title}"):
-                built = self.bench.compile([prepared], self._reporting(self.bench.context.run, "compiling"))[0]
+                built = self.bench.compile([prepared], self._reporting(self.bench.context.run))[0]
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as when it was tried first
@@ -581,14 +594,14 @@ class _Search:
         best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
         so_far = ""
         if best is not None and (score := self.tries[best].score) is not None:
-            so_far = f"best so far {times(score)} {self._baseline} ({best}), {tried} tried; "
+            so_far = f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
         run.progress(f"{so_far}{doing}", min(1.0, spent_s / self.limits.budget_s))
 
-    def _reporting(self, run: Run, doing: str) -> Run:
+    def _reporting(self, run: Run, doing: str = "") -> Run:
         """Return the run whose reports are those of the search."""
         return dataclasses.replace(
             run,
-            progress=lambda text, _: self._report(run, text if doing == "compiling" else f"{doing}: {text}"),
+            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
             estimate=lambda _: None,
         )
 
@@ -617,6 +630,14 @@ class _Search:
             self.rounds,
             self.noise,
         )
+
+
+def _surely_behind(one: Try, best: Try) -> float:
+    """Return by which part a try is slower than the best at least; 0 if an interval is missing."""
+    ours, theirs = (tried.over_full or tried.speedup for tried in (one, best))
+    if ours is None or theirs is None or ours.high is None or theirs.low is None:
+        return 0.0
+    return max(0.0, 1.0 - ours.high / theirs.low)
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"

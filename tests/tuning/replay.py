@@ -13,7 +13,7 @@ from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.benchmark import MemoryPeak
-from regional_explorer.record.figure import exactly
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Environment
 from regional_explorer.record.tracing import Tracing
@@ -125,7 +125,7 @@ class ReplayBench:
 
     def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak:
         del limit_s
-        return MemoryPeak(call.name, exactly(peaks[call.name]), "replay", 0)
+        return MemoryPeak(call.name, Figure(peaks[call.name], why="too few"), "replay", 0)
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
