@@ -17,7 +17,7 @@ from typing import Any
 
 from regional_explorer import __version__
 from regional_explorer.command.call_text import read_call
-from regional_explorer.command.options import CommandError, add_options
+from regional_explorer.command.options import CommandError, add_options, parse_seconds
 from regional_explorer.command.parsed_command import Command
 from regional_explorer.compiler.progress_line import reporting_of_command
 from regional_explorer.errors import (
@@ -32,8 +32,10 @@ from regional_explorer.errors import (
 )
 from regional_explorer.page.answer import ShownAnswer
 from regional_explorer.page.report import session_text
-from regional_explorer.record.json_file import dump_session, load_plan_file, load_session
+from regional_explorer.record.files import writable_path
+from regional_explorer.record.json_file import dump_session, load_plan_file, load_session, to_json
 from regional_explorer.record.session import Session
+from regional_explorer.record.tuning import Numbers
 
 EXPLORED_MODULE = "__explored__"
 """The name of the module that the file runs as; no other module has it."""
@@ -106,7 +108,8 @@ INVALID_COMMAND_ERRORS = (
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 success; 1 the call or the measurement failed, or a saved file cannot be read; 2 the command was "
-    "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), something "
+    "invalid; 3 the answer is no: slower than allowed (compare, check), the plan does not hold (check), nothing is "
+    "faster (tune), something "
     "needed is missing (doctor); 4 no verdict: the machine was busy, or the samples are too few to tell (compare, "
     "check)."
 )
@@ -165,6 +168,23 @@ def _argument_parser() -> argparse.ArgumentParser:
     add_options(run_parser, leave_out={"output", "widget"})  # which only a notebook has
     _add_quiet(run_parser)
     _add_forms(run_parser)
+
+    tune_parser = add(
+        _tune_call,
+        "tune",
+        "search for the plan that makes a call fastest",
+        "Execute FILE as a module, then search for the plan that makes CALL fastest, beside eager and torch.compile.",
+        'Example: regional-explorer tune model.py "step(x)" --budget 300 --save plan.json',
+    )
+    _add_call_arguments(tune_parser)
+    tune_parser.add_argument(
+        "--budget", metavar="SECONDS", type=parse_seconds, help="seconds for everything; 120 by default"
+    )
+    tune_parser.add_argument("--numerics", choices=tuple(map(str, Numbers)), help="what results have to be, to eager")
+    tune_parser.add_argument("--save", metavar="FILE", type=Path, help="write the plan found, for rx.compile(fn, FILE)")
+    add_options(tune_parser, only={"grad", "dynamic", "plan", "verbose"})
+    _add_quiet(tune_parser)
+    _add_json(tune_parser, "print the tries as JSON")
 
     show_parser = add(
         _show_session, "show", "print a saved session; torch is not needed", "Print a session saved as JSON."
@@ -275,6 +295,35 @@ def _explore_call(
     if saved_path is not None and not quiet:
         _print_error(f"Saved to {saved_path}.")
     return EXIT_DONE if complete else EXIT_FAILED
+
+
+def _tune_call(
+    file: Path,
+    call: str,
+    *,
+    budget: float = 120.0,
+    numerics: str = str(Numbers.CLOSE),
+    save: Path | None = None,
+    quiet: bool = False,
+    as_json: bool = False,
+    **options: Any,
+) -> int:
+    command = Command(**options)
+    call_text, source = read_call(call), read_source(file)
+    command.check()
+    if save is not None:
+        writable_path(save, CommandError)
+    fn, args, kwargs = call_text.evaluate(execute(file, source))
+    with reporting_of_command(sys.stderr, quiet=quiet) as run:
+        run.progress("capturing the call", 0.0)
+        with contextlib.closing(command.explore(fn, args, kwargs)) as exploration:
+            found = exploration.tune(budget, numerics=numerics, apply=save is not None, run=run)
+            _print(f"{json.dumps(to_json(found.record)) if as_json else found}\n")
+            if found.plan is None:
+                return EXIT_NO
+            if save is not None:
+                exploration.save_plan(save)
+    return EXIT_DONE
 
 
 def _show_session(file: Path, *, as_json: bool = False, as_answer: bool = False) -> int:

@@ -64,13 +64,18 @@ def _parse_variants(text: str) -> tuple[str, ...]:
     return names
 
 
-def _parse_budget(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """Return the seconds that ``text`` says.
+
+    Raises:
+        ArgumentTypeError: it says no number above 0.
+    """
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ArgumentTypeError(f"--budget takes seconds above 0, such as --budget 5; got {text!r}")
+        raise ArgumentTypeError(f"--budget and --tune take seconds above 0, such as --budget 5; got {text!r}")
     return seconds
 
 
@@ -131,7 +136,14 @@ OPTIONS = (
         "SECONDS",
         "seconds to measure the variants, without compile time; 5 by default",
         "--budget 2.5",
-        {"type": _parse_budget},
+        {"type": parse_seconds},
+    ),
+    Option(
+        ("--tune",),
+        "SECONDS",
+        "search for the fastest plan first, and measure that; the seconds include compiles",
+        "--tune 120",
+        {"type": parse_seconds},
     ),
     Option(
         ("--plan",),

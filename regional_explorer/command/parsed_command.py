@@ -28,6 +28,7 @@ class Command:
     dynamic: bool | None = None
     variants: tuple[str, ...] = ()
     budget: float = 5.0
+    tune: float | None = None
     plan: Path | str | None = None
     output: str | None = None
     save: Path | None = None
@@ -55,6 +56,8 @@ class Command:
             checked_variants(self.variants)
         except MeasureError as error:
             raise CommandError(str(error)) from error
+        if self.tune is not None and not self.bench:
+            raise CommandError("--tune measures plans, and --no-bench measures nothing: leave one of them out.")
         for _, key, value in self.settings:
             parse_value(key, value)
         regions = {}
@@ -98,7 +101,7 @@ class Command:
         return exploration
 
     def measure(self, exploration: Exploration, run: Run) -> bool:
-        """Compile and measure unless ``bench`` is False; return False if interrupted.
+        """Compile and measure unless ``bench`` is False, with ``tune`` the plan found; return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -106,6 +109,8 @@ class Command:
         if not self.bench:
             return True
         try:
+            if self.tune is not None:
+                exploration.tune(self.tune, apply=True, run=run)
             if self.cold:
                 exploration.compile(cold=True, run=run)
             exploration.benchmark(variants=self.variants or BY_DEFAULT, budget_s=self.budget, run=run)

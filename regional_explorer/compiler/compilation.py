@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -18,6 +18,7 @@ from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.partition_records import environment_of
 from regional_explorer.compiler.program import CutProgram, Program
 from regional_explorer.compiler.run import PLAIN_RUN, ProgressCallback, Run
+from regional_explorer.compiler.switch import Switch
 from regional_explorer.compiler.workpiece import Wanted
 from regional_explorer.errors import CompileEnvironmentError, NoCompilerError, RegionCompileError
 from regional_explorer.record.benchmark import CompileCost
@@ -27,8 +28,12 @@ from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import compile_piece, empty_caches
 
 
-def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = False) -> None:
+def compile_stale(
+    program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = False, beside: Sequence[CutProgram] = ()
+) -> None:
     """Compile the stale partitions; a region that fails runs eagerly, the rest go on.
+
+    Those of programs ``beside`` it, which share its artifacts, follow: they are lowered while its kernels are built.
 
     The compile lock is held for one partition at a time, so that other compiles of the process get their turn. What is
     complete when cancelled or interrupted is kept. With ``cold`` all artifacts are compiled, existing ones again, and
@@ -37,10 +42,11 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
     Raises:
         NoCompilerError: there is no C++ compiler; nothing can be compiled at all.
     """
-    stale, store = program.stale(everything=cold), program.store
+    programs, store = (program, *beside), program.store
+    stale = _stale_of(programs, everything=cold)
     known_failures = dict(store.failures)
-    names = {key: f"{switch.piece.claim.region}: {switch.partition.name}" for key, switch in stale.items()}
-    all_wanted = [program.wanted(key, switch) for key, switch in stale.items()]
+    names = {key: f"{switch.piece.claim.region}: {switch.partition.name}" for key, (_, switch) in stale.items()}
+    all_wanted = [one.wanted(key, switch) for key, (one, switch) in stale.items()]
     # Saved artifacts are loaded first: without a compiler the first compile ends this function.
     todo = [wanted for wanted in all_wanted if cold or store.load(wanted) is None]
 
@@ -80,7 +86,17 @@ def compile_stale(program: CutProgram, run: Run = PLAIN_RUN, *, cold: bool = Fal
         store.failures = known_failures
         raise
     finally:
-        program.apply_artifacts()
+        for one in programs:
+            one.apply_artifacts()
+
+
+def _stale_of(programs: Sequence[CutProgram], *, everything: bool) -> dict[str, tuple[CutProgram, Switch]]:
+    """Return the artifacts still to compile, by key, each with the first partition that needs it, and its program."""
+    stale: dict[str, tuple[CutProgram, Switch]] = {}
+    for program in programs:
+        for key, switch in program.stale(everything=everything).items():
+            stale.setdefault(key, (program, switch))
+    return stale
 
 
 @dataclass
@@ -147,10 +163,11 @@ def _failures_are_kept() -> Iterator[None]:
         return
 
 
-def compile_plan(program: Program, run: Run, *, cold: bool = False) -> set[str]:
+def compile_plan(program: Program, run: Run, *, cold: bool = False, beside: Sequence[Program] = ()) -> set[str]:
     """Compile the stale partitions, or with ``cold`` all, with empty caches; return the keys of the new artifacts.
 
-    Artifacts compiled before an interrupt are kept. Compiles of other threads are waited for.
+    Those of programs ``beside`` it, which share its artifacts, are compiled too. Artifacts compiled before an
+    interrupt are kept. Compiles of other threads are waited for.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
@@ -159,9 +176,9 @@ def compile_plan(program: Program, run: Run, *, cold: bool = False) -> set[str]:
     with compile_lock(run.cancelled, run.waiting) as is_free:
         pass  # not held: each partition is compiled in a turn of its own
     if is_free:
-        if program.stale(everything=cold):
+        if any(one.stale(everything=cold) for one in (program, *beside)):
             start_toolchain(program, run.progress)
-        compile_stale(program, run, cold=cold)
+        compile_stale(program, run, cold=cold, beside=beside)
     return {key for key, artifact in program.store.artifacts.items() if before.get(key) is not artifact}
 
 

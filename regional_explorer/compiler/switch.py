@@ -23,8 +23,8 @@ from regional_explorer.compiler.fingerprint import (
 )
 from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionAssertionError, RegionCompileError
+from regional_explorer.record.configs import ASSERTS
 from regional_explorer.record.graph import Node
-from regional_explorer.record.plan import ASSERTS
 from regional_explorer.regions.cut import PartitionId, Piece
 from regional_explorer.torch_api.asserts import in_one_line, is_about_an_input, op_of_assert
 from regional_explorer.torch_api.graphs import BoxedCall, only_computes

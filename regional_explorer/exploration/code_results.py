@@ -1,7 +1,8 @@
-"""What ex.code, ex.stages and ex.roofline return."""
+"""What ex.code, ex.stages, ex.roofline and ex.tune return."""
 
 from __future__ import annotations
 
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from regional_explorer.page.stages import stages_html, stages_text
 from regional_explorer.record.artifact import ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GpuTarget
 from regional_explorer.record.partition import State
-from regional_explorer.record.plan import the_region
+from regional_explorer.record.plan import Plan, the_region
 from regional_explorer.record.profile import Bandwidth
 from regional_explorer.record.region_code import Coverage, PartitionCode, partition_codes, region_code, total_coverage
 from regional_explorer.record.roofline import (
@@ -33,13 +34,15 @@ from regional_explorer.record.roofline import (
 )
 from regional_explorer.record.session import Session
 from regional_explorer.record.stages import PartitionStages, check_followed, region_stages
+from regional_explorer.record.tuning import Tuning
 from regional_explorer.style.css import PAGE, page_css
-from regional_explorer.style.element import to_html
+from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables.code import kernels_table
 from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
 from regional_explorer.tables.stages import stage_nodes_table, stages_table
-from regional_explorer.tables.table import Table
+from regional_explorer.tables.table import TEXT_WIDTH, Table
+from regional_explorer.tables.tuning import answer, tries_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +85,29 @@ class CodeDiffs(CodeResult):
 
     def _html(self) -> str:
         return diff_html(self.region, self.partitions)
+
+
+@dataclass(frozen=True, repr=False)
+class TuningResult(CodeResult):
+    """What a search for the best plan has found: the answer, then the plans that were timed.
+
+    ``ex.plan = ex.tune().plan`` applies the plan; ``ex.tuning`` has every try.
+    """
+
+    record: Tuning
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan found; None if nothing is faster than eager or ``torch.compile``, or if the search was cancelled."""
+        return self.record.plan
+
+    def __str__(self) -> str:
+        """Return the answer, and the table."""
+        return "\n".join([*textwrap.wrap(answer(self.record), TEXT_WIDTH), "", tries_table(self.record).text()])
+
+    def _html(self) -> str:
+        nodes = [node("p", answer(self.record)), *tries_table(self.record).nodes()]
+        return f'<div class="{PAGE}"><style>{page_css()}</style>{to_html(*nodes)}</div>'
 
 
 @user_facing_methods

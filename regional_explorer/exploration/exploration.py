@@ -37,7 +37,7 @@ from regional_explorer.errors import (
     user_facing,
     user_facing_methods,
 )
-from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, why_no_code
+from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline, TuningResult, why_no_code
 from regional_explorer.exploration.edits import Draft, Edits
 from regional_explorer.exploration.exclusive_use import ExclusiveUse
 from regional_explorer.exploration.live import Live, collect_dropped
@@ -75,6 +75,8 @@ from regional_explorer.tables.frame import ShownFrame
 from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.profile import profile_table
 from regional_explorer.torch_api.dynamo import original_module
+from regional_explorer.tuning.ledger import Ledger, default_path
+from regional_explorer.tuning.limits import checked_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -320,6 +322,56 @@ class Exploration(Edits, Results):
             self.live.benchmark(variants, budget_s, run, regions=regions)
         timings: pd.DataFrame = self.timings
         return timings
+
+    def tune(
+        self,
+        budget_s: float = 120.0,
+        *,
+        numerics: str = "close",
+        max_memory: int | None = None,
+        max_compile_s: float | None = None,
+        keys: Sequence[Mapping[str, Any]] | None = None,
+        ledger: str | Path | None = None,
+        apply: bool = False,
+        run: Run = PLAIN_RUN,
+    ) -> TuningResult:
+        """Search for the plan that makes the call fastest, and return it with all that was tried.
+
+        The whole graph as one region is traced in every sensible way, with C++ wrappers and other configs on the best
+        of them. Plans are checked against eager first; those with equal code are timed once. At the end the best ones,
+        eager, plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none
+        is faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
+        ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back.
+
+        Args:
+            budget_s: seconds for everything, compiles included; exceeded by a compile that has begun, at most.
+            numerics: ``"close"`` for results that the numerics check passes, ``"bitwise"`` for eager's to the bit.
+            max_memory: the most bytes of a plan's peak; by default what eager needs.
+            max_compile_s: the most seconds of a plan's compile.
+            keys: configs to try, such as ``[{"max_fusion_size": 8}]``; by default those that are known to matter.
+            ledger: the file that remembers tries, so that no later search repeats them; by default one beside
+                Inductor's cache.
+            apply: whether the plan found becomes that of the exploration.
+            run: cancelled between tries and rounds; the tries so far are kept, as they are when interrupted.
+
+        Raises:
+            MeasureError: the budget is invalid, or nothing can be measured.
+            InvalidArgumentError: another argument is invalid.
+            UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of ``keys`` is invalid.
+            NoCompilerError: there is no C++ compiler.
+            BusyError: another thread, such as a job of the panel, measures.
+        """
+        check_flag("apply", apply)
+        device = self.live.environment.device_type
+        limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
+        book = Ledger(default_path() if ledger is None else ledger)
+        with self._turn(run, "tune") as run:
+            self.live.tune(limits, book, run)
+        found = self.live.tuning
+        assert found is not None  # noqa: S101 - else the search has raised
+        if apply and found.plan is not None:
+            self.plan = found.plan
+        return TuningResult(found)
 
     # ------------------------------------------------------------------------------------------ code, time and roofline
 

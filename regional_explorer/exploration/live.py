@@ -23,6 +23,7 @@ from regional_explorer.exploration.measurements import Measurements
 from regional_explorer.insight.code_store import Insights
 from regional_explorer.measure.benchmark import Results
 from regional_explorer.measure.partitions import reconcile
+from regional_explorer.measure.rounds import Stop
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.action import Action, ActionKind
 from regional_explorer.record.benchmark import PartitionTiming
@@ -41,7 +42,12 @@ from regional_explorer.record.profile import Profile
 from regional_explorer.record.regions import region_timings
 from regional_explorer.record.session import Environment, Session
 from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.tuning import Tuning
 from regional_explorer.regions.select import Assignment, assign, members
+from regional_explorer.tuning.ledger import Ledger
+from regional_explorer.tuning.limits import Limits
+from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.search import tune
 
 
 def initial_program(
@@ -121,6 +127,7 @@ class Live:
         self.measurements = Measurements(self.variants, self.environment)
         self.insights = Insights(self.program)
         self.profile: Profile | None = None
+        self.tuning: Tuning | None = None
         self.marked_in: dict[str, Sequence[Graph]] = {}
         self.other_ops: tuple[Diagnostic, ...] = ()
         self.saved_artifacts: dict[str, str] = {}
@@ -139,13 +146,20 @@ class Live:
             if results.timings:
                 self.measurements.remember(self.session)
 
+    def tune(self, limits: Limits, ledger: Ledger, run: Run) -> None:
+        """Search for the best plan, and keep what was found; see ``Exploration.tune``."""
+        bench = LiveBench(self.variants, self.environment, run)
+        with bench.closing(), self.capture.generated.collected():
+            self.tuning = tune(bench, limits, ledger)
+        Stop(self.tuning.stopped).raise_interrupt()
+
     @property
     def session(self) -> Session:
         """The frozen record of all results so far; after ``close`` the last one."""
         revision = None
         if self.is_open:
             results = self.measurements.revision, self.insights.revision
-            revision = (self.program.revision(), *results, self.profile)
+            revision = (self.program.revision(), *results, self.profile, self.tuning)
         if self._snapshot is None or (revision is not None and self._snapshot[0] != revision):
             self._snapshot = (revision, self._new_session())
         return self._snapshot[1]
@@ -189,6 +203,7 @@ class Live:
             reconciliation=results.reconciliation,
             memory=tuple(results.memory),
             profile=self.profile,
+            tuning=self.tuning,
         )
         renamed = measured and [part.id for part in measured.partitions] != [part.id for part in plan_partitions]
         if measured is not None and results.partition_timings and (renamed or not results.reconciliation):
@@ -247,7 +262,7 @@ class Live:
         """Continue with the artifacts and the measured plans of an earlier trace of the call, and free that trace."""
         self.plan_diagnostics, self.first_plan = earlier.plan_diagnostics, earlier.first_plan
         self.measurements.runs = earlier.measurements.runs
-        self.saved_artifacts = earlier.saved_artifacts
+        self.saved_artifacts, self.tuning = earlier.saved_artifacts, earlier.tuning
         earlier.capture.instead = traced_again
         earlier.keep_session()
         self.program.take_over(earlier.program)

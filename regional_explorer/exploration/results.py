@@ -29,6 +29,7 @@ from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import kept_table, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
 from regional_explorer.tables.table import Table
+from regional_explorer.tables.tuning import tuning_table
 
 if TYPE_CHECKING:
     import graphviz
@@ -68,6 +69,7 @@ class Results:
     caches = result_table(caches_table)
     compile_times = result_table(compile_times_table)
     op_times = result_table(op_times_table)
+    tuning = result_table(tuning_table)
 
     def __init__(self, session: Session) -> None:
         check_argument("session", session, Session, "an rx.Session, or open a file with rx.load('x.json')")

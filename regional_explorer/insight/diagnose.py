@@ -22,6 +22,7 @@ from regional_explorer.measure.timings import MeasureContext
 from regional_explorer.record.action import ALONE, Basis, configures
 from regional_explorer.record.artifact import ArtifactCode, BoundBy, code_hash
 from regional_explorer.record.benchmark import Timing, Verdict
+from regional_explorer.record.configs import FUSING, KEEP_RESULTS
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.record.figure import Figure, exactly
 from regional_explorer.record.grouping import grouped
@@ -34,8 +35,6 @@ AT_BOUND = 0.8
 """If the bounds of a region's kernels are at least this share of its time, its code is at their limit."""
 MOSTLY_LAUNCHES = 0.5
 """If a region spends at least this share of its time outside its kernels, launches dominate."""
-KEEP_RESULTS = {"realize_opcount_threshold": 3}
-"""Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
 EXPENSIVE_OPS = frozenset(
     (
         *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "erfc", "erfinv", "exp"),
@@ -44,17 +43,6 @@ EXPENSIVE_OPS = frozenset(
     )
 )
 """Ops that take many instructions per element, so that computing them twice can cost more than memory."""
-
-TOO_MANY_SIDE_BY_SIDE = "cpp.max_horizontal_fusion_size"
-
-FUSING: Mapping[str, Mapping[str, Any]] = {
-    "exceeds max fusion": {"max_fusion_size": 512},
-    TOO_MANY_SIDE_BY_SIDE: {TOO_MANY_SIDE_BY_SIDE: 512},
-    "score_fusion_memory_threshold": {"score_fusion_memory_threshold": 1},
-    "indexing mismatch": {"loop_ordering_after_fusion": True},
-    "memory deps did not match": {"loop_ordering_after_fusion": True},
-}
-"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
 
 def from_times(region: str, parts: Sequence[PartitionCode]) -> Iterator[Diagnostic]:

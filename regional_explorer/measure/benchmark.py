@@ -27,7 +27,6 @@ from regional_explorer.measure.numerics import (
     verdict,
 )
 from regional_explorer.measure.reference import (
-    DRAWING_AS_EAGER,
     find_reference,
     rows_drawing_as_eager,
     unless_out_of_order,
@@ -51,6 +50,7 @@ from regional_explorer.record.benchmark import (
     VariantName,
     Verdict,
 )
+from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.figure import Noise
 from regional_explorer.torch_api.torch_config import read_config
@@ -100,7 +100,7 @@ def benchmark(
     traces = variants.traces()
     if run.cancelled():
         return False
-    verdicts, by_trace = _check_numerics(variants, ready, run, results)
+    verdicts, by_trace = check_numerics(variants, ready, run, results)
     if run.cancelled():
         return False
     timed_calls = [variants.get(name) for name in ready]
@@ -142,7 +142,7 @@ def _read_memory(
             continue
         run.estimate((len(measured) - done) * share_s)
         run.progress(f"reading the memory of {timed_call.name}", 1.0)
-        read = partial(_memory_peak, variants, timed_call, gauge, share_s)
+        read = partial(memory_peak, variants, timed_call, gauge, share_s)
         results.memory.append(run.threads.run_untimed(read))
     if left_out and results.conditions is not None:
         results.conditions = replace(results.conditions, memory_left_out=tuple(left_out))
@@ -175,7 +175,7 @@ _COMPILE_TASKS = {
 }
 
 
-def _check_numerics(
+def check_numerics(
     variants: Variants, ready: list[VariantName], run: Run, results: Results
 ) -> tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
@@ -305,7 +305,8 @@ def _without_verdict(
     ]
 
 
-def _memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
+def memory_peak(variants: Variants, timed_call: TimedCall, gauge: Gauge, limit_s: float) -> MemoryPeak:
+    """Return the peak memory of a variant; as many calls are made as an interval needs, unless they take too long."""
     timed_call.select()
     try:
         with variants.call.restoring():

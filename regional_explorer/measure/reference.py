@@ -34,6 +34,7 @@ from regional_explorer.measure.numerics import (
 from regional_explorer.measure.rounding import Moves, Rounded, Values, arithmetic_of, dense
 from regional_explorer.measure.trace_difference import trace_differs
 from regional_explorer.record.benchmark import TWIN_NOTE, Numerics, NumericsVerdict
+from regional_explorer.record.configs import CURES, DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
@@ -268,8 +269,6 @@ def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
 RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 """Compares compiled code, or twins compiled under a config, with its reference; each row gets a note."""
 
-DRAWING_AS_EAGER: Mapping[str, Any] = {"fallback_random": True}
-
 
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
     """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw those that eager draws."""
@@ -292,9 +291,6 @@ def unless_out_of_order(rows: tuple[Numerics, ...], graphs: Iterable[fx.GraphMod
 
 
 COMPILED = "compiled"
-
-CURES: Mapping[str, Any] = {"emulate_precision_casts": True, **DRAWING_AS_EAGER}
-"""Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 
 @dataclass(frozen=True)

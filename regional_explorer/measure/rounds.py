@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -56,6 +56,7 @@ class Stop(StrEnum):
 
     PRECISE = "every speedup is precise enough"
     BUDGET = "the budget is spent"
+    DECIDED = "all but one are out of the race"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
     FAILED = "nothing is left to measure"
@@ -124,7 +125,8 @@ class RoundsResult:
 
     ``samples`` holds seconds per call by variant and phase, in the order of the rounds; ``control`` those of the
     baseline's second entry, empty without a control. ``parts`` are those of the variants that have any. ``dropped``
-    says by variant what was raised, and when. ``rounds`` counts all, ``noise`` says how many were left out. Of a GPU,
+    says by variant what was raised, and when; ``pruned`` are those that were taken out because no more rounds of them
+    were needed. ``rounds`` counts all, ``noise`` says how many were left out. Of a GPU,
     ``warnings`` say by variant that it is launch-bound, and ``gpu`` is its state before and after.
     """
 
@@ -141,6 +143,7 @@ class RoundsResult:
     parts: Mapping[str, Parts] = field(default_factory=dict)
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     gpu: str = ""
+    pruned: tuple[str, ...] = ()
 
     @property
     def failures(self) -> list[Diagnostic]:
@@ -186,9 +189,14 @@ class RoundsResult:
         """Return whether the CI of every speedup (of every median, if there is no baseline) is narrow enough.
 
         The control counts too: if its CI is wide, its high floor hides small differences. The parts of a call never
-        are: they use the whole budget.
+        are: they use the whole budget. What was pruned gets no more rounds, so it is not waited for.
         """
-        variants = [(name, phase) for name, phases in self.samples.items() if name != self.baseline for phase in phases]
+        variants = [
+            (name, phase)
+            for name, phases in self.samples.items()
+            if name != self.baseline and name not in self.pruned
+            for phase in phases
+        ]
         all_ratios = [self.ratios(*variant) for variant in variants] + [
             self.control_ratios(phase) for phase in self.control
         ]
@@ -226,7 +234,16 @@ _MIN_ROUNDS_WITH_CONTROL = 10
 _CONTROL_ENTRY = "\0control"
 
 
-def run_rounds(
+Prune = Callable[[RoundsResult], Collection[str]]
+"""Called wherever a run could stop, with what was measured so far; returns the variants that need no more rounds."""
+
+
+def keep_all(_result: RoundsResult) -> Collection[str]:
+    """Return no variant."""
+    return ()
+
+
+def run_rounds(  # noqa: PLR0913 - options by keyword
     timed_calls: Sequence[TimedCall],
     budget_s: float = 5.0,
     *,
@@ -236,6 +253,7 @@ def run_rounds(
     context: Run | None = None,
     first_calls: int = FIRST_CALLS,
     between: Callable[[], object] = do_nothing,
+    prune: Prune = keep_all,
 ) -> RoundsResult:
     """Measure the calls against each other.
 
@@ -253,6 +271,8 @@ def run_rounds(
         first_calls: how often each variant is called before the budget begins.
         between: what has to see the same machine as the rounds do: called before the first, wherever the run could
             stop early, and after the last; not counted in the budget.
+        prune: takes variants out of the rounds that follow; the time goes to the others. The baseline stays, and so
+            does the number of calls per sample, so that samples of all rounds can be compared.
 
     Raises:
         MeasureError: there is no call, or all of them raised before the first round was complete.
@@ -260,7 +280,7 @@ def run_rounds(
     clock = clock or CpuClock()
     watch = Watch(clock, fixed_work(clock))
     run = _RoundsRun(
-        timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch, first_calls, between
+        timed_calls, check_budget(budget_s), baseline, seed, clock, context or Run(), watch, first_calls, between, prune
     )
     stopped = run.go()
     if stopped is Stop.FAILED and not run.history:
@@ -284,8 +304,10 @@ class _RoundsRun:
     watch: Watch
     first_calls: int
     between: Callable[[], object]
+    prune: Prune
     entries: dict[str, TimedCall] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
+    pruned: list[str] = field(default_factory=list)
     history: list[dict[str, Mapping[Any, float]]] = field(default_factory=list)
     calls: int = 1
     began_s: float | None = None
@@ -342,6 +364,7 @@ class _RoundsRun:
             stopped=stopped,
             noise=noise,
             parts=parts,
+            pruned=tuple(self.pruned),
         )
 
     def _make_first_calls(self) -> None:
@@ -410,9 +433,18 @@ class _RoundsRun:
             if checks and self._spent_s() >= checks[0] * budget_s:
                 checks = [check for check in checks if check * budget_s > self._spent_s()]
                 self._run_aside(self.between)
+                self._take_out(self.prune(self.result(Stop.PRECISE)))
+                if self.pruned and not set(self.entries) - {self.baseline, _CONTROL_ENTRY}:
+                    return Stop.DECIDED
                 if self.result(Stop.PRECISE).is_precise():
                     return Stop.PRECISE
         return Stop.FAILED
+
+    def _take_out(self, names: Collection[str]) -> None:
+        """Sample the variants ``names`` no more."""
+        out = [name for name in self.entries if name in names and name not in (self.baseline, _CONTROL_ENTRY)]
+        self.pruned += out
+        self.entries = {name: call for name, call in self.entries.items() if name not in out}
 
     def _run_round(self, order: random.Random) -> None:
         """Sample every entry once, each after another variant. Only a complete round is added to the history."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from regional_explorer.compiler.run import Run
 from regional_explorer.measure.clock import Clock, TimedCall, clock_for
 from regional_explorer.measure.machine import device_state, launch_warnings
-from regional_explorer.measure.rounds import RoundsResult, Stop, run_rounds
+from regional_explorer.measure.rounds import Prune, RoundsResult, Stop, keep_all, run_rounds
 from regional_explorer.record.benchmark import (
     LEAST_SAMPLES,
     Comparison,
@@ -171,7 +171,12 @@ class MeasureContext:
 
 
 def measure_rounds(
-    timed_calls: Sequence[TimedCall], budget_s: float, context: MeasureContext, *, baseline: str
+    timed_calls: Sequence[TimedCall],
+    budget_s: float,
+    context: MeasureContext,
+    *,
+    baseline: str,
+    prune: Prune = keep_all,
 ) -> RoundsResult:
     """Measure the calls against ``baseline``; of a GPU also its state, and which calls are launch-bound.
 
@@ -180,7 +185,7 @@ def measure_rounds(
     """
     run, device = context.run, context.environment.device
     before = device_state(device)
-    result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run)
+    result = run_rounds(timed_calls, budget_s, baseline=baseline, clock=context.clock, context=run, prune=prune)
     after = device_state(device)
     if before is None or after is None:
         return result

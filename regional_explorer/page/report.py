@@ -27,6 +27,7 @@ from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import breaks_table, diagnostics_nodes, kept_table, kept_text, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.tables.table import TEXT_WIDTH, Table
+from regional_explorer.tables.tuning import tuning_table
 
 
 def session_facts(session: Session) -> tuple[tuple[str, str], ...]:
@@ -58,6 +59,7 @@ def report(session: Session, *, regions: bool = True) -> list[Table[Any]]:
     """
     tables: tuple[Table[Any], ...] = (
         *run_time_tables(session),
+        tuning_table(session),
         reconciliation_table(session),
         *((region_timings_table(session), regions_table(session)) if regions else ()),
         *profile_tables(session),

@@ -1,4 +1,4 @@
-"""A plan: regions, what each selects and its config, and named presets of configs."""
+"""A plan: regions, what each selects, and its config."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from msgspec.structs import force_setattr, replace
 
 from regional_explorer.errors import (
-    InvalidConfigValueError,
     PlanError,
     SelectorError,
     UnknownRegionError,
@@ -232,36 +231,6 @@ def checked_items(what: str, items: object, kind: type) -> tuple[Any, ...]:
     if checked is None or not all(isinstance(item, kind) for item in checked):
         raise PlanError(f"The {what} are a tuple of rx.{kind.__name__}; got {shown_value(items)}.")
     return checked
-
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "default": {},
-    "max-autotune, no cudagraphs": {
-        "max_autotune": True,
-        "coordinate_descent_tuning": True,
-        "triton.cudagraphs": False,
-    },
-    "eager numerics": {"emulate_precision_casts": True, "fallback_random": True},
-    "no fusion": {"max_fusion_size": 1, "epilogue_fusion": False},
-    "NaN asserts": {"nan_asserts": True},
-    "size asserts": {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True},
-}
-
-ASSERTS = frozenset(("nan_asserts", *PRESETS["size asserts"]))
-"""Config keys under which a failing region raises instead of running eagerly."""
-
-
-def preset(name: str) -> Mapping[str, Any]:
-    """Return the config called ``name``.
-
-    Raises:
-        InvalidConfigValueError: there is none of that name.
-    """
-    if name not in PRESETS:
-        raise InvalidConfigValueError(
-            f"No preset is called {shown_value(name)}.{did_you_mean(name, PRESETS)} Presets: {', '.join(PRESETS)}."
-        )
-    return PRESETS[name]
 
 
 def the_region(plan: Plan, name: str | None) -> Region:

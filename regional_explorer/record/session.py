@@ -28,6 +28,7 @@ from regional_explorer.record.partition import Partition
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.profile import Profile
 from regional_explorer.record.record import Count, Record
+from regional_explorer.record.tuning import Tuning
 
 FORMAT = 5
 """Version of the JSON layout; files of another version are rejected with an error."""
@@ -88,6 +89,8 @@ class Session(Record, frozen=True, dict=True):
     dynamic: bool | None = None
     late_graphs: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
+    tuning: Tuning | None = None
+    """The last search for the best plan."""
 
     @property
     def shapes(self) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from torch.fx.traceback import annotate
 
 from regional_explorer.errors import InvalidConfigValueError, shown_value
-from regional_explorer.record.plan import Default, preset, require_name
+from regional_explorer.record.configs import preset
+from regional_explorer.record.plan import Default, require_name
 from regional_explorer.torch_api.graphs import ANNOTATION
 
 if TYPE_CHECKING:

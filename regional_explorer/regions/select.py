@@ -32,6 +32,12 @@ SUBGRAPH_KINDS = (SelectorKind.SUBGRAPH, SelectorKind.SUBGRAPHS)
 """The selectors that pick whole bodies."""
 
 
+EVERY_OP = "*"
+"""The pattern over ops that picks all of them: they are one instance, connected or not, with the ops of no origin."""
+
+_WHOLE_GRAPH = ("*", 0)
+
+
 def body_regions(plan: Plan) -> set[str]:
     """Return the names of the regions that select whole bodies."""
     return {region.name for region in plan.regions if any(map(region.patterns, SUBGRAPH_KINDS))}
@@ -352,8 +358,10 @@ def assign(
     claims: dict[str, Claims] = {}
     carved_claims: dict[str, Claims] = {}
     assignment = Assignment(owners, by_annotation, lost, carved, claims, carved_claims)
+    whole = next((region.name for region in plan.regions if _has_every_op(region)), None)
+    rest = Claim(whole, _WHOLE_GRAPH) if whole is not None and plan.cut is Cut.INSTANCES else None
     for graph in (*graphs, *pending):
-        found = _claims_on(graph, assignment, calls, body_regions(plan))
+        found = _claims_on(graph, assignment, calls, body_regions(plan), rest)
         eager = {node.name for node in graph.ops if assignment.is_carved(node)}
         carved_claims[graph.id] = {name: claim for name, claim in found.items() if name in eager}
         claims[graph.id] = {name: claim for name, claim in found.items() if name not in eager}
@@ -362,12 +370,20 @@ def assign(
     return assignment
 
 
-def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bodies: Collection[str]) -> Claims:
+def _has_every_op(region: Region) -> bool:
+    rules = (rule for rule in region.selectors if rule.kind is SelectorKind.OPS and not rule.only)
+    return any(EVERY_OP in rule.patterns for rule in rules)
+
+
+def _claims_on(
+    graph: Graph, assignment: Assignment, calls: Collection[int], bodies: Collection[str], rest: Claim | None
+) -> Claims:
     """Return the claims on the nodes of a graph by their origins, or by their marks; those on carved ones too.
 
     ``calls`` are the origins of calls of bodies that are regions: the ops inside are cut, not the call. A body that
     AOTAutograd traced, of one of the regions ``bodies``, which select whole ones, is claimed with its ops without an
     origin, as upstream compiles it: sums of gradients, and what the body's own partitioner or decompositions made.
+    Other ops without an origin, and without a mark, have the claim ``rest``, but for AOTAutograd's copies into inputs.
     """
     origins = (op.origin for op in graph.ops if op.origin is not None and op.origin not in calls)
     owners = {origin: assignment.owners.get(origin) for origin in origins}
@@ -382,7 +398,7 @@ def _claims_on(graph: Graph, assignment: Assignment, calls: Collection[int], bod
         else:
             # A graph break in a callee leaves the forward unmarked while its backward has the mark, without an origin.
             name = assignment.by_annotation.get(annotation_key(node.annotation)) if node.annotated else None
-            claim = None if name is None else Claim(name)
+            claim = Claim(name) if name is not None else None if node.op.endswith("_") else rest
         if claim is not None:
             claims[node.name] = claim
     return claims
@@ -414,7 +430,8 @@ def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] 
             }
         case SelectorKind.OPS:
             return dict.fromkeys(
-                origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs, pending)
+                (origin for pattern in selector.patterns for origin in _pick_operators(pattern, graphs, pending)),
+                _WHOLE_GRAPH if EVERY_OP in selector.patterns else None,
             )
         case SelectorKind.NODES:
             return _pick_nodes(selector.patterns, (*graphs, *pending))

@@ -15,8 +15,9 @@ from regional_explorer.compiler.region_config import catalogue, check_key, parse
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
 from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, config_of
+from regional_explorer.record.plan import DEFAULT, Direction, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES

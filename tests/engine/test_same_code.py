@@ -8,8 +8,8 @@ from msgspec.structs import replace
 import regional_explorer as rx
 from regional_explorer.compiler.partition_records import inert_configs
 from regional_explorer.record.changes import same_code, under_plan_of
+from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.partition import Partition, State, keys_of_same_code
-from regional_explorer.record.plan import PRESETS
 from tests.shared.checks import codes, only, told
 from tests.shared.sessions import measured, trained
 

@@ -18,10 +18,10 @@ from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.diagnostics.wrong_results import variant_diagnostics
 from regional_explorer.errors import PlanError
-from regional_explorer.measure.reference import DRAWING_AS_EAGER
 from regional_explorer.measure.variants import Compiled, Variants
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
+from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.plan_file import Explored, wrong_when_explored
 from regional_explorer.torch_api import graphs

@@ -713,3 +713,65 @@ def test_a_tensor_that_lives_for_a_moment_is_seen() -> None:
 def test_where_the_mark_cannot_be_reset_there_is_no_gauge() -> None:
     """Samples of the resident set would miss what lives for a moment, and so say less than there was."""
     assert gauge_for("cpu", reset=lambda: False) is None
+
+
+# ---------------------------------------------------------------------------------------------------------- elimination
+
+
+def slower_than_eager(result: RoundsResult) -> list[str]:
+    """Return the variants that take longer than eager by the rounds so far."""
+    medians = {name: float(np.median(phases[FORWARD])) for name, phases in result.samples.items()}
+    return [name for name, median in medians.items() if median > medians["eager"]]
+
+
+def noisy_by(taking: Make, name: str, seconds: float) -> TimedCall:
+    """Return a variant of which no CI gets narrow within a budget."""
+    noise = np.random.default_rng(len(name)).uniform(0.5, 1.5, 10_000)
+    return taking(name, (float(factor * seconds) for factor in noise))
+
+
+def test_what_is_pruned_leaves_the_rounds_and_its_time_goes_to_the_others(clock: FakeClock, taking: Make) -> None:
+    calls = [noisy_by(taking, "eager", LONGER), noisy_by(taking, "slow", 4 * LONGER), noisy_by(taking, "quick", LONG)]
+    whole = run_rounds(calls, 16.0, clock=clock)
+    pruned = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
+    assert (whole.pruned, pruned.pruned) == ((), ("slow",))
+    assert len(pruned.samples["slow"][FORWARD]) < len(whole.samples["slow"][FORWARD])
+    assert len(pruned.samples["quick"][FORWARD]) > 1.5 * len(whole.samples["quick"][FORWARD])
+    assert pruned.calls_per_sample == whole.calls_per_sample
+    assert len(pruned.control[FORWARD]) == len(pruned.samples["eager"][FORWARD]) == pruned.rounds
+
+
+def test_samples_before_and_after_pruning_are_of_as_many_calls(clock: FakeClock, taking: Make) -> None:
+    blocks: list[int] = []
+
+    def short(name: str, seconds: float) -> TimedCall:
+        call = noisy_by(taking, name, seconds)
+        return dataclasses.replace(call, select=lambda: blocks.append(len(clock.log)))
+
+    calls = [short("eager", 1e-4), short("slow", 1e-3), short("quick", 0.8e-4)]
+    result = run_rounds(calls, 4.0, clock=clock, prune=slower_than_eager)
+    assert result.pruned == ("slow",)
+    sizes = {later - earlier for earlier, later in pairwise(blocks[-200:])}
+    assert result.calls_per_sample in sizes
+    assert sizes <= {result.calls_per_sample, 1}, "one call stands between two samples of the same variant"
+
+
+def test_a_run_ends_when_all_but_the_baseline_are_pruned(clock: FakeClock, taking: Make) -> None:
+    calls = [noisy_by(taking, "eager", LONG), noisy_by(taking, "slow", 4 * LONG)]
+    result = run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager)
+    assert result.stopped is Stop.DECIDED
+    assert result.spent_s < 2.0
+
+
+def test_the_baseline_cannot_be_pruned_nor_what_is_not_there(clock: FakeClock, taking: Make) -> None:
+    result = run_rounds(
+        [taking("eager", LONG), taking("quick", LONG / 2)], 4.0, clock=clock, prune=lambda _: ["eager", "other"]
+    )
+    assert result.pruned == ()
+    assert result.stopped is Stop.PRECISE
+
+
+def test_what_is_pruned_is_not_waited_for(clock: FakeClock, taking: Make) -> None:
+    calls = [taking("eager", LONG), taking("quick", LONG / 2), noisy_by(taking, "slow", 4 * LONG)]
+    assert run_rounds(calls, 16.0, clock=clock).stopped is Stop.BUDGET
+    assert run_rounds(calls, 16.0, clock=clock, prune=slower_than_eager).stopped is Stop.PRECISE

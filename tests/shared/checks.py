@@ -15,7 +15,8 @@ from torch.fx.passes import regional_inductor
 
 import regional_explorer as rx
 from regional_explorer.measure.numerics import bitwise_equal, compare, run_once, verdict
-from regional_explorer.measure.reference import DRAWING_AS_EAGER, find_reference
+from regional_explorer.measure.reference import find_reference
+from regional_explorer.record.configs import DRAWING_AS_EAGER
 from regional_explorer.record.diagnostic import Diagnostic
 
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))

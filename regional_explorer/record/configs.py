@@ -1,0 +1,128 @@
+"""Inductor configs worth trying, each with when it may matter: one list for tuning, remedies, cures and presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from regional_explorer.errors import InvalidConfigValueError, did_you_mean, shown_value
+
+
+class When(StrEnum):
+    """When a config may matter."""
+
+    LAUNCHES = "time passes between kernels: allocating, checking, launching"
+    LOOPS = "the loops of generated kernels take the time"
+    PRODUCTS = "matrix products and convolutions take the time"
+    RECOMPUTED = "kernels compute a value again for each of its readers"
+    REFUSED = "Inductor refused to fuse loops that touch the same data"
+    ROUNDING = "results are rounded otherwise than in eager"
+    RANDOM = "other random numbers are drawn than in eager"
+    FAULT = "compiled code is wrong, and its fault is to be found"
+
+
+FASTER = (When.LAUNCHES, When.LOOPS, When.PRODUCTS, When.RECOMPUTED, When.REFUSED)
+"""When a config may make code faster."""
+
+AUTOTUNED = "max-autotune, no cudagraphs"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownConfig:
+    """A config worth trying."""
+
+    config: Mapping[str, Any]
+    when: When
+
+    device: str = ""
+    """The type of device that it is for; empty: any."""
+
+    refusals: tuple[str, ...] = ()
+    """Words of Inductor's reason for not fusing; under the config that reason is gone."""
+
+    preset: str = ""
+    """The preset that it is a part of."""
+
+
+KNOWN_CONFIGS = (
+    KnownConfig({"cpp_wrapper": True}, When.LAUNCHES),
+    KnownConfig({"size_asserts": False}, When.LAUNCHES),
+    KnownConfig({"triton.cudagraphs": True}, When.LAUNCHES, "cuda"),
+    KnownConfig({"memory_planning": True}, When.LAUNCHES),
+    KnownConfig({"max_autotune": True}, When.PRODUCTS, "cuda", preset=AUTOTUNED),
+    KnownConfig({"coordinate_descent_tuning": True}, When.LOOPS, "cuda", preset=AUTOTUNED),
+    KnownConfig({"triton.cudagraphs": False}, When.FAULT, "cuda", preset=AUTOTUNED),
+    KnownConfig({"realize_opcount_threshold": 3}, When.RECOMPUTED),
+    KnownConfig({"realize_opcount_threshold": 10}, When.LOOPS),
+    KnownConfig({"inplace_buffers": False}, When.LOOPS),
+    KnownConfig({"max_fusion_size": 16}, When.LOOPS),
+    KnownConfig({"max_fusion_size": 512}, When.REFUSED, refusals=("exceeds max fusion",)),
+    KnownConfig(
+        {"cpp.max_horizontal_fusion_size": 512}, When.REFUSED, "cpu", refusals=("cpp.max_horizontal_fusion_size",)
+    ),
+    KnownConfig({"score_fusion_memory_threshold": 1}, When.REFUSED, refusals=("score_fusion_memory_threshold",)),
+    KnownConfig(
+        {"loop_ordering_after_fusion": True},
+        When.REFUSED,
+        refusals=("indexing mismatch", "memory deps did not match"),
+    ),
+    KnownConfig({"cpp.enable_tiling_heuristics": False}, When.LOOPS, "cpu"),
+    KnownConfig({"cpp.min_chunk_size": 512}, When.LOOPS, "cpu"),
+    KnownConfig({"cpp.simdlen": 256}, When.LOOPS, "cpu"),
+    KnownConfig({"cpp.enable_floating_point_contract_flag": "fast"}, When.LOOPS, "cpu"),
+    KnownConfig({"max_fusion_size": 1}, When.FAULT, preset="no fusion"),
+    KnownConfig({"epilogue_fusion": False}, When.LOOPS, preset="no fusion"),
+    KnownConfig({"emulate_precision_casts": True}, When.ROUNDING, preset="eager numerics"),
+    KnownConfig({"fallback_random": True}, When.RANDOM, preset="eager numerics"),
+    KnownConfig({"nan_asserts": True}, When.FAULT, preset="NaN asserts"),
+    KnownConfig(
+        {"size_asserts": True, "scalar_asserts": True, "alignment_asserts": True}, When.FAULT, preset="size asserts"
+    ),
+)
+"""Those most likely to matter come first."""
+
+
+def together(*when: When) -> dict[str, Any]:
+    """Return the configs that may matter then, as one."""
+    return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
+
+
+def to_be_faster(device_type: str) -> list[Mapping[str, Any]]:
+    """Return the configs that may make code for a type of device faster, the likeliest first."""
+    return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
+
+
+KEEP_RESULTS = together(When.RECOMPUTED)
+"""Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
+
+FUSING: Mapping[str, Mapping[str, Any]] = {words: known.config for known in KNOWN_CONFIGS for words in known.refusals}
+"""Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
+
+DRAWING_AS_EAGER = together(When.RANDOM)
+
+CURES = together(When.ROUNDING, When.RANDOM)
+"""Configs that make compiled code round, or draw random numbers, as eager code does."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    name: {key: value for known in KNOWN_CONFIGS if known.preset == name for key, value in known.config.items()}
+    for name in ("default", AUTOTUNED, "eager numerics", "no fusion", "NaN asserts", "size asserts")
+}
+"""Configs that have a name; ``default`` is empty."""
+
+ASSERTS = frozenset((*PRESETS["NaN asserts"], *PRESETS["size asserts"]))
+"""Config keys under which a failing region raises instead of running eagerly."""
+
+
+def preset(name: str) -> Mapping[str, Any]:
+    """Return the config called ``name``.
+
+    Raises:
+        InvalidConfigValueError: there is none of that name.
+    """
+    if name not in PRESETS:
+        raise InvalidConfigValueError(
+            f"No preset is called {shown_value(name)}.{did_you_mean(name, PRESETS)} Presets: {', '.join(PRESETS)}."
+        )
+    return PRESETS[name]

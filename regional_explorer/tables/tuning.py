@@ -1,0 +1,102 @@
+"""The tries of a search for the best plan: its answer in words, and one row per try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from regional_explorer.errors import count, listing
+from regional_explorer.record.figure import once
+from regional_explorer.record.session import Session
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Try, Tuning
+from regional_explorer.style.element import clean
+from regional_explorer.style.formats import NONE, duration, interval, times, with_interval
+from regional_explorer.tables.table import Column, Number, Table, bound_columns
+
+
+def tuning_table(session: Session) -> Table[Try]:
+    """One row per plan that ``ex.tune`` has tried, or was to try; the fastest first.
+
+    Figures with ``final`` are of the final comparison, in which all took turns. Others guided the search: each is of
+    its own race.
+    """
+    tuning = session.tuning or Tuning(())
+    table = tries_table(tuning)
+    return replace(table, notes=lambda: [answer(tuning), *table.notes()])
+
+
+def tries_table(tuning: Tuning) -> Table[Try]:
+    """Return the table of the tries of a search; texts show those that were measured."""
+    rows = sorted(tuning.tries, key=lambda one: (not one.final, -(one.score or 0.0)))
+    return Table(
+        "Plans tried",
+        (
+            Column("plan", lambda one: one.title),
+            Column("stage", lambda one: one.stage),
+            Column(
+                "outcome",
+                lambda one: one.outcome,
+                tone=lambda one: "bad" if one.outcome in (Outcome.WRONG, Outcome.FAILED) else "quiet",
+            ),
+            Column("final", lambda one: one.final, "timed", text=_when_timed, tone="quiet"),
+            Number("time_us", lambda one: one.time_s),
+            Number("speedup", lambda one: one.speedup, "eager ÷", write=times),
+            *bound_columns("speedup_low", "speedup_high", lambda one: one.speedup)[:2],
+            Number("over_full", lambda one: one.over_full, "torch.compile ÷", write=times),
+            *bound_columns("over_full_low", "over_full_high", lambda one: one.over_full, _interval_text),
+            Number("compile_s", lambda one: once(one.compile_s), "compile"),
+            Number("peak_bytes", lambda one: one.peak_bytes, "peak"),
+            Number("kept_bytes", lambda one: one.kept_bytes, "kept", dtype="Int64"),
+            Column("why", lambda one: one.why, "note", text=lambda one: clean(one.why)),
+            Column("same_as", lambda one: one.same_as),
+        ),
+        rows,
+        "",
+        lambda: [" ".join(what_was_not(tuning))],
+        heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
+        shown=[one for one in rows if one.outcome is Outcome.MEASURED],
+        fold="long",
+    )
+
+
+def _when_timed(one: Try) -> str:
+    return "final" if one.final else "while searching" if one.score is not None else NONE
+
+
+def _interval_text(one: Try) -> str:
+    return (one.over_full and interval(one.over_full)) or NONE
+
+
+def answer(tuning: Tuning) -> str:
+    """Return what a search has found, in a few sentences."""
+    plan, rival, best = tuning.by_title.get(tuning.answer), tuning.by_title.get(tuning.rival), tuning.best_so_far
+    if plan is None:
+        so_far = f" Best so far, while searching: {best.title}, {_beside(best)}." if best is not None else ""
+        return f"The search ended before its final comparison: {tuning.stopped}.{so_far}"
+    if tuning.gain is None or rival is None:
+        closest = f" The best of the others: {best.title}, {_beside(best)}." if best and best is not plan else ""
+        return f"Nothing was found that is faster than {plan.title}.{closest}"
+    over_eager = f"; {with_interval(plan.speedup)} as fast as eager" if plan.speedup and rival.title != EAGER else ""
+    return f"{plan.title}: {with_interval(tuning.gain)} as fast as {rival.title}{over_eager}."
+
+
+def _beside(one: Try) -> str:
+    figure, what = (one.over_full, TORCH_COMPILE) if one.over_full is not None else (one.speedup, EAGER)
+    return f"{with_interval(figure)} as fast as {what}" if figure is not None else "not timed"
+
+
+def what_was_not(tuning: Tuning) -> Iterator[str]:
+    """Yield how many plans had which outcome, what was not tried, where the time went, and what disturbed."""
+    told = [f"{number} {outcome}" for outcome, number in sorted(tuning.counts.items())]
+    if told:
+        yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(told)}."
+    left_out = [one for one in tuning.tries if one.outcome is Outcome.NOT_TRIED]
+    if left_out:
+        yield f"Not tried: {listing([f'{clean(one.title)} ({one.why})' for one in left_out], 3)}; ex.tuning has all."
+    remembered = sum(one.remembered for one in tuning.tries)
+    if remembered:
+        yield f"{count(remembered, 'result')} of an earlier search {'was' if remembered == 1 else 'were'} taken over."
+    spent = [f"{what} {duration(seconds)}" for what, seconds in tuning.spent_on.items()]
+    if spent:
+        yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {listing(spent)}."
+    yield tuning.noise.sentence

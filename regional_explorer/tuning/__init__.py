@@ -1,0 +1,1 @@
+"""Searches for the plan that makes a call fastest."""

@@ -1,0 +1,652 @@
+"""Searches for the fastest plan of a call: tries plan after plan, then compares the best with the references."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.errors import NoCompilerError, RegionalExplorerError, count
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.rounds import RoundsResult, Stop
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
+from regional_explorer.record.benchmark import MemoryPeak, Phase, Verdict
+from regional_explorer.record.figure import QUIET, Figure, Noise
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, interval
+from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, Stage, Try, Tuning
+from regional_explorer.style.formats import duration, size, times
+from regional_explorer.tuning.ledger import Entry, Ledger
+from regional_explorer.tuning.limits import Limits
+from regional_explorer.tuning.space import WRAPPER, Candidate, config_of, is_whole, neighbours, together, ways, whole
+
+
+class Prepared(Protocol):
+    """A plan that was traced and cut: ready to be compiled, or run."""
+
+    @property
+    def key(self) -> str:
+        """What identifies it: graphs, layouts, configs, settings, machine."""
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """What its forwards keep for their backward."""
+
+
+class Built(NamedTuple):
+    """A plan that was compiled: the hash of ``code`` and of what runs around it, or its ``failure``."""
+
+    code: str
+    seconds: float
+    failure: str = ""
+    may_succeed_later: bool = False
+
+
+class Checked(NamedTuple):
+    """How the results of a plan compare with eager's: ``wrong`` says how they are wrong, if they are."""
+
+    wrong: str
+    bitwise: bool
+
+
+class Bench(Protocol):
+    """What a search does with the plans of a call. Everything may raise ``CancelledError``."""
+
+    grad: bool
+    device_type: str
+    at_hand: Plan
+    context: MeasureContext
+
+    def prepare(self, plan: Plan) -> Prepared:
+        """Trace the call in the way of a plan, and cut it; raise if that is not possible."""
+
+    def compile(self, prepared: Sequence[Prepared], run: Run) -> Sequence[Built | None]:
+        """Compile plans; None for those that were not reached before ``run`` was cancelled."""
+
+    def check(self, prepared: Prepared) -> Checked:
+        """Compare the results of a plan with eager's."""
+
+    def call(self, prepared: Prepared, title: str) -> TimedCall:
+        """Return the call under a compiled plan."""
+
+    def eager(self) -> TimedCall:
+        """Return the call as it is."""
+
+    def full(self) -> tuple[TimedCall, float]:
+        """Return the call under plain ``torch.compile``, and the seconds of its compile; raise if it fails."""
+
+    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
+        """Return the peak memory of a call; None if it cannot be read."""
+
+    def measuring(self) -> AbstractContextManager[None]:
+        """A block in which calls are timed."""
+
+    def trouble(self, prepared: Prepared) -> str:
+        """Return what has gone wrong since a plan was checked, such as another trace; empty if nothing has."""
+
+    def keep(self, prepared: Prepared) -> None:
+        """Keep what a plan was compiled to: it is going to be applied."""
+
+    def free(self, keep: Collection[Tracing]) -> None:
+        """Free the traces in other ways than these."""
+
+
+FINAL_SHARE = 0.2
+"""The part of the budget that is kept for the final comparison."""
+RACE_SHARE = 0.06
+"""The part of the budget that a race may take."""
+MEMORY_SHARE = 0.01
+"""The part of the budget that reading the memory of one plan may take."""
+BATCH = 3
+"""How many plans are compiled side by side, then raced: a cancelled search has something to show soon."""
+FINALISTS = 3
+WRAPPED_WITHIN = 0.1
+"""A way of tracing gets a C++ wrapper if without one it is slower than the best by this part at most."""
+WRAPPER_COSTS = 2.5
+"""How much longer a compile with a C++ wrapper takes, until one was seen."""
+
+
+def tune(bench: Bench, limits: Limits, ledger: Ledger) -> Tuning:
+    """Search for the fastest plan, and return all tries with the answer.
+
+    Cancelled or interrupted, it returns what it has, and ``stopped`` says so.
+
+    Raises:
+        NoCompilerError: there is no C++ compiler.
+        MeasureError: nothing can be measured.
+    """
+    search = _Search(bench, limits, ledger)
+    try:
+        search.go()
+    except CancelledError:
+        search.stopped = Stop.CANCELLED
+    except KeyboardInterrupt:
+        search.stopped = Stop.INTERRUPTED
+    return search.tuning()
+
+
+@dataclass
+class _Search:
+    """The state of a search: its tries by title, and of those that can be run now the prepared plan."""
+
+    bench: Bench
+    limits: Limits
+    ledger: Ledger
+    tries: dict[str, Try] = field(default_factory=dict)
+    ready: dict[str, Prepared] = field(default_factory=dict)
+    prepared_keys: dict[str, str] = field(default_factory=dict)
+    titles_by_code: dict[str, str] = field(default_factory=dict)
+    costs: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    bitwise: dict[str, bool] = field(default_factory=dict)
+    spent_on: dict[str, float] = field(default_factory=dict)
+    references: dict[str, TimedCall] = field(default_factory=dict)
+    most_bytes: float | None = None
+    answer: str = ""
+    rival: str = ""
+    gain: Figure | None = None
+    stopped: Stop = Stop.PRECISE
+    rounds: int = 0
+    noise: Noise = QUIET
+    began_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Start the clock."""
+        self.began_s = self._now()
+
+    # -------------------------------------------------------------------------------------------------- the search
+
+    def go(self) -> None:
+        """Try what the budget allows, and compare the best."""
+        self._measure_references()
+        self._try([whole(Stage.TRACING, way, {}) for way in ways(grad=self.bench.grad)])
+        self._try_wrappers()
+        self._try_keys()
+        self._compare_finalists()
+
+    def _measure_references(self) -> None:
+        bench, at_hand = self.bench, self.bench.at_hand
+        self.references[EAGER] = bench.eager()
+        self.tries[EAGER] = Try(EAGER, Stage.REFERENCE, Outcome.MEASURED)
+        with self._spending("memory", f"reading the memory of {EAGER}"):
+            peak = bench.peak(self.references[EAGER], self._share_s(MEMORY_SHARE))
+        self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
+        self.most_bytes = self.limits.max_memory
+        if self.most_bytes is None and peak is not None:
+            high = peak.peak_bytes.high
+            self.most_bytes = max(peak.least_bytes, peak.peak_bytes.value if high is None else high)
+        try:
+            with self._spending("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
+                self.references[TORCH_COMPILE], compile_s = bench.full()
+        except (NoCompilerError, CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
+            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
+        else:
+            self.costs[False].append(compile_s)
+            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
+        if at_hand.regions and not is_whole(at_hand):
+            self._try([Candidate(AT_HAND, Stage.REFERENCE, at_hand)])
+
+    def _try_wrappers(self) -> None:
+        """Give C++ wrappers to the ways of tracing that are not much slower than the best, the fastest first."""
+        found = [one for one in self.tries.values() if one.stage is Stage.TRACING and one.score is not None]
+        found.sort(key=lambda one: -(one.score or 0.0))
+        wrapped = []
+        for one in found:
+            assert one.plan is not None  # noqa: S101 - only the references have none
+            candidate = whole(Stage.WRAPPER, one.plan.tracing, WRAPPER)
+            behind = _surely_behind(one, found[0])
+            if behind <= WRAPPED_WITHIN:
+                wrapped.append(candidate)
+            else:
+                self._leave_out(candidate, f"without the wrapper it is at least {behind:.0%} slower than the best")
+        self._try(wrapped)
+
+    def _try_keys(self) -> None:
+        """Try every config on the best plan, then the best of them together, until nothing gets better."""
+        while (base := next((title for title in self._ranked() if is_whole(self.tries[title].plan)), None)) is not None:
+            plan = self.tries[base].plan
+            assert plan is not None  # noqa: S101 - it is of the whole graph
+            untried = [one for one in neighbours(plan, self.limits.keys) if one.title not in self.tries]
+            if not untried:
+                return
+            self._try(untried)
+            if all(self.tries[one.title].outcome is Outcome.NOT_TRIED for one in untried):
+                return  # the budget is spent
+            better = [one for one in self.tries.values() if one.stage is Stage.KEYS and self._is_better(one, base)]
+            better.sort(key=lambda one: -(one.score or 0.0))
+            plans = [one.plan for one in better if one.plan is not None and one.plan.tracing == plan.tracing]
+            if len(plans) > 1 and (candidate := together(plan, plans)).title not in self.tries:
+                self._try([candidate])
+
+    def _is_better(self, one: Try, base: str) -> bool:
+        return one.can_be_chosen and (one.score or 0.0) > (self.tries[base].score or 0.0) * (1.0 + MIN_FLOOR)
+
+    # ----------------------------------------------------------------------------------------------------- one batch
+
+    def _try(self, candidates: Sequence[Candidate]) -> None:
+        """Compile, check and race candidates, some at a time, as far as the budget goes."""
+        todo = [one for one in candidates if one.title not in self.tries]
+        for first in range(0, len(todo), BATCH):
+            self._try_batch(todo[first : first + BATCH])
+        self._free_losers()
+
+    def _try_batch(self, batch: Sequence[Candidate]) -> None:
+        fitting: list[Candidate] = []
+        left_s = self._deadline() - self._now() - self._share_s(RACE_SHARE)
+        for one in batch:
+            left_s -= self._cost_s(one)
+            if left_s >= 0.0:
+                fitting.append(one)
+            else:
+                needs = f"it would take about {duration(self._cost_s(one))} to compile"
+                self._leave_out(one, f"the budget is spent: {needs}")
+        prepared = {one.title: made for one in fitting if (made := self._prepare(one)) is not None}
+        compiled = self._compile([one for one in fitting if one.title in prepared], prepared)
+        right = [title for title in compiled if self._is_right(title)]
+        for title in right:
+            self._read_memory(title)
+        self._race(right)
+
+    def _prepare(self, one: Candidate) -> Prepared | None:
+        """Trace and cut a candidate; None if that fails, or if the result is known already."""
+        try:
+            with self._spending("tracing", f"tracing: {one.title}"):
+                prepared = self.bench.prepare(one.plan)
+        except (CancelledError, NoCompilerError):
+            raise
+        except Exception as error:  # noqa: BLE001 - torch may raise anything in other ways of tracing
+            self.tries[one.title] = Try(one.title, one.stage, Outcome.FAILED, one.plan, why=_in_a_line(error))
+            return None
+        if (other := self.prepared_keys.setdefault(prepared.key, one.title)) != one.title:
+            self._note_same(one, other)
+            return None
+        entry = self.ledger.entries.get(prepared.key)
+        if entry is not None and self._remember(one, entry, prepared.kept_bytes):
+            return None
+        return prepared
+
+    def _remember(self, one: Candidate, entry: Entry, kept_bytes: int | None) -> bool:
+        """Take over what an earlier search has found; return whether that is all there is to know."""
+        known = Try(one.title, one.stage, entry.outcome, one.plan, entry.why, kept_bytes=kept_bytes, remembered=True)
+        if entry.outcome is Outcome.SAME_CODE and entry.code not in self.titles_by_code:
+            return False
+        if entry.code and (other := self.titles_by_code.setdefault(entry.code, one.title)) != one.title:
+            self._note_same(one, other)
+            return True
+        if entry.outcome in (Outcome.MEASURED, Outcome.SLOWER):
+            if self.limits.numbers is Numbers.BITWISE and not entry.bitwise:
+                known = replace(known, outcome=Outcome.WRONG, why=NOT_BITWISE)
+            elif entry.over_full is None or entry.over_full.bounds is None or TORCH_COMPILE not in self.references:
+                return False  # without an interval it is no result to rely on
+            else:
+                known = replace(known, over_full=entry.over_full, compile_s=entry.compile_s)
+        self.tries[one.title] = known
+        return True
+
+    def _compile(self, batch: Sequence[Candidate], prepared: Mapping[str, Prepared]) -> list[str]:
+        """Compile candidates side by side; return the titles of those with code of their own."""
+        run, new = self.bench.context.run, []
+        if not batch:
+            return []
+        began_s, deadline_s = self._now(), self._deadline()
+        limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self._now() > deadline_s)
+        titles = [one.title for one in batch]
+        with self._spending("compiling", f"compiling {count(len(titles), 'plan')}"):
+            results = self.bench.compile([prepared[title] for title in titles], self._reporting(limited))
+        self._stop_if_cancelled()
+        cost_s = (self._now() - began_s) / len(batch)
+        for one, built in zip(batch, results, strict=True):
+            if built is None:
+                self._leave_out(one, "the budget was spent before it was compiled")
+                continue
+            self.costs[_is_wrapped(one.plan)].append(cost_s)
+            made = prepared[one.title]
+            known = Try(
+                one.title,
+                one.stage,
+                Outcome.MEASURED,
+                one.plan,
+                compile_s=built.seconds,
+                kept_bytes=made.kept_bytes,
+            )
+            if built.failure:
+                self.tries[one.title] = replace(known, outcome=Outcome.FAILED, why=built.failure)
+                if not built.may_succeed_later:
+                    self._write(made.key, one.title)
+            elif (other := self.titles_by_code.setdefault(built.code, one.title)) != one.title:
+                self._note_same(one, other)
+                self._write(made.key, one.title, built.code)
+            else:
+                self.tries[one.title], self.ready[one.title] = known, made
+                new.append(one.title)
+                if self.limits.max_compile_s is not None and built.seconds > self.limits.max_compile_s:
+                    self._note(one.title, why=f"it took {duration(built.seconds)} to compile")
+        return new
+
+    def _is_right(self, title: str) -> bool:
+        """Return whether the results of a plan are what they have to be."""
+        try:
+            with self._spending("checking", f"checking numerics: {title}"):
+                checked = self.bench.check(self.ready[title])
+        except CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - compiled code may raise anything
+            self._drop(title, Outcome.FAILED, _in_a_line(error))
+            return False
+        not_bitwise = self.limits.numbers is Numbers.BITWISE and not checked.bitwise
+        if checked.wrong:
+            self._drop(title, Outcome.WRONG, checked.wrong)
+        elif not_bitwise:
+            self._drop(title, Outcome.WRONG, NOT_BITWISE, remember=False)
+        self.bitwise[title] = checked.bitwise
+        return title in self.ready
+
+    def _race(self, titles: Sequence[str]) -> None:
+        """Time new plans against each other, the best so far and ``torch.compile``; the slower leave early."""
+        if not titles:
+            return
+        best = self._best()
+        others = [best] if best is not None and best not in titles and self._make_ready(best) else []
+        result = self._measure(
+            [self._baseline, *others, *titles], RACE_SHARE, f"racing {count(len(titles), 'plan')}", self._slower
+        )
+        failed = self._drop_failed((*others, *titles), result)
+        again = [title for title in titles if failed and title in result.pruned and title in self.ready]
+        for title in (*others, *titles):
+            if title not in self.ready or title in again:
+                continue
+            self._note_times(title, result)
+            if self.tries[title].score is None:
+                self._drop(title, Outcome.FAILED, f"it could not be compared with {self._baseline}", remember=False)
+            elif title in titles:
+                self._note(title, outcome=Outcome.SLOWER if title in result.pruned else Outcome.MEASURED)
+                self._write(self.ready[title].key, title, self._code_of(title))
+        self._stop_if(result)
+        self._race(again)  # they may have been slower than what has failed since
+
+    def _drop_failed(self, titles: Sequence[str], result: RoundsResult) -> list[str]:
+        """Drop the plans that raised in their rounds, or did not run what they should; return them."""
+        whys = {title: result.dropped.get(title) or self.bench.trouble(self.ready[title]) for title in titles}
+        failed = [title for title, why in whys.items() if why]
+        for title in failed:
+            self._drop(title, Outcome.FAILED, whys[title])
+        return failed
+
+    def _slower(self, result: RoundsResult) -> list[str]:
+        """Return which plans of a race are slower than its best, beyond doubt and the least difference that counts.
+
+        Its best is one that can be chosen.
+        """
+        phase, plans = self._phase, [name for name in result.samples if name not in self.references]
+        ratios_of = {name: result.ratio(name, phase) for name in plans if self.tries[name].can_be_chosen}
+        known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
+        if not known or result.noise.is_too_much:
+            return []
+        best, least = max(known, key=known.__getitem__), 1.0 - result.floor(phase)
+        slower = []
+        for name in plans:
+            ratios = result.ratios(name, phase, best)
+            bounds = None if name == best or ratios is None else interval(ratios, VERDICT_CONFIDENCE)
+            if bounds is not None and bounds[1] < least:
+                slower.append(name)
+        return slower
+
+    def _read_memory(self, title: str) -> None:
+        call = self.bench.call(self.ready[title], title)
+        with self._spending("memory", f"reading the memory of {title}"):
+            peak = self.bench.peak(call, self._share_s(MEMORY_SHARE))
+        if peak is None:
+            return
+        low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
+        self._note(title, peak_bytes=peak.peak_bytes)
+        if self.most_bytes is not None and low > self.most_bytes:
+            allowed = "allowed" if self.limits.max_memory is not None else "that eager needs"
+            self._note(title, why=f"it needs more memory than the {size(int(self.most_bytes))} {allowed}")
+
+    # -------------------------------------------------------------------------------------------- the final comparison
+
+    def _compare_finalists(self) -> None:
+        """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run; its figures are the result."""
+        finalists = self._finalists()
+        at_hand = [AT_HAND] if AT_HAND in self.ready else []
+        result = self._measure([*self.references, *at_hand, *finalists], FINAL_SHARE, "the final comparison")
+        self._drop_failed((*at_hand, *finalists), result)
+        measured = [title for title in result.samples if self._phase in result.samples[title] and title in self.tries]
+        for title in measured:
+            self._note_times(title, result, final=True)
+        self.rounds, self.noise = result.rounds, result.noise
+        can_be_chosen = [title for title in measured if self.tries[title].can_be_chosen]
+        rivals = [title for title in can_be_chosen if title in (*self.references, AT_HAND)]
+        plans = [title for title in can_be_chosen if title in finalists]
+        self._stop_if(result)
+        self.stopped = result.stopped
+
+        def speed(title: str) -> float:
+            ratio = result.ratio(title, self._phase)
+            return 1.0 if ratio is None else ratio.value
+
+        self.rival = self.answer = max(rivals, key=speed, default="")
+        best = max(plans, key=speed, default=None)
+        if best is not None and result.verdict(best, self._phase, self.rival) is Verdict.FASTER:
+            self.answer, self.gain = best, result.ratio(best, self._phase, self.rival)
+            self.bench.keep(self.ready[best])
+
+    def _finalists(self) -> list[str]:
+        """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
+        end_s, finalists = self.began_s + self.limits.budget_s, list[str]()
+        for title in self._ranked():
+            is_ready = title in self.ready or (self._now() < end_s and self._make_ready(title))
+            if title != AT_HAND and is_ready and len(finalists) < FINALISTS:
+                finalists.append(title)
+        return finalists
+
+    def _make_ready(self, title: str) -> bool:
+        """Compile a plan whose trace was freed, or that an earlier search has tried; return whether it can be run."""
+        if title in self.ready:
+            return True
+        plan = self.tries[title].plan
+        if plan is None:
+            return False
+        try:
+            with self._spending("tracing", f"tracing again: {title}"):
+                prepared = self.bench.prepare(plan)
+            with self._spending("compiling", f"compiling again: {title}"):
+                built = self.bench.compile([prepared], self._reporting(self.bench.context.run))[0]
+        except (CancelledError, NoCompilerError):
+            raise
+        except Exception as error:  # noqa: BLE001 - as when it was tried first
+            self._drop(title, Outcome.FAILED, _in_a_line(error), remember=False)
+            return False
+        self._stop_if_cancelled()
+        if built is None or built.failure:
+            self._drop(title, Outcome.FAILED, built.failure if built else "it was not compiled", remember=False)
+            return False
+        self.ready[title] = prepared
+        if not self.tries[title].remembered:
+            return True
+        if self._is_right(title):
+            self._read_memory(title)
+        return title in self.ready and self.tries[title].can_be_chosen
+
+    # --------------------------------------------------------------------------------------------------------- helpers
+
+    @property
+    def _baseline(self) -> str:
+        return TORCH_COMPILE if TORCH_COMPILE in self.references else EAGER
+
+    @property
+    def _phase(self) -> Phase:
+        return Phase.STEP if self.bench.grad else Phase.FORWARD
+
+    def _ranked(self) -> list[str]:
+        """Return the plans that can be chosen, the fastest first."""
+        plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
+        return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
+
+    def _best(self) -> str | None:
+        return next(iter(self._ranked()), None)
+
+    def _measure(
+        self,
+        titles: Sequence[str],
+        share: float,
+        doing: str,
+        prune: Callable[[RoundsResult], Collection[str]] = lambda _: (),
+    ) -> RoundsResult:
+        bench = self.bench
+        calls = [self.references.get(title) or bench.call(self.ready[title], title) for title in titles]
+        context = dataclasses.replace(bench.context, run=self._reporting(bench.context.run, doing))
+        with self._spending("timing", doing), bench.measuring():
+            return measure_rounds(calls, self._share_s(share), context, baseline=self._baseline, prune=prune)
+
+    def _note_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
+        phase, full = self._phase, TORCH_COMPILE in self.references
+        self._note(
+            title,
+            time_s=result.time(title, phase),
+            speedup=result.ratio(title, phase, EAGER) if final or not full else None,
+            over_full=result.ratio(title, phase, TORCH_COMPILE) if full else None,
+            final=final,
+        )
+
+    def _note(self, title: str, **changes: Any) -> None:
+        self.tries[title] = replace(self.tries[title], **changes)
+
+    def _note_same(self, one: Candidate, other: str) -> None:
+        why = f"the same code as: {other}"
+        self.tries[one.title] = Try(one.title, one.stage, Outcome.SAME_CODE, one.plan, why, same_as=other)
+
+    def _leave_out(self, one: Candidate, why: str) -> None:
+        self.tries[one.title] = Try(one.title, one.stage, Outcome.NOT_TRIED, one.plan, why)
+
+    def _drop(self, title: str, outcome: Outcome, why: str, *, remember: bool = True) -> None:
+        """Take a plan out of the search."""
+        prepared = self.ready.pop(title, None)
+        self._note(title, outcome=outcome, why=why)
+        if remember and prepared is not None:
+            self._write(prepared.key, title)
+
+    def _write(self, key: str, title: str, code: str = "") -> None:
+        one = self.tries[title]
+        self.ledger.add(
+            Entry(
+                key,
+                title,
+                one.outcome,
+                "" if one.outcome in (Outcome.MEASURED, Outcome.SLOWER) else one.why,
+                code,
+                one.over_full,
+                one.compile_s,
+                self.bitwise.get(title, False),
+            )
+        )
+
+    def _code_of(self, title: str) -> str:
+        return next((code for code, other in self.titles_by_code.items() if other == title), "")
+
+    def _free_losers(self) -> None:
+        """Free the traces of what is out of the race: the best stay, and the plan at hand."""
+        kept = {*self._ranked()[: FINALISTS + 1], AT_HAND}
+        self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
+        plans = [self.tries[title].plan for title in self.ready]
+        self.bench.free([plan.tracing for plan in plans if plan is not None])
+
+    def _cost_s(self, one: Candidate) -> float:
+        """Return how many seconds it will take to trace and compile a candidate, by what others took."""
+        same, other = self.costs[_is_wrapped(one.plan)], self.costs[not _is_wrapped(one.plan)]
+        if same:
+            return sum(same) / len(same)
+        guess = sum(other) / len(other) if other else 0.0
+        return guess * (WRAPPER_COSTS if _is_wrapped(one.plan) else 1.0)
+
+    def _now(self) -> float:
+        return self.bench.context.clock.now()
+
+    def _share_s(self, share: float) -> float:
+        return share * self.limits.budget_s
+
+    def _deadline(self) -> float:
+        """Return when the final comparison has to begin."""
+        return self.began_s + self._share_s(1.0 - FINAL_SHARE)
+
+    @contextmanager
+    def _spending(self, what: str, doing: str) -> Iterator[None]:
+        """A block whose time goes to ``what``; what is being done is reported first."""
+        self._stop_if_cancelled()
+        self._report(self.bench.context.run, doing)
+        began_s = self._now()
+        try:
+            yield
+        finally:
+            self.spent_on[what] = self.spent_on.get(what, 0.0) + self._now() - began_s
+
+    def _report(self, run: Run, doing: str) -> None:
+        spent_s = self._now() - self.began_s
+        run.estimate(max(0.0, self.limits.budget_s - spent_s))
+        best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
+        so_far = ""
+        if best is not None and (score := self.tries[best].score) is not None:
+            so_far = f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
+        run.progress(f"{so_far}{doing}", min(1.0, spent_s / self.limits.budget_s))
+
+    def _reporting(self, run: Run, doing: str = "") -> Run:
+        """Return the run whose reports are those of the search."""
+        return dataclasses.replace(
+            run,
+            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
+            estimate=lambda _: None,
+        )
+
+    def _stop_if_cancelled(self) -> None:
+        if self.bench.context.run.cancelled():
+            raise CancelledError
+
+    def _stop_if(self, result: RoundsResult) -> None:
+        """End the search if its rounds were interrupted or cancelled: what they had is kept."""
+        result.stopped.raise_interrupt()
+        if result.stopped is Stop.CANCELLED:
+            raise CancelledError
+
+    def tuning(self) -> Tuning:
+        """Return the record of the search."""
+        return Tuning(
+            tuple(self.tries.values()),
+            self.answer,
+            self.rival,
+            self.gain,
+            self.limits.numbers,
+            self.limits.budget_s,
+            self._now() - self.began_s,
+            dict(self.spent_on),
+            str(self.stopped),
+            self.rounds,
+            self.noise,
+        )
+
+
+def _surely_behind(one: Try, best: Try) -> float:
+    """Return by which part a try is slower than the best at least; 0 if an interval is missing."""
+    ours, theirs = (tried.over_full or tried.speedup for tried in (one, best))
+    if ours is None or theirs is None or ours.high is None or theirs.low is None:
+        return 0.0
+    return max(0.0, 1.0 - ours.high / theirs.low)
+
+
+NOT_BITWISE = "its results are not those of eager to the bit"
+
+
+def _is_wrapped(plan: Plan) -> bool:
+    return is_whole(plan) and WRAPPER.items() <= config_of(plan).items()
+
+
+def _in_a_line(error: Exception) -> str:
+    text = (str(error).splitlines() or [""])[0]
+    return text if isinstance(error, RegionalExplorerError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,161 @@
+"""A bench that replays: plans take planted times, on a clock that only moves with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.errors import CaptureError, RefusalCode
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.measure.timings import MeasureContext
+from regional_explorer.record.benchmark import MemoryPeak
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import Environment
+from regional_explorer.record.tracing import Tracing
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
+from regional_explorer.tuning.search import Built, Checked
+from regional_explorer.tuning.space import config_of, is_whole
+from tests.shared.fakes import FakeClock
+
+MIB = 1 << 20
+ENVIRONMENT = Environment(torch="2.13.0", python="3.11", device="cpu", threads=2)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What a plan does: its time relative to ``torch.compile``, what it costs, how it fails."""
+
+    over: float = 1.0
+    compile_s: float = 5.0
+    code: str = ""
+    wrong: str = ""
+    failure: str = ""
+    refusal: str = ""
+    raises: str = ""
+    peak_bytes: int = 10 * MIB
+    bitwise: bool = False
+
+
+@dataclass
+class ReplayedPlan:
+    key: str
+    planted: Planted
+    kept_bytes: int | None = MIB
+
+
+@dataclass
+class ReplayBench:
+    """Replays the call whose plans do what ``plant`` says; ``log`` has what was asked of it."""
+
+    plant: Callable[[Plan], Planted]
+    clock: FakeClock = field(default_factory=FakeClock)
+    at_hand: Plan = field(default_factory=Plan)
+    eager_over: float = 1.3
+    full: Callable[[], tuple[TimedCall, float]] = field(init=False)
+    full_fails: str = ""
+    step_s: float = 0.03
+    noise: float = 0.004
+    grad: bool = True
+    device_type: str = "cpu"
+    log: list[tuple[str, Any]] = field(default_factory=list)
+    run: Run = field(default_factory=Run)
+    random: Random = field(default_factory=lambda: Random(0))  # noqa: S311 - noise, not a secret
+
+    def __post_init__(self) -> None:
+        self.context = MeasureContext(self.run, ENVIRONMENT, self.clock)
+        self.full = self.compile_full
+
+    def asked(self, what: str) -> list[Any]:
+        return [about for asked, about in self.log if asked == what]
+
+    def prepare(self, plan: Plan) -> ReplayedPlan:
+        self.log.append(("prepare", plan))
+        self.clock.spend(0.5)
+        planted = self.plant(plan)
+        if planted.refusal:
+            raise CaptureError(RefusalCode.GRAPH_FAILED, planted.refusal)
+        return ReplayedPlan(f"{plan!r}", planted)
+
+    def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[Built | None]:
+        built: list[Built | None] = []
+        for one in prepared:
+            if run.cancelled():
+                built.append(None)
+                continue
+            self.log.append(("compile", one.key))
+            self.clock.spend(one.planted.compile_s)
+            built.append(Built(one.planted.code or one.key, one.planted.compile_s, one.planted.failure))
+        return built
+
+    def check(self, prepared: ReplayedPlan) -> Checked:
+        self.log.append(("check", prepared.key))
+        self.clock.spend(0.1)
+        if prepared.planted.raises == "check":
+            raise RuntimeError("no kernel")
+        return Checked(prepared.planted.wrong, prepared.planted.bitwise)
+
+    def call(self, prepared: ReplayedPlan, title: str) -> TimedCall:
+        assert ("check", prepared.key) in self.log, "timed before it was checked"
+        return self._taking(title, prepared.planted)
+
+    def eager(self) -> TimedCall:
+        return self._taking(EAGER, Planted(self.eager_over))
+
+    def compile_full(self) -> tuple[TimedCall, float]:
+        if self.full_fails:
+            raise RuntimeError(self.full_fails)
+        self.clock.spend(6.0)
+        return self._taking(TORCH_COMPILE, Planted()), 6.0
+
+    def _taking(self, title: str, planted: Planted) -> TimedCall:
+        peaks[title] = planted.peak_bytes
+
+        def spend(share: float) -> str:
+            if planted.raises == "call":
+                raise RuntimeError("it crashed")
+            self.clock.spend(share * planted.over * self.step_s * self.random.uniform(1 - self.noise, 1 + self.noise))
+            return title
+
+        return TimedCall(title, lambda: spend(0.4), (lambda _: spend(0.6)) if self.grad else None)
+
+    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak:
+        del limit_s
+        return MemoryPeak(call.name, Figure(peaks[call.name], why="too few"), "replay", 0)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        self.log.append(("race", None))
+        yield
+
+    def trouble(self, prepared: ReplayedPlan) -> str:
+        return "Dynamo traced the call again" if prepared.planted.raises == "trouble" else ""
+
+    def keep(self, prepared: ReplayedPlan) -> None:
+        self.log.append(("keep", prepared.key))
+
+    def free(self, keep: Collection[Tracing]) -> None:
+        self.log.append(("free", set(keep)))
+
+
+peaks: dict[str, int] = {}
+
+
+def by_parts(ways: Mapping[Tracing, float], keys: Mapping[str, float], **planted: Any) -> Callable[[Plan], Planted]:
+    """Return a planting in which ways of tracing and keys multiply; keys that are not named change no code."""
+
+    def plant(plan: Plan) -> Planted:
+        if not is_whole(plan):
+            return Planted(1.2)
+        config = config_of(plan)
+        over = ways.get(plan.tracing, 1.1)
+        effective = [key for key in config if key in keys]
+        for key in effective:
+            over *= keys[key]
+        return Planted(over, code=f"{plan.tracing} {sorted(effective)}", **planted)
+
+    return plant

@@ -1,0 +1,154 @@
+"""The search on a live call: what it compiles and leaves behind, what its answer runs, and bad arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import regional_explorer as rx
+from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
+from regional_explorer.measure.clock import TimedCall
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
+from regional_explorer.tuning import search, space
+from regional_explorer.tuning.live_bench import LiveBench
+from regional_explorer.tuning.space import whole_graph
+from tests.shared.fakes import TickingClock, timed_by
+
+JOINT = Tracing(joint_passes=True)
+INERT = {"max_fusion_size": 63}
+"""A config that changes no code of so small a call."""
+
+
+def step(x: torch.Tensor) -> torch.Tensor:
+    with rx.region("middle"):
+        y = F.gelu(x) * 2
+    return (y @ x).softmax(-1)
+
+
+@pytest.fixture
+def slow_references(monkeypatch: pytest.MonkeyPatch) -> Iterator[TickingClock]:
+    """Let whole graphs be the fastest, on a clock that only calls move; of two ways of tracing, no C++ wrappers."""
+    clock = TickingClock()
+
+    def slower(call: TimedCall) -> TimedCall:
+        def forward() -> Any:
+            clock.spend(1e-3)
+            return call.forward()
+
+        return dataclasses.replace(call, forward=forward)
+
+    eager, full, call = LiveBench.eager, LiveBench.full, LiveBench.call
+    monkeypatch.setattr(LiveBench, "eager", lambda bench: slower(eager(bench)))
+    monkeypatch.setattr(LiveBench, "full", lambda bench: (slower(full(bench)[0]), 0.0))
+    monkeypatch.setattr(
+        LiveBench,
+        "call",
+        lambda bench, plan, title: slower(call(bench, plan, title)) if title == AT_HAND else call(bench, plan, title),
+    )
+    monkeypatch.setattr(space, "WAYS", (JOINT, AS_TORCH_COMPILE))
+    monkeypatch.setattr(search, "WRAPPED_WITHIN", -1.0)
+    with timed_by(clock):
+        yield clock
+
+
+@pytest.mark.compiles
+def test_a_search_finds_a_plan_that_can_be_applied_saved_and_run_elsewhere(
+    slow_references: TickingClock, tmp_path: Path
+) -> None:
+    x = torch.randn(16, 16, requires_grad=True)
+    ex = rx.explore(step, (x,))
+    plan, ledger = ex.plan, tmp_path / "tries.jsonl"
+    found = ex.tune(20.0, keys=[INERT], ledger=ledger)
+    tries = found.record.by_title
+    assert ex.plan == plan
+    assert [part.state for part in ex.session.partitions] == ["compiled", "compiled"]
+    assert {title for title, one in tries.items() if one.final} >= {EAGER, TORCH_COMPILE, AT_HAND}
+    outcomes = {one.outcome for one in tries.values() if one.plan and one.plan.regions[0].config == INERT}
+    assert outcomes == {Outcome.SAME_CODE}
+    assert found.plan is not None
+    assert found.plan in [whole_graph(way, {}) for way in (JOINT, AS_TORCH_COMPILE)]
+    assert all(one.peak_bytes is not None for one in tries.values() if one.outcome is Outcome.MEASURED and one.plan)
+
+    store, compiles = ex.live.program.store, ex.live.program.store.compiles
+    ex.plan = found.plan
+    ex.compile()
+    assert ex.live.program.store is store
+    assert store.compiles == compiles, "what was found is compiled already"
+    torch.testing.assert_close(ex.compiled(x), step(x))
+    path = ex.save_plan(tmp_path / "plan.json")
+    compiled = rx.compile(step, path)
+    torch.testing.assert_close(compiled(x), ex.compiled(x), rtol=0, atol=0)
+    assert [part.nodes for part in rx.status(compiled).partitions] == [part.nodes for part in ex.session.partitions][:1]
+
+    saved = rx.load(ex.save(tmp_path / "session.json"))
+    assert saved.session.tuning == found.record
+    assert saved.tuning.equals(ex.tuning)
+    assert found.record.answer in str(found)
+    assert "Plans tried" in saved.text
+
+    again = rx.explore(step, (x,))
+    remembered = again.tune(20.0, keys=[INERT], ledger=ledger).record
+    assert {one.title: one.outcome for one in remembered.tries} == {title: one.outcome for title, one in tries.items()}
+    assert any(one.remembered for one in remembered.tries)
+
+
+@pytest.mark.compiles
+def test_a_plan_whose_results_are_wrong_is_not_timed(
+    slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compiled code of one way of tracing is made to return half of its results."""
+    compile_plans = LiveBench.compile
+
+    def compile_wrong(bench: LiveBench, prepared: Any, run: Any) -> Any:
+        built = compile_plans(bench, prepared, run)
+        for one in prepared:
+            if one.program.plan.tracing != JOINT:
+                continue
+            for switch in one.program.switches:
+                right = switch.artifact.call
+                switch.use(
+                    dataclasses.replace(switch.artifact, call=lambda args, right=right: [v / 2 for v in right(args)])
+                )
+        return built
+
+    monkeypatch.setattr(LiveBench, "compile", compile_wrong)
+    with torch.no_grad():
+        ex = rx.explore(step, (torch.randn(16, 16),), plan=rx.Plan())
+        found = ex.tune(20.0, keys=[], ledger=tmp_path / "tries.jsonl").record
+    whole = next(one for one in found.tries if one.plan == whole_graph(JOINT, {}))
+    assert whole.outcome is Outcome.WRONG
+    assert whole.why.startswith("numerics failed: output: off by up to ")
+    assert whole.time_s is None
+    assert found.plan != whole.plan
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"budget_s": 0}, MeasureError, "budget_s=0"),
+        ({"numerics": "bitwsie"}, InvalidArgumentError, "Did you mean 'bitwise'"),
+        ({"max_memory": "1 GB"}, InvalidArgumentError, "give a number of bytes"),
+        ({"max_compile_s": -1}, InvalidArgumentError, "give a number of seconds"),
+        ({"keys": {"max_fusion_size": 8}}, InvalidArgumentError, "give a list of configs"),
+        ({"keys": [{"max_fusion_sise": 8}]}, UnknownConfigKeyError, "max_fusion_size"),
+        ({"keys": [{"max_fusion_size": "eight"}]}, InvalidConfigValueError, "takes an int"),
+        ({"ledger": 3}, InvalidArgumentError, "give the path of a file"),
+        ({"apply": "yes"}, InvalidArgumentError, "apply"),
+    ],
+    ids=lambda value: str(next(iter(value))) if isinstance(value, dict) else "",
+)
+def test_bad_arguments_are_refused_before_anything_is_compiled(
+    arguments: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    ex = rx.explore(step, (torch.randn(4, 4),))
+    with pytest.raises(error, match=text):
+        ex.tune(**arguments)
+    assert ex.live.program.store.compiles == 0
+    assert ex.session.tuning is None

@@ -1,0 +1,257 @@
+"""The search, replayed: what it tries, what it finds, what it says; and that its budget holds."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, Stage, Tuning
+from regional_explorer.tables.tuning import answer, tries_table
+from regional_explorer.tuning.ledger import Ledger
+from regional_explorer.tuning.limits import Limits
+from regional_explorer.tuning.search import tune
+from regional_explorer.tuning.space import WAYS, WRAPPER, whole, whole_graph
+from tests.tuning.replay import MIB, Planted, ReplayBench, by_parts
+
+JOINT = Tracing(joint_passes=True)
+KEYS = ({"cpp_wrapper": True}, {"size_asserts": False}, {"max_fusion_size": 16}, {"inplace_buffers": False})
+MARKED = Plan((Region("mlp", (Selector(SelectorKind.MODULES, ("mlp",)),)),))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "tries.jsonl")
+
+
+def limits(budget_s: float = 600.0, **others: Any) -> Limits:
+    return Limits(budget_s, keys=KEYS, **others)
+
+
+def outcome(tuning: Tuning, title: str) -> Outcome:
+    return tuning.by_title[title].outcome
+
+
+def title(tracing: Tracing, **config: Any) -> str:
+    return whole(Stage.KEYS, tracing, config).title
+
+
+def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97}), at_hand=MARKED)
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.answer == title(JOINT, cpp_wrapper=True, size_asserts=False)
+    assert tuning.plan == whole_graph(JOINT, {"cpp_wrapper": True, "size_asserts": False})
+    assert tuning.rival == TORCH_COMPILE
+    assert tuning.gain is not None
+    assert tuning.gain.bounds is not None
+    assert tuning.gain.bounds[0] < 1 / (0.95 * 0.95 * 0.97) < tuning.gain.bounds[1]
+    finals = [one.title for one in tuning.tries if one.final]
+    assert {EAGER, TORCH_COMPILE, AT_HAND, tuning.answer} <= set(finals)
+    assert len(finals) == 6
+    assert outcome(tuning, title(JOINT, cpp_wrapper=True, max_fusion_size=16)) is Outcome.SAME_CODE
+    assert tuning.answer in answer(tuning)
+
+
+def test_every_neighbour_of_the_answer_was_tried(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97, "inplace_buffers": 0.98}))
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.answer == title(JOINT, cpp_wrapper=True, inplace_buffers=False, size_asserts=False)
+    best = {"cpp_wrapper": True, "inplace_buffers": False, "size_asserts": False}
+    for change in KEYS:
+        ((key, value),) = change.items()
+        neighbour = {**best, key: value} if key not in best else {k: v for k, v in best.items() if k != key}
+        assert title(JOINT, **neighbour) in tuning.by_title
+
+
+def test_equal_code_is_neither_checked_nor_timed_twice(ledger: Ledger) -> None:
+    bench = ReplayBench(lambda plan: Planted(0.9, code="the same"))
+    tuning = tune(bench, limits(), ledger)
+    assert len(bench.asked("check")) == 1
+    assert tuning.counts[Outcome.MEASURED] == 1
+    assert tuning.counts[Outcome.SAME_CODE] == len(tuning.tries) - 3
+    assert all(tuning.by_title[one.same_as].outcome is Outcome.MEASURED for one in tuning.tries if one.same_as)
+
+
+def test_where_nothing_is_faster_the_better_reference_is_the_answer(ledger: Ledger) -> None:
+    slow = by_parts(dict.fromkeys(WAYS, 1.02), {"cpp_wrapper": 0.999})
+    by_full = tune(ReplayBench(slow), limits(), ledger)
+    assert (by_full.answer, by_full.plan, by_full.gain) == (TORCH_COMPILE, None, None)
+    assert answer(by_full).startswith("Nothing was found that is faster than torch.compile. The best of the others:")
+    by_eager = tune(ReplayBench(slow, eager_over=0.8), limits(), ledger)
+    assert (by_eager.answer, by_eager.gain) == (EAGER, None)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_gain_is_claimed_where_all_plans_are_equally_fast(seed: int, tmp_path: Path) -> None:
+    bench = ReplayBench(lambda plan: Planted(1.0), eager_over=1.0, noise=0.05)
+    bench.random.seed(seed)
+    assert tune(bench, limits(), Ledger(tmp_path / "l")).gain is None
+
+
+def test_the_plan_at_hand_is_the_answer_if_nothing_is_faster(ledger: Ledger) -> None:
+    bench = ReplayBench(lambda plan: Planted(0.8 if plan == MARKED else 0.9), at_hand=MARKED)
+    tuning = tune(bench, limits(), ledger)
+    assert (tuning.answer, tuning.rival, tuning.plan) == (AT_HAND, AT_HAND, MARKED)
+
+
+@pytest.mark.parametrize(
+    ("planted", "expected"),
+    [
+        (Planted(0.5, wrong="output: off by up to 3"), Outcome.WRONG),
+        (Planted(0.5, failure="g++ failed"), Outcome.FAILED),
+        (Planted(0.5, refusal="it cannot be traced"), Outcome.FAILED),
+        (Planted(0.5, raises="check"), Outcome.FAILED),
+        (Planted(0.5, raises="call"), Outcome.FAILED),
+        (Planted(0.5, raises="trouble"), Outcome.FAILED),
+    ],
+    ids=["wrong", "not compiled", "not traced", "raises when checked", "raises when timed", "traced again"],
+)
+def test_what_is_wrong_or_fails_is_dropped_with_its_reason_and_never_wins(
+    planted: Planted, expected: Outcome, ledger: Ledger
+) -> None:
+    rest = by_parts({AS_TORCH_COMPILE: 0.9}, {})
+    tuning = tune(ReplayBench(lambda plan: planted if plan.tracing == JOINT else rest(plan)), limits(), ledger)
+    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert outcome(tuning, title(JOINT)) is expected
+    why = tuning.by_title[title(JOINT)].why
+    assert any(reason in why for reason in filter(None, (planted.wrong, planted.failure, planted.refusal))) or (
+        planted.raises and why
+    )
+    assert all(one.outcome is not Outcome.MEASURED for one in tuning.tries if one.plan and one.plan.tracing == JOINT)
+
+
+def test_bitwise_takes_only_what_equals_eager_to_the_bit(ledger: Ledger) -> None:
+    def plant(plan: Plan) -> Planted:
+        return Planted(0.7) if plan.tracing == JOINT else Planted(0.9, bitwise=plan.tracing == AS_TORCH_COMPILE)
+
+    tuning = tune(ReplayBench(plant), limits(numbers=Numbers.BITWISE), ledger)
+    assert tuning.plan is not None
+    assert tuning.plan.tracing == AS_TORCH_COMPILE
+    assert outcome(tuning, title(JOINT)) is Outcome.WRONG
+
+
+def test_no_plan_needs_more_memory_than_eager_unless_that_is_allowed(ledger: Ledger, tmp_path: Path) -> None:
+    def plant(plan: Plan) -> Planted:
+        over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
+        return Planted(0.7, peak_bytes=30 * MIB) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
+
+    tuning = tune(ReplayBench(plant), limits(), ledger)
+    assert tuning.answer == title(AS_TORCH_COMPILE)
+    assert tuning.by_title[title(JOINT)].why == "it needs more memory than the 10.0 MiB that eager needs"
+    allowed = tune(ReplayBench(plant), limits(max_memory=40 * MIB), Ledger(tmp_path / "other"))
+    assert allowed.plan is not None
+    assert allowed.plan.tracing == JOINT
+
+
+def test_what_takes_too_long_to_compile_is_not_chosen(ledger: Ledger) -> None:
+    def plant(plan: Plan) -> Planted:
+        over = 0.9 if plan.tracing == AS_TORCH_COMPILE else 1.0
+        return Planted(0.7, compile_s=50.0) if plan.tracing == JOINT else Planted(over, code=f"{plan.tracing}")
+
+    tuning = tune(ReplayBench(plant), limits(2000.0, max_compile_s=20.0), ledger)
+    assert tuning.answer == title(AS_TORCH_COMPILE)
+
+
+@pytest.mark.parametrize("budget_s", [20.0, 45.0, 90.0, 300.0])
+def test_the_budget_holds_and_what_it_leaves_out_is_told(budget_s: float, ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
+    tuning = tune(bench, limits(budget_s), ledger)
+    assert tuning.spent_s <= budget_s
+    left_out = [one for one in tuning.tries if one.outcome is Outcome.NOT_TRIED]
+    assert all("the budget" in one.why or "slower than the best" in one.why for one in left_out)
+    assert any("the budget" in one.why for one in left_out) == (budget_s < 300)
+    assert tuning.answer
+    compiled = len(bench.asked("compile"))
+    assert compiled + len(left_out) <= len(tuning.tries) + len([one for one in tuning.tries if one.final])
+
+
+def test_torch_compile_that_fails_is_told_and_plans_are_compared_with_eager(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {}), full_fails="no lowering\nfor this op")
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.by_title[TORCH_COMPILE].why == "RuntimeError: no lowering"
+    assert (tuning.answer, tuning.rival) == (title(JOINT), EAGER)
+
+
+def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {}), grad=False), limits(), ledger)
+    traced = [one.plan.tracing for one in tuning.tries if one.stage is Stage.TRACING and one.plan]
+    options = [(way.joint_passes, way.decompositions) for way in traced]
+    assert len(options) == len(set(options)) == 3
+    assert tuning.answer == title(JOINT)
+
+
+@pytest.mark.parametrize("after", [1, 4, 8])
+def test_cancelled_it_keeps_its_tries_and_says_what_was_best_so_far(after: int, ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.95}))
+
+    def cancelled() -> bool:
+        return len(bench.asked("prepare")) >= after
+
+    bench.context = replace(bench.context, run=Run(cancelled=cancelled))
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.stopped == "cancelled"
+    assert (tuning.answer, tuning.plan) == ("", None)
+    text = answer(tuning)
+    assert text.startswith("The search ended before its final comparison: cancelled.")
+    assert ("Best so far" in text) == (after > 3)
+
+
+def test_an_interrupt_keeps_what_was_found(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+    check = bench.check
+
+    def interrupted(prepared: Any) -> Any:
+        if len(bench.asked("check")) == 4:
+            raise KeyboardInterrupt
+        return check(prepared)
+
+    bench.check = interrupted  # type: ignore[method-assign]
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.stopped == "interrupted"
+    assert tuning.best_so_far is not None
+
+
+def test_progress_is_reported_at_every_step_with_the_best_so_far(ledger: Ledger) -> None:
+    reports: list[tuple[str, float]] = []
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+    bench.context = replace(bench.context, run=Run(progress=lambda text, done: reports.append((text, done))))
+    tune(bench, limits(), ledger)
+    fractions = [done for _, done in reports]
+    assert fractions == sorted(fractions)
+    assert reports[-1][0].startswith("best so far 1.11× as fast as torch.compile, ")
+    gaps = [later - earlier for earlier, later in itertools.pairwise(fractions)]
+    assert max(gaps) * 600.0 <= 16.0  # of a batch of compiles, which report themselves
+
+
+def test_traces_that_no_plan_in_the_race_needs_are_freed(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.8, AS_TORCH_COMPILE: 0.9}, {}))
+    tune(bench, limits(), ledger)
+    freed = bench.asked("free")
+    assert all(len(kept) <= 4 for kept in freed)
+    assert all(JOINT in kept for kept in freed[1:])
+
+
+def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger) -> None:
+    tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {"cpp_wrapper": 0.9})), limits(90.0), ledger)
+    table = tries_table(tuning)
+    frame = table.frame()
+    assert list(frame["plan"]) == [one.title for one in table.rows]
+    assert frame["plan"][0] == tuning.answer
+    assert set(frame["outcome"]) <= {str(one) for one in Outcome}
+    text = table.text()
+    assert "Not tried:" in text
+    assert "90.0 s" not in text.partition("spent:")[2]
+
+
+def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
+    ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
+    tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
+    wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is Stage.WRAPPER}
+    assert wrapped.pop(whole(Stage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
+    assert set(wrapped.values()) == {Outcome.NOT_TRIED}
