@@ -11,7 +11,7 @@ from regional_explorer.compiler.region_config import checked_direction, configur
 from regional_explorer.errors import SelectorError, check_argument, check_flag, user_facing_methods
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.graph_break import GraphBreak
-from regional_explorer.record.plan import Direction, Plan, preset
+from regional_explorer.record.plan import Direction, Plan, Selector, preset
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
 
@@ -26,7 +26,7 @@ class Edits:
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -40,6 +40,9 @@ class Edits:
 
         Args:
             name: its name; an existing region gets these nodes in addition.
+            *selector: selectors as tables show them: ``"modules:layers.*.mlp -ops:aten.div*"`` is these modules without
+                these ops, ``"-ops:aten.div*"`` everything but these ops, ``"ops:gelu &modules:layers.0"`` these ops in
+                this module.
             modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level of the
                 path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``. The root has no path.
             lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` where one file has them.
@@ -58,7 +61,7 @@ class Edits:
         check_flag("innermost", innermost)
         check_flag("each", each)
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
-        chosen = selectors(patterns, innermost=innermost, only=only)
+        chosen = selectors(patterns, selector, innermost=innermost, only=only)
         return self._edit(lambda draft: marked(draft.plan, draft.graphs, name, chosen, each=each, breaks=draft.breaks))
 
     def unmark(self, name: str) -> Self:
@@ -114,7 +117,7 @@ class Edits:
     def carve(
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -129,7 +132,7 @@ class Edits:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
             PlanError: nothing would be left of it.
         """
-        chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes})
+        chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}, selector)
         return self._edit(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
 
     def uncarve(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind
 
 
@@ -36,7 +38,7 @@ def _region_source(region: Region) -> str:
         lines += [f"with rx.region({region_arguments(name, region.config)}):", "    ...  # the marked lines"]
     is_merged = region.joined and len(region.selectors) > 1
     lines += list(_merge_calls(region, marks)) if is_merged else [_mark_call(name, selector) for selector in marks]
-    lines += [f"ex.carve({name!r}, {_selector_keyword(selector)})" for selector in region.carved]
+    lines += [f"ex.carve({name!r}, {_selector_arguments(selector)})" for selector in region.carved]
     if not blocks and not is_merged:
         lines += configure_calls(region)
     elif region.backward_config is not None:
@@ -94,10 +96,10 @@ def region_arguments(name: str, config: Mapping[str, Any], text: Callable[[Any],
 
 
 def _mark_call(name: str, selector: Selector) -> str:
-    return f"ex.mark({name!r}, {_selector_keyword(selector)})"
+    return f"ex.mark({name!r}, {_selector_arguments(selector)})"
 
 
-def _selector_keyword(selector: Selector) -> str:
+def _selector_arguments(selector: Selector) -> str:
     if selector.kind is SelectorKind.ANNOTATION:
         return f"nodes={list(selector.only)!r}"
     patterns, kind = selector.patterns, selector.kind
@@ -106,4 +108,6 @@ def _selector_keyword(selector: Selector) -> str:
         patterns, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in patterns)), SelectorKind.SUBGRAPHS
     argument = patterns[0] if len(patterns) == 1 else list(patterns)
     only = f", only={list(selector.only)!r}" if selector.only else ""
+    if selector.is_combined:
+        return f"{str(replace(selector, only=()))!r}{only}"
     return f"{kind}={argument!r}" + (", innermost=True" if selector.innermost else "") + only

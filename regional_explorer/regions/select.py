@@ -394,6 +394,11 @@ def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] 
         only_origins = _pick_nodes(selector.only, (*graphs, *pending))
         whole = picks(replace(selector, only=()), graphs, pending)
         return {origin: instance for origin, instance in whole.items() if origin in only_origins}
+    if selector.is_combined:
+        whole = picks(replace(selector, within=(), without=()), graphs, pending)
+        kept = set(whole).intersection(*(picks(one, graphs, pending) for one in selector.within))
+        kept = kept.difference(*(picks(one, graphs, pending) for one in selector.without))
+        return {origin: instance for origin, instance in whole.items() if origin in kept}
     match selector.kind:
         case SelectorKind.ANNOTATION:
             keys = set(selector.patterns)
