@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
-from regional_explorer.regions.select import LineRange, node_names, picks
+from regional_explorer.regions.select import LineRange, node_names, operator_names, picks
 
 MOST_PATTERNS = 4
 """How many patterns a person would write rather than point at nodes, however few these are."""
@@ -137,10 +137,17 @@ class _Pattern:
     text: str
     origins: Origins
     innermost: bool = False
+    one_instance: bool = False
+    """Whether it is the path of a module that only holds others, and so makes one instance of all of them."""
 
     def order(self, clicked: SelectorKind | None) -> tuple[bool, int, bool, int]:
         """Return the order in which a person would choose it among patterns that pick the same."""
-        return self.kind is not clicked, BY_POINTER.index(self.kind), self.innermost, len(self.text)
+        return (
+            self.kind is not clicked,
+            BY_POINTER.index(self.kind),
+            self.innermost or self.one_instance,
+            len(self.text),
+        )
 
 
 class _Patterns:
@@ -222,14 +229,16 @@ class _Patterns:
 
     def _module_patterns(self) -> Iterator[_Pattern]:
         picked: defaultdict[str, Origins] = defaultdict(int)
+        called: set[str] = set()
         for calls, nodes in grouped((node.modules, node) for node in _dynamo_ops(self.graphs)).items():
             names = {name for call in calls for name in (call.path, *call.aliases)}
+            called |= names
             origins = _bits(node.origin for node in nodes) & self.seen
             for path in {path for name in names for path in itertools.accumulate(name.split("."), "{}.{}".format)}:
                 picked[path] |= origins
         picked.pop("", None)
         for path, origins in picked.items():
-            yield _Pattern(SelectorKind.MODULES, path, origins)
+            yield _Pattern(SelectorKind.MODULES, path, origins, one_instance=path not in called)
         plain = [path.split(".") for path in picked if not set("*?[") & set(path)]
         for paths in grouped((len(parts), parts) for parts in plain).values():
             numbers = {tuple(at for at, part in enumerate(parts) if part.isdigit()) for parts in paths}
@@ -244,7 +253,9 @@ class _Patterns:
     def _op_patterns(self) -> Iterable[_Pattern]:
         """Return the names of operators, first as the program has them; as in ``picks``, not those of the backward."""
         forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
-        named = grouped((name, node.origin) for graph in forward for node in graph.ops for name in node.op_names)
+        named = grouped(
+            (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)
+        )
         as_written = {name for node in _dynamo_ops(self.graphs) for name in node.op_names}
         named = dict(sorted(named.items(), key=lambda item: (item[0] not in as_written, len(item[0]))))
         patterns: dict[Origins, _Pattern] = {}

@@ -173,7 +173,8 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     if kind is SelectorKind.SUBGRAPHS and not choices:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
-    short_names = {node.op for graph in graphs for node in graph.ops} if kind is SelectorKind.OPS else ()
+    ops = (node for graph in graphs for node in graph.ops if among(node.origin))
+    short_names = {node.op for node in ops} if kind is SelectorKind.OPS else ()
     if similar := did_you_mean(plain, [*choices, *short_names]):
         return similar
     return _examples(kind, plain, choices)

@@ -62,7 +62,7 @@ class Control:
             before, after = self.state, change(self.state)
             nodes = self.nodes_of_rows(after)
             if nodes != self._nodes_of_rows:
-                self._nodes_of_rows, after = nodes, replace(after, selection=nodes)
+                self._nodes_of_rows, after = nodes, replace(after, selection=nodes, clicked=None)
             outdated = _previewed(after) != _previewed(before)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
