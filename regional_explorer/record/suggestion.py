@@ -43,7 +43,7 @@ class Suggestion(Record, frozen=True):
     """The part that the ops take which can be fused."""
 
     inside: tuple[str, ...] = ()
-    """The suggestions that contain all of it, the smallest first."""
+    """The suggestions that contain all of it, the smallest first, so the whole last."""
 
     overlaps: tuple[str, ...] = ()
     """The suggestions that share ops with it while each has ops of its own."""
@@ -55,6 +55,6 @@ class Suggestion(Record, frozen=True):
 
     @property
     def relation(self) -> str:
-        """How it lies to the others: ``inside layers; overlaps chains``."""
-        words = (("inside", self.inside[:1]), ("overlaps", self.overlaps))
+        """How it lies to the others: ``inside layers; overlaps chains``; that the whole contains it is left out."""
+        words = (("inside", self.inside[:-1][:1]), ("overlaps", self.overlaps))
         return "; ".join(f"{word} {', '.join(names)}" for word, names in words if names)

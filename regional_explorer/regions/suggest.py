@@ -150,7 +150,7 @@ class _Program:
             yield self._suggestion(one.name, SuggestionKind.MODULES, (_of_modules(one),), self._why_modules(one))
         if left_out := self._left_out():
             chains = self._between(everything, left_out)
-            why = f"all but {count(len(self.products), 'matrix product')}, which stay library calls compiled or not"
+            why = f"all but the matrix products ({len(self.products)}), which are library calls compiled or not"
             yield self._suggestion("chains", SuggestionKind.CHAINS, (chains,), why)
             for block in modules[:1] if modules and modules[0].origins & self.products else ():
                 chains = self._between(_of_modules(block), left_out)
@@ -286,10 +286,10 @@ class _Program:
         why = "one kernel each in eager, too: little to gain, unless with what is beside them"
         if by_hand:
             why = f"written as up to {max(map(len, by_hand))} ops each: one kernel if compiled"
-        selectors = (Selector(SelectorKind.OPS, tuple(sorted(names))),) if names else ()
+        selectors = [Selector(SelectorKind.OPS, tuple(sorted(names)))] if names else []
         selectors += self._described(list(chain.from_iterable(by_hand)))
         if selectors:
-            yield self._suggestion("norms", SuggestionKind.NORMS, selectors, why)
+            yield self._suggestion("norms", SuggestionKind.NORMS, tuple(selectors), why)
 
     def _loss(self, in_modules: Collection[int]) -> Iterator[tuple[Suggestion, Collection[int]]]:
         """Yield the ops from the last matrix product to a scalar that is differentiated."""
@@ -299,7 +299,7 @@ class _Program:
             if graph.kind is GraphKind.DYNAMO and graph.parent is None:
                 tail = [origin for origin in self._tail(graph) if origin not in in_modules]
                 if self.fusable.intersection(tail):
-                    why = f"{count(len(tail), 'op')} after the last matrix product, with their backward"
+                    why = f"{count(len(tail), 'op')} between the last matrix product and the result, with the backward"
                     yield self._suggestion("loss", SuggestionKind.LOSS, self._described(tail), why)
 
     def _tail(self, graph: Graph) -> list[int]:

@@ -84,8 +84,7 @@ def mark_call(suggestion: Suggestion) -> str:
 
 def _in_words(one: Suggestion) -> str:
     instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
-    share = (
-        "" if one.share is None else f"{percent(one.share)} of the time, {percent(one.fusable_share)} in ops to fuse"
-    )
-    facts = ", ".join(filter(None, (share, f"{instances}, {one.distinct} distinct" if instances else "")))
+    share, fusable = one.share, one.fusable_share
+    time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""
+    facts = ", ".join(filter(None, (time, f"{instances}, {one.distinct} distinct" if instances else "")))
     return "; ".join(filter(None, (facts, clean(one.why), one.relation)))

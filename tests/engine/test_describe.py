@@ -84,10 +84,10 @@ def drawn(session: Session, number: int) -> Iterator[Selection]:
             yield Selection(clicked, False, list(dict.fromkeys(first.nodes + second.nodes)))
 
 
-def places(graphs: Sequence[Graph]) -> dict[int, object]:
+def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
     """Return what stays of each op in another trace: its modules, lines and name, and which of equal ones it is."""
     times: collections.Counter[object] = collections.Counter()
-    found = {}
+    found: dict[int | None, object] = {}
     for graph in graphs:
         for node in graph.ops if graph.kind is GraphKind.DYNAMO else ():
             calls = tuple((call.path, call.call) for call in node.modules)

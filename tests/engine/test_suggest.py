@@ -32,7 +32,10 @@ class Experts(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gates = self.gate(x).softmax(-1)
-        return sum(gates[..., number, None] * expert(x) for number, expert in enumerate(self.experts)).tanh()
+        total = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            total = total + gates[..., number, None] * expert(x)
+        return total.tanh()
 
 
 class Mixture(nn.Module):
