@@ -138,7 +138,7 @@ class Edits:
     def uncarve(
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -151,7 +151,8 @@ class Edits:
             PlanError: the plan carves nothing out of this region.
         """
         by_kind = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        chosen = selectors(by_kind) if any(patterns is not None for patterns in by_kind.values()) else ()
+        given = selector or any(patterns is not None for patterns in by_kind.values())
+        chosen = selectors(by_kind, selector) if given else ()
         return self._edit(lambda draft: uncarved(draft.plan, draft.graphs, name, chosen))
 
     def disable(self, name: str) -> Self:

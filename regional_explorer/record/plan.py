@@ -91,9 +91,10 @@ class Selector(Record, frozen=True):
         kind, _, patterns = text.removesuffix(_INNERMOST).partition(":")
         kind, texts = kind.strip(), tuple(pattern.strip() for pattern in patterns.split(",") if pattern.strip())
         if not texts or kind not in _WRITTEN_KINDS:
+            hint = "" if kind in _WRITTEN_KINDS else did_you_mean(kind, _WRITTEN_KINDS)
             raise SelectorError(
                 f"{text!r} is no selector: write KIND:PATTERN, such as modules:layers.*.mlp, or -ops:aten.div* for all "
-                f"but these.{did_you_mean(kind, _WRITTEN_KINDS)} Kinds: {', '.join(_WRITTEN_KINDS)}."
+                f"but these.{hint} Kinds: {', '.join(_WRITTEN_KINDS)}."
             )
         return cls(SelectorKind(kind), texts, innermost=text.endswith(_INNERMOST))
 
@@ -135,6 +136,12 @@ class Selector(Record, frozen=True):
     def is_combined(self) -> bool:
         """Whether other selectors narrow it."""
         return bool(self.within or self.without)
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it names nodes, which may have other names in another trace."""
+        own = self.kind is SelectorKind.NODES or bool(self.only)
+        return own or any(selector.by_name for selector in (*self.within, *self.without))
 
     def __str__(self) -> str:
         """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""

@@ -91,17 +91,17 @@ def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: Selector
 
 def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
     """Return the ops ``wanted``, and those in the same places of equal modules: one list for each of these."""
-    ops = [node for node in _dynamo_ops(graphs) if node.modules]
-    classes = {call.path: call.class_name for node in ops for call in node.modules}
+    ops = [(origin, node) for origin, node in _dynamo_ops(graphs) if node.modules]
+    classes = {call.path: call.class_name for _, node in ops for call in node.modules}
     form = {path: glob for glob, paths in equal_layers(classes).items() for path in paths}
     times: Counter[object] = Counter()
     place: dict[int, object] = {}
-    for node in ops:
+    for origin, node in ops:
         modules = tuple((form[call.path], call.class_name) for call in node.modules)
         what = modules, node.stack[-1:], node.target
         call = what, tuple((call.path, call.call) for call in node.modules)
         times[call] += 1
-        place[node.origin or 0] = what, times[call]
+        place[origin] = what, times[call]
     origins = _members(wanted)
     places = {place.get(origin) for origin in origins}
     if None in places or len(places) < len(origins):  # some are in no module, or the nodes are of several alike
@@ -112,9 +112,9 @@ def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
     return [list(one) for one in zip(*same.values(), strict=True)]
 
 
-def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[Node]:
+def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
     dynamo = (graph for graph in graphs if graph.kind is GraphKind.DYNAMO)
-    return (node for graph in dynamo for node in graph.ops if node.origin is not None)
+    return ((node.origin, node) for graph in dynamo for node in graph.ops if node.origin is not None)
 
 
 def _bits(origins: Iterable[int | None]) -> Origins:
@@ -160,12 +160,12 @@ class _Patterns:
         self._ops = list(self._op_patterns())
         self._passing: defaultdict[SourceLine, Origins] = defaultdict(int)
         self._own: defaultdict[SourceLine, Origins] = defaultdict(int)
-        for node in _dynamo_ops(graphs):
-            origin = _bits([node.origin]) & seen
+        for origin, node in _dynamo_ops(graphs):
+            picked = _bits([origin]) & seen
             for line in node.stack:
-                self._passing[line] |= origin
+                self._passing[line] |= picked
             if node.stack:
-                self._own[node.stack[-1]] |= origin
+                self._own[node.stack[-1]] |= picked
         self._functions = grouped(
             ((line.function, line.file, line.scope, line.def_line), line) for line in self._passing
         )
@@ -230,10 +230,11 @@ class _Patterns:
     def _module_patterns(self) -> Iterator[_Pattern]:
         picked: defaultdict[str, Origins] = defaultdict(int)
         called: set[str] = set()
-        for calls, nodes in grouped((node.modules, node) for node in _dynamo_ops(self.graphs)).items():
+        by_modules = grouped((node.modules, origin) for origin, node in _dynamo_ops(self.graphs))
+        for calls, origins_inside in by_modules.items():
             names = {name for call in calls for name in (call.path, *call.aliases)}
             called |= names
-            origins = _bits(node.origin for node in nodes) & self.seen
+            origins = _bits(origins_inside) & self.seen
             for path in {path for name in names for path in itertools.accumulate(name.split("."), "{}.{}".format)}:
                 picked[path] |= origins
         picked.pop("", None)
@@ -256,7 +257,7 @@ class _Patterns:
         named = grouped(
             (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)
         )
-        as_written = {name for node in _dynamo_ops(self.graphs) for name in node.op_names}
+        as_written = {name for _, node in _dynamo_ops(self.graphs) for name in node.op_names}
         named = dict(sorted(named.items(), key=lambda item: (item[0] not in as_written, len(item[0]))))
         patterns: dict[Origins, _Pattern] = {}
         for name, origins in (("*", itertools.chain(*named.values())), *named.items()):

@@ -234,6 +234,20 @@ def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_a
         panel.close()
 
 
+def test_what_is_left_out_is_typed_after_a_pattern_or_in_its_place(panel: Panel, control: Control) -> None:
+    type_ops(panel, "-ops:aten.relu*")
+    assert "Region region would give 4 partitions" in preview(panel)
+    assert not any("relu" in node for node in panel.marked)
+    panel.press("mark")
+    assert control.state.plan["region"].selection == "-ops:aten.relu*"
+    type_ops(panel, "aten.* -ops:sum,aten.mm")
+    panel.press("mark")
+    assert control.state.plan["aten"].selection == "ops:aten.* -ops:sum,aten.mm"
+    type_ops(panel, "aten.* -ops:aten.nothing")
+    panel.press("mark")
+    assert "ops:aten.nothing matches no operation" in text(panel, "marking")
+
+
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel) -> None:
     for name in ("mm", "act"):
         panel.press("remove", name)
