@@ -311,7 +311,11 @@ export class Graph {
     const drop = how === "toggle" && others.length + own.size === selected.length,
       all = new Set(drop ? others : [...others, ...ids]);
     const chosen = this.view.ids.filter((id) => all.has(id)), // in the order they run
-      number = this.view.send({ do: "select", of: how === "only" || clicked === this.clicked ? clicked : "", value: chosen });
+      number = this.view.send({
+        do: "select",
+        of: how === "only" || clicked === this.clicked ? clicked : "",
+        value: chosen,
+      });
     this.clicked = clicked;
     this.model.set("chosen", { ids: chosen, page: this.view.page, number });
     this.model.set("selection", chosen);

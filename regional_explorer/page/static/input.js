@@ -153,11 +153,7 @@ export function listen(view) {
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick(
-        view.picture.nodesIn(currentBox()),
-        adds(event) ? "toggle" : "only",
-        view.picture.kind(currentBox()),
-      );
+      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only", view.picture.kind(currentBox()));
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),
