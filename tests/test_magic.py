@@ -295,6 +295,8 @@ def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
         ("--grad f(x)", "requires grad"),
         ("-r act f(x)", "-r marks a region as NAME=KIND:PATTERN"),
         ("-r act=module:up model(x)", "Did you mean 'modules'"),
+        ("-r rest=-op:relu f(x)", "Did you mean 'ops'"),
+        ('-r "act=ops:relu -ops:aten.sum*" f(x)', "ops:aten.sum* matches no operation of the region"),
         ("-r act=ops:aten.rely* f(x)", "aten.rely*"),
         ("-r act=lines:f f(x)", "not a line range"),
         ("-c act=3 f(x)", "-c sets a config as REGION:KEY=VALUE"),
@@ -342,7 +344,7 @@ def test_every_bad_cell_gives_one_clear_line(refused: Refused, shell: Any, cell:
     [
         ("-r act=lines:f", "not a line range"),
         ("-r act=lines:f:9-3", "ends before it begins. Did you mean f:3-9?"),
-        ("-r act=ops:,", "give a pattern, or a list of patterns"),
+        ("-r act=ops:,", "'ops:,' is no selector: write KIND:PATTERN"),
         (f"-r act=ops:{'a' * 2000}", "at most 1000 are allowed"),
         ("-r act=ops:relu -c act:max_fusio_size=3", "Did you mean 'max_fusion_size'"),
         ("-r act=ops:relu -c act:max_fusion_size=big", "takes an int"),

@@ -33,9 +33,9 @@ class Option:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _parse_mark(text: str) -> tuple[str, str, str]:
+def _parse_mark(text: str) -> tuple[str, str]:
     name, equals, selector = text.partition("=")
-    kind, colon, patterns = selector.partition(":")
+    kind, colon, patterns = selector.strip().lstrip("-&").partition(":")
     if not (equals and colon and name.strip() and patterns.strip()):
         raise ArgumentTypeError(
             f"-r marks a region as NAME=KIND:PATTERN, such as -r attn=modules:layers.*.attn; got {text!r}"
@@ -44,7 +44,7 @@ def _parse_mark(text: str) -> tuple[str, str, str]:
         raise ArgumentTypeError(
             f"-r {text}: no kind {kind!r}.{did_you_mean(kind, MARK_KINDS)} Kinds: {', '.join(MARK_KINDS)}"
         )
-    return name.strip(), kind, patterns.strip()
+    return name.strip(), selector.strip()
 
 
 def _parse_setting(text: str) -> tuple[str, str, str]:
@@ -98,8 +98,9 @@ OPTIONS = (
     Option(
         ("-r", "--region"),
         "NAME=KIND:PATTERN",
-        "mark a region by modules, lines, ops, nodes or subgraphs, several patterns separated by commas; repeatable",
-        "-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r act=ops:aten.gelu*",
+        "mark a region by modules, lines, ops, nodes or subgraphs, several patterns separated by commas; repeatable; "
+        "-ops:PATTERN after that leaves these ops out, &modules:PATTERN what is not in these modules",
+        '-r attn=modules:layers.*.attn -r loss=lines:step:4-9 -r "mlp=modules:layers.*.mlp -ops:aten.gelu*"',
         {"action": "append", "type": _parse_mark, "dest": "marks"},
     ),
     Option(

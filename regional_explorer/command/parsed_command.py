@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from regional_explorer.command.options import CommandError
 from regional_explorer.errors import MeasureError
 from regional_explorer.record.benchmark import BY_DEFAULT, checked_variants
-from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind
+from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind
 
 if TYPE_CHECKING:
     from regional_explorer.compiler.run import Run
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The options of one command. ``marks`` are (name, kind, patterns), ``settings`` (region, key, value as text)."""
+    """The options of one command. ``marks`` are (name, selector), ``settings`` (region, key, value as text)."""
 
-    marks: Sequence[tuple[str, str, str]] = ()
+    marks: Sequence[tuple[str, str]] = ()
     settings: Sequence[tuple[str, str, str]] = ()
     grad: bool | None = None
     dynamic: bool | None = None
@@ -49,7 +49,6 @@ class Command:
         from regional_explorer.export.save import ENDINGS
         from regional_explorer.record.files import writable_path
         from regional_explorer.record.json_file import load_plan
-        from regional_explorer.regions.edit import selectors
         from regional_explorer.regions.select import LineRange
 
         try:
@@ -61,11 +60,12 @@ class Command:
         for _, key, value in self.settings:
             parse_value(key, value)
         regions = {}
-        for name, kind, patterns in self.marks:
-            by_kind = _selector_kwargs(kind, patterns)
-            regions[name] = Region(name, selectors(by_kind))
-            for text in by_kind.get(SelectorKind.LINES, ()):
-                LineRange.parse(text)
+        for name, text in self.marks:
+            selector = Selector.parse(text)
+            regions[name] = Region(name, (selector,))
+            for one in (selector, *selector.within, *selector.without):
+                for lines in one.patterns if one.kind is SelectorKind.LINES else ():
+                    LineRange.parse(lines)
         if self.plan is not None:
             plan = load_plan(self.plan)
             plan = Plan((*plan.regions, *(region for name, region in regions.items() if name not in plan)))
@@ -89,8 +89,8 @@ class Command:
 
         exploration = explore(fn, tuple(args), kwargs, grad=self.grad, dynamic=self.dynamic, plan=self.plan)
         try:
-            for name, kind, patterns in self.marks:
-                exploration.mark(name, **_selector_kwargs(kind, patterns))
+            for name, selector in self.marks:
+                exploration.mark(name, selector)
             for target, key, value in self.settings:
                 _warn_of_another_meaning(exploration.plan, target)
                 region, direction = _region_and_direction(exploration.plan, target)
@@ -143,7 +143,3 @@ def _warn_of_another_meaning(plan: Plan, target: str) -> None:
             f"For that, use ex.configure({name!r}, {{…}}, direction={direction!r}), or rename a region.",
             stacklevel=3,
         )
-
-
-def _selector_kwargs(kind: str, patterns: str) -> dict[str, Any]:
-    return {kind: [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]}

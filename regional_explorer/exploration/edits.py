@@ -12,7 +12,7 @@ from regional_explorer.errors import SelectorError, check_argument, check_flag, 
 from regional_explorer.record.configs import preset
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.graph_break import GraphBreak
-from regional_explorer.record.plan import Direction, Plan
+from regional_explorer.record.plan import Direction, Plan, Selector
 from regional_explorer.regions.edit import Patterns, carved, marked, merged, selectors, split, uncarved
 
 
@@ -27,7 +27,7 @@ class Edits:
     def mark(  # noqa: PLR0913 - one keyword for each kind of selector
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -41,6 +41,9 @@ class Edits:
 
         Args:
             name: its name; an existing region gets these nodes in addition.
+            *selector: selectors as tables show them: ``"modules:layers.*.mlp -ops:aten.div*"`` is these modules without
+                these ops, ``"-ops:aten.div*"`` everything but these ops, ``"ops:gelu &modules:layers.0"`` these ops in
+                this module.
             modules: globs over module paths as ``named_modules()`` gives them; ``*`` stays within one level of the
                 path, ``**`` does not: ``*ffn`` matches ``ffn``, ``**ffn`` also ``layers.0.ffn``. The root has no path.
             lines: ``function:3-7``, counted from its ``def``, ``file.py:10-20``, or ``10-20`` where one file has them.
@@ -59,7 +62,7 @@ class Edits:
         check_flag("innermost", innermost)
         check_flag("each", each)
         patterns = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes, "subgraphs": subgraphs}
-        chosen = selectors(patterns, innermost=innermost, only=only)
+        chosen = selectors(patterns, selector, innermost=innermost, only=only)
         return self._edit(lambda draft: marked(draft.plan, draft.graphs, name, chosen, each=each, breaks=draft.breaks))
 
     def unmark(self, name: str) -> Self:
@@ -115,7 +118,7 @@ class Edits:
     def carve(
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -130,13 +133,13 @@ class Edits:
             UnknownRegionError, SelectorError: a selector matches nothing of the region.
             PlanError: nothing would be left of it.
         """
-        chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes})
+        chosen = selectors({"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}, selector)
         return self._edit(lambda draft: carved(draft.plan, draft.graphs, name, chosen))
 
     def uncarve(
         self,
         name: str,
-        *,
+        *selector: str | Selector,
         modules: Patterns = None,
         lines: Patterns = None,
         ops: Patterns = None,
@@ -149,7 +152,8 @@ class Edits:
             PlanError: the plan carves nothing out of this region.
         """
         by_kind = {"modules": modules, "lines": lines, "ops": ops, "nodes": nodes}
-        chosen = selectors(by_kind) if any(patterns is not None for patterns in by_kind.values()) else ()
+        given = selector or any(patterns is not None for patterns in by_kind.values())
+        chosen = selectors(by_kind, selector) if given else ()
         return self._edit(lambda draft: uncarved(draft.plan, draft.graphs, name, chosen))
 
     def disable(self, name: str) -> Self:

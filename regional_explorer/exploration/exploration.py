@@ -151,7 +151,7 @@ class Exploration(Edits, Results):
         if action.kind is ActionKind.CUT:
             self.plan = replace(self.plan, cut=Cut(keywords.get("cut", Cut.INSTANCES)))
             return self
-        return getattr(self, action.kind)(*action.of, **keywords)
+        return getattr(self, action.kind)(*action.positional, **keywords)
 
     @staticmethod
     def _action(what: Diagnostic | Action) -> Action:

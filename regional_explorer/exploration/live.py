@@ -30,7 +30,7 @@ from regional_explorer.record.benchmark import PartitionTiming
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Plan, Region, SelectorKind
+from regional_explorer.record.plan import Plan, Region
 from regional_explorer.record.plan_file import (
     PlanFile,
     environment_difference,
@@ -319,7 +319,7 @@ MOST_NAMED_OPS = 6
 def _changed_regions(live: Live) -> Iterator[Diagnostic]:
     """Yield a ``plan-differs`` for each region marked by names of nodes that are now other ops than when marked."""
     for region in live.program.plan.regions:
-        by_names = any(rule.kind is SelectorKind.NODES or rule.only for rule in (*region.selectors, *region.carved))
+        by_names = any(selector.by_name for selector in (*region.selectors, *region.carved))
         if not by_names or region.name not in live.marked_in:
             continue
         graphs = live.marked_in[region.name]

@@ -28,6 +28,7 @@ from regional_explorer.tables.code import kernel_times_table
 from regional_explorer.tables.compile import caches_table, compile_times_table
 from regional_explorer.tables.plan import kept_table, partitions_table, runs_table
 from regional_explorer.tables.profile import op_times_table
+from regional_explorer.tables.suggestion import SuggestionList
 from regional_explorer.tables.table import Table
 from regional_explorer.tables.tuning import tuning_table
 
@@ -106,6 +107,16 @@ class Results:
             NotCompiledError: nothing of it was compiled, or ``ex.stages(name)`` was not called.
         """
         return RegionStages.of(self.session, self.code(name))
+
+    def suggest(self) -> SuggestionList:
+        """Suggest regions: repeated modules, chains between matrix products, norms, the loss, the whole graph.
+
+        They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. The order is a
+        guess: mark one, ``ex.mark(one.name, *one.selectors)``, and measure.
+        """
+        from regional_explorer.regions.suggest import suggestions  # which imports torch
+
+        return SuggestionList(suggestions(self.session.graphs, self.session.profile))
 
     def kernel_times(self, name: str | None = None) -> pd.DataFrame:
         """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.

@@ -15,7 +15,7 @@ from regional_explorer.record.graph import Chain, Graph, GraphKind, Node, Source
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.json_file import json_safe
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.record.plan import IN_SOURCE, Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.regions.select import annotated_config, annotation_key, annotation_name, assign, node_names
 
 Span = tuple[Site, Site]
@@ -65,9 +65,6 @@ class _RegionOps:
     carved: AbstractSet[int]
     allowed: AbstractSet[int]
 
-
-IN_SOURCE = (SelectorKind.ANNOTATION, SelectorKind.SUBGRAPH)
-"""The selectors of marks in the source."""
 
 Choice = list[NewMark] | str | None
 """The marks that express a region, why there are none, or None if the marks in the source already do."""
@@ -329,7 +326,7 @@ class Places:
             return "its lines hold a yield, and a mark around one would stay open while the generator waits"
         lines = dict.fromkeys(str(node.source) for node in nodes)
         shown_lines = ", ".join(list(lines)[:MOST_NAMED_LINES]) + (", …" if len(lines) > MOST_NAMED_LINES else "")
-        if any(selector.kind is SelectorKind.NODES or selector.only for selector in region.selectors):
+        if any(selector.by_name for selector in region.selectors):
             return f"its nodes were selected one by one, and no statement computes just them ({shown_lines})"
         calls = {(node.stack, node.modules) for node in nodes}
         others: dict[str | None, None] = {}

@@ -197,25 +197,26 @@ def _outside(builder: SectionBuilder, node: Node, numbers: Mapping[str, int]) ->
 def graph_folds(builder: SectionBuilder, folds: Sequence[Fold], shown: Sequence[Node]) -> Payload:
     """Return the folds of a graph that have parts, as columns, each before its parts; texts are numbers of ``texts``.
 
-    ``parents`` has the number of the fold around each, ``open`` whether it is open until the user chooses, ``pieces``
-    the piece that all of it belongs to. Of nodes, ``homes`` has the innermost fold, ``node_pieces`` the piece, and
-    ``times`` of folds and nodes their time, if the call was profiled. -1 stands for none.
+    ``parents`` has the number of the fold around each, ``kinds`` what each is, ``open`` whether it is open until the
+    user chooses, ``pieces`` the piece that all of it belongs to. Of nodes, ``homes`` has the innermost fold,
+    ``node_pieces`` the piece, and ``times`` of folds and nodes their time if the call was profiled. -1 stands for none.
     """
     texts = _text_numbers()
     open_keys = opened(folds)
     piece_numbers = {piece.id: number for number, piece in enumerate(builder.pieces)}
     piece_of = {name: number for number, piece in enumerate(builder.pieces) for name in piece.nodes}
     home_of: dict[str, int] = {}
-    names = ("parents", "looks", "titles", "details", "signs", "crumbs", "open", "pieces")
+    names = ("parents", "looks", "titles", "details", "signs", "crumbs", "kinds", "open", "pieces")
     columns: Payload = {name: [] for name in names}
     for fold, parent in _with_parts(folds):
         number = len(columns["parents"])
         box = builder.box(fold)
         piece = UNSET if fold.piece is None else piece_numbers[fold.piece.id]
         crumb = fold.title or (builder.piece_names[fold.piece.id] if fold.piece else fold.nodes[0])
+        words = (box.look, box.title, box.detail, "".join(box.marks), clean(crumb, SHORT), str(fold.kind))
         row = (
             parent,
-            *map(texts.__getitem__, (box.look, box.title, box.detail, "".join(box.marks), clean(crumb, SHORT))),
+            *map(texts.__getitem__, words),
             int(fold.key in open_keys),
             piece,
         )

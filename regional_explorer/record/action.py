@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from msgspec.structs import replace
+
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import DEFAULT, Selector, SelectorKind
 from regional_explorer.record.record import Record
@@ -79,6 +81,14 @@ class Action(Record, frozen=True):
         return self.kind in EDITS
 
     @property
+    def positional(self) -> tuple[str, ...]:
+        """The arguments of the call that have no keyword; a selector that others narrow is one of them."""
+        selector = self.selector
+        if selector is None or not selector.is_combined:
+            return self.of
+        return *self.of, str(replace(selector, only=()))
+
+    @property
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments of the call; those of a config stand together, as ``config``."""
         config = {**self.config, **dict.fromkeys(self.unset, DEFAULT)}
@@ -94,7 +104,7 @@ class Action(Record, frozen=True):
         if self.kind is ActionKind.CUT:
             cut = "".join(f"{name}={value!r}, " for name, value in keywords.items())
             return f"ex.plan = rx.Plan(ex.plan.regions, {cut}tracing=ex.plan.tracing)"
-        arguments = [*map(repr, self.of)]
+        arguments = [*map(repr, self.positional)]
         if self.kind is ActionKind.CONFIGURE:
             arguments.append("{…}" if self.needs else _dict_text(keywords.pop("config")))
         elif self.needs:
@@ -109,15 +119,20 @@ def _dict_text(config: Mapping[str, Any]) -> str:
 
 
 def selector_keywords(selector: Selector) -> dict[str, Any]:
-    """Return the keyword arguments of ``ex.mark`` that make a selector; of a mark in the source, by its nodes."""
+    """Return the keyword arguments of ``ex.mark`` that make a selector; of a mark in the source, by its nodes.
+
+    A selector that others narrow is written as text, but for ``only``.
+    """
     if selector.kind is SelectorKind.ANNOTATION:
         return {"nodes": list(selector.only)}
     patterns, kind = selector.patterns, selector.kind
     if kind is SelectorKind.SUBGRAPH:
         # By the name of the function, which also matches in other captures.
         patterns, kind = tuple(dict.fromkeys(pattern.partition(":")[0] for pattern in patterns)), SelectorKind.SUBGRAPHS
-    keywords: dict[str, Any] = {str(kind): patterns[0] if len(patterns) == 1 else list(patterns)}
-    if selector.innermost:
+    keywords: dict[str, Any] = {}
+    if not selector.is_combined:
+        keywords[str(kind)] = patterns[0] if len(patterns) == 1 else list(patterns)
+    if selector.innermost and not selector.is_combined:
         keywords["innermost"] = True
     if selector.only:
         keywords["only"] = list(selector.only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum, StrEnum
@@ -42,25 +43,67 @@ class SelectorKind(StrEnum):
     SUBGRAPHS = "subgraphs"
 
 
+IN_SOURCE: Mapping[SelectorKind, str] = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
+"""The kinds for marks in the source, which no text names, each as a text shows it."""
+
+_WRITTEN_KINDS = [str(kind) for kind in SelectorKind if kind not in IN_SOURCE]
+_INNERMOST = " (innermost)"
+_FURTHER = re.compile(r"(?:^|\s+)([-&])(?=\w+:)")
+
+
 class Selector(Record, frozen=True):
     """A rule that picks nodes: ``Selector(SelectorKind.MODULES, ("layers.*.attn",))``.
 
     ``innermost`` narrows a line selector to ops of these lines themselves, leaving out those of functions called there.
     ``only`` narrows any selector to these nodes, as ``graph:name``, without changing the instances: the parts of a
-    split region are selected so.
+    split region are selected so. Of what it picks, ``within`` leaves what each of these picks too, and ``without`` what
+    none of those does; ops that this separates are instances of their own.
     """
 
     kind: SelectorKind
     patterns: tuple[str, ...]
     innermost: bool = False
     only: tuple[str, ...] = ()
+    within: tuple[Selector, ...] = ()
+    without: tuple[Selector, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Selector:
+        """Return the selector that a person writes as ``modules:layers.*.mlp -ops:aten.div*``, mlps without these ops.
+
+        ``ops:gelu &modules:layers.0`` are the ops in this module, ``-ops:aten.div*`` alone is everything but these ops;
+        several patterns are separated by commas.
+
+        Raises:
+            SelectorError: the text does not have that form, or names no kind.
+        """
+        if not isinstance(text, str):
+            raise SelectorError(f"{shown_value(text)} is no selector: write one as 'modules:layers.*.mlp'.")
+        first, *others = _FURTHER.split(text.strip())
+        further = [(sign, cls._parse_one(one)) for sign, one in zip(others[::2], others[1::2], strict=True)]
+        picked = cls(SelectorKind.OPS, ("*",)) if further and not first else cls._parse_one(first)
+        within, without = (tuple(one for sign, one in further if sign == wanted) for wanted in "&-")
+        return replace(picked, within=within, without=without)
+
+    @classmethod
+    def _parse_one(cls, text: str) -> Selector:
+        kind, _, patterns = text.removesuffix(_INNERMOST).partition(":")
+        kind, texts = kind.strip(), tuple(pattern.strip() for pattern in patterns.split(",") if pattern.strip())
+        if not texts or kind not in _WRITTEN_KINDS:
+            hint = "" if kind in _WRITTEN_KINDS else did_you_mean(kind, _WRITTEN_KINDS)
+            raise SelectorError(
+                f"{text!r} is no selector: write KIND:PATTERN, such as modules:layers.*.mlp, or -ops:aten.div* for all "
+                f"but these.{hint} Kinds: {', '.join(_WRITTEN_KINDS)}."
+            )
+        return cls(SelectorKind(kind), texts, innermost=text.endswith(_INNERMOST))
 
     @user_facing
     def __post_init__(self) -> None:
         """Check the fields: a selector without patterns picks nothing.
 
         Raises:
-            SelectorError: the kind does not exist, or the patterns are not texts, or too long.
+            SelectorError: the kind does not exist, the patterns are not texts, or too long, or a mark in the source
+                is combined with others.
         """
         kinds = [str(kind) for kind in SelectorKind]
         if not isinstance(self.kind, str) or self.kind not in kinds:
@@ -80,12 +123,32 @@ class Selector(Record, frozen=True):
             )
         if not self.patterns:
             raise SelectorError(f"A selector by {self.kind} needs at least one pattern.")
+        for name in ("within", "without"):
+            force_setattr(self, name, checked_items(f"selectors {name} which one picks", getattr(self, name), Selector))
+        others = (*self.within, *self.without)
+        if others and any(selector.kind in IN_SOURCE for selector in (self, *others)):
+            raise SelectorError("A mark in the source is combined with no other selector: change it there.")
+        if any(selector.only or selector.is_combined for selector in others):
+            raise SelectorError("A selector is combined with plain ones, which have no only=, within= or without=.")
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether other selectors narrow it."""
+        return bool(self.within or self.without)
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it names nodes, which may have other names in another trace."""
+        own = self.kind is SelectorKind.NODES or bool(self.only)
+        return own or any(selector.by_name for selector in (*self.within, *self.without))
 
     def __str__(self) -> str:
         """Return for example ``modules:layers.*.attn``, or ``source`` and ``subgraph`` for marks made there."""
-        in_source = {SelectorKind.ANNOTATION: "source", SelectorKind.SUBGRAPH: "subgraph"}
-        text = in_source.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
-        return f"{text}{' (innermost)' if self.innermost else ''}{' (a part)' if self.only else ''}"
+        text = IN_SOURCE.get(self.kind) or f"{self.kind}:{','.join(self.patterns)}"
+        narrowed = f"{text}{_INNERMOST if self.innermost else ''}{' (a part)' if self.only else ''}"
+        everything = self.kind is SelectorKind.OPS and self.patterns == ("*",) and not self.only
+        further = [f"&{one}" for one in self.within] + [f"-{one}" for one in self.without]
+        return " ".join(further if everything and further else [narrowed, *further])
 
 
 def _checked_texts(name: str, texts: object) -> tuple[str, ...]:

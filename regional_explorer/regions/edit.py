@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,10 @@ def require_match(
     """
     where = "of this call" if among(None) else "of the region"
     for selector in chosen:
+        if selector.is_combined:
+            whole = picks(replace(selector, only=(), within=(), without=()), graphs)
+            further = (*selector.within, *selector.without)
+            require_match(name, further, graphs, functools.partial(_both, among, whole))
         for node in selector.only:
             if not any(map(among, picks(Selector(SelectorKind.NODES, (node,)), graphs))):
                 hint = _suggestions(SelectorKind.NODES, node, graphs, among)
@@ -87,6 +92,10 @@ def require_match(
             if len(shown) > LONGEST_SHOWN_PATTERN:
                 shown = f"{shown[: LONGEST_SHOWN_PATTERN - 1]}…"
             raise SelectorError(f"Region {name!r}: {shown} matches no operation {where}.{hint}")
+
+
+def _both(among: Among, whole: Collection[int], origin: int | None) -> bool:
+    return origin in whole and among(origin)
 
 
 def broken_at(selector: Selector, breaks: Sequence[GraphBreak]) -> str:
@@ -164,7 +173,8 @@ def _suggestions(kind: SelectorKind, pattern: str, graphs: Sequence[Graph], amon
     if kind is SelectorKind.SUBGRAPHS and not choices:
         return " Torch inlines a body without options that is called once (inline_single_use_invoke_subgraph)."
     plain = pattern.replace("*", "").strip(".")
-    short_names = {node.op for graph in graphs for node in graph.ops} if kind is SelectorKind.OPS else ()
+    ops = (node for graph in graphs for node in graph.ops if among(node.origin))
+    short_names = {node.op for node in ops} if kind is SelectorKind.OPS else ()
     if similar := did_you_mean(plain, [*choices, *short_names]):
         return similar
     return _examples(kind, plain, choices)
@@ -243,10 +253,17 @@ def _selectable_names(kind: SelectorKind, pattern: str, graphs: Sequence[Graph],
 Patterns = str | Sequence[str] | None
 
 
-def selectors(kinds: Mapping[str, Patterns], *, innermost: bool = False, only: Patterns = None) -> tuple[Selector, ...]:
+def selectors(
+    kinds: Mapping[str, Patterns],
+    written: Iterable[str | Selector] = (),
+    *,
+    innermost: bool = False,
+    only: Patterns = None,
+) -> tuple[Selector, ...]:
     """Return selectors for keyword arguments such as ``{"modules": "layers.*.attn"}``; None means not given.
 
-    ``only`` narrows each to the nodes with these names. SelectorError is raised if nothing is given.
+    ``written`` come before them, as texts such as ``-ops:aten.div*`` or as they are. ``only`` narrows each to the nodes
+    with these names. SelectorError is raised if nothing is given.
     """
     only_nodes = () if only is None else _patterns("only", only)
     chosen = [
@@ -254,6 +271,8 @@ def selectors(kinds: Mapping[str, Patterns], *, innermost: bool = False, only: P
         for kind, patterns in kinds.items()
         if patterns is not None
     ]
+    parsed = (one if isinstance(one, Selector) else Selector.parse(one) for one in written)
+    chosen = [*(replace(one, only=only_nodes) if only_nodes else one for one in parsed), *chosen]
     if not chosen:
         raise SelectorError(f"Say which ops: give {', '.join(f'{kind}=' for kind in kinds)}.")
     return tuple(chosen)

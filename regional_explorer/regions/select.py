@@ -410,6 +410,11 @@ def picks(selector: Selector, graphs: Sequence[Graph], pending: Sequence[Graph] 
         only_origins = _pick_nodes(selector.only, (*graphs, *pending))
         whole = picks(replace(selector, only=()), graphs, pending)
         return {origin: instance for origin, instance in whole.items() if origin in only_origins}
+    if selector.is_combined:
+        whole = picks(replace(selector, within=(), without=()), graphs, pending)
+        kept = set(whole).intersection(*(picks(one, graphs, pending) for one in selector.within))
+        kept = kept.difference(*(picks(one, graphs, pending) for one in selector.without))
+        return {origin: instance for origin, instance in whole.items() if origin in kept}
     match selector.kind:
         case SelectorKind.ANNOTATION:
             keys = set(selector.patterns)
@@ -456,6 +461,15 @@ def _pick_ops(graphs: Sequence[Graph], matches: Callable[[Graph, Node], bool]) -
     }
 
 
+def operator_names(graph: Graph, node: Node) -> tuple[str, ...]:
+    """Return what a pattern can call the operator of a node; nothing for arithmetic on sizes.
+
+    AOTAutograd computes sizes that a linear needs by a ``mul``, say: that is no reason to pick the linear.
+    """
+    of_sizes = graph.kind is not GraphKind.DYNAMO and not node.values and "." not in node.target
+    return () if of_sizes else node.op_names
+
+
 def _pick_operators(pattern: str, graphs: Sequence[Graph], pending: Sequence[Graph]) -> dict[int, Instance]:
     """Return the origins of the ops with a matching name; of backward ops only if no other op has one.
 
@@ -463,8 +477,8 @@ def _pick_operators(pattern: str, graphs: Sequence[Graph], pending: Sequence[Gra
     forwards with a cosine, but none with a ``gelu_backward``.
     """
 
-    def matches(_: Graph, node: Node) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for name in node.op_names)
+    def matches(graph: Graph, node: Node) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for name in operator_names(graph, node))
 
     def is_backward(graph: Graph, node: Node) -> bool:
         return "backward" in node.op and matches(graph, node)

@@ -16,8 +16,9 @@ from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
 from regional_explorer.record.session import Session
+from regional_explorer.regions.describe import Choice, choice_for
 from regional_explorer.ui.jobs import Heartbeat, Jobs, Latest, Loop
-from regional_explorer.ui.mark_form import name_of_mark, selector_of, suggestions
+from regional_explorer.ui.mark_form import name_of_mark, selectors_of, suggestions
 from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Shown
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Control:
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
+        self._choice: tuple[object, Choice] = ((), Choice())
         self._code_for_targets: dict[tuple[str, str, str], RegionCode] = {}
 
     # ------------------------------------------------------------------------------------------------------- changes
@@ -60,7 +62,7 @@ class Control:
             before, after = self.state, change(self.state)
             nodes = self.nodes_of_rows(after)
             if nodes != self._nodes_of_rows:
-                self._nodes_of_rows, after = nodes, replace(after, selection=nodes)
+                self._nodes_of_rows, after = nodes, replace(after, selection=nodes, clicked=None)
             outdated = _previewed(after) != _previewed(before)
             self.state = replace(after, mark=replace(after.mark, preview=None)) if outdated else after
             for listener in list(self.listeners):
@@ -75,6 +77,17 @@ class Control:
     def nodes_of_rows(self, state: PanelState) -> tuple[str, ...]:
         """Return the nodes of the regions whose rows are selected."""
         return tuple(node for name in state.picked for node in nodes_of_region(self.session, name))
+
+    @property
+    def choice(self) -> Choice:
+        """What the selected nodes can be marked as, while the form marks these."""
+        state, graphs = self.state, self.session.graphs
+        if state.mark.kind != SELECTION:
+            return Choice()
+        about = state.selection, state.clicked, graphs
+        if self._choice[0] != about:
+            self._choice = about, choice_for(state.selection, graphs, state.clicked)
+        return self._choice[1]
 
     def read_exploration(self) -> None:
         """Read the session and the runs from the exploration."""
@@ -135,15 +148,16 @@ class Control:
         A proposed name is not written into the name field: that would overwrite what is being typed there.
         """
         self.previews.cancel()
-        state, selector = self.state, selector_of(self.state)
-        if state.busy or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
+        state, selectors = self.state, selectors_of(self.state, self.choice)
+        by_rows = state.mark.kind == SELECTION and set(state.selection) == set(self._nodes_of_rows)
+        if state.busy or not selectors or by_rows:
             return
         name = name_of_mark(state, self.session)
 
         def preview_mark(outdated: threading.Event) -> None:
             preview: Preview | str
             try:
-                preview = self.exploration.preview(self.exploration.draft().mark(name, **selector).plan)
+                preview = self.exploration.preview(self.exploration.draft().mark(name, *selectors).plan)
             except Exception as error:  # noqa: BLE001 - last frame of the thread: nothing else would show it
                 preview = Problem.of(error).text
             with self.lock:
@@ -177,6 +191,7 @@ class Control:
             session=self.session,
             runs=self.runs,
             suggestions=self.suggestions,
+            choice=self.choice,
             code=self._code() if self.state.pane == CODE else None,
         )
 
@@ -193,7 +208,8 @@ class Control:
 def _previewed(state: PanelState) -> tuple[object, ...]:
     """Return what a preview depends on besides the name; with another one the preview shown is no longer right."""
     form = state.mark
-    return form.kind, form.pattern, state.selection if form.kind == SELECTION else (), state.plan, state.busy
+    chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
+    return form.kind, form.pattern, chosen, state.plan, state.busy
 
 
 _CONTROLS: weakref.WeakValueDictionary[int, Control] = weakref.WeakValueDictionary()

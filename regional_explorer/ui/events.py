@@ -14,18 +14,27 @@ from msgspec.structs import asdict
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
+from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.plan import DEFAULT, Direction, config_of
+from regional_explorer.record.plan import DEFAULT, Direction, SelectorKind, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
+from regional_explorer.regions.describe import selectors_for
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
-from regional_explorer.ui.mark_form import PATTERN_HINTS, name_of_mark, proposed_name, selector_of
+from regional_explorer.ui.mark_form import (
+    ALL_ALIKE,
+    PATTERN_HINTS,
+    THIS_ONE,
+    name_of_mark,
+    proposed_name,
+    selectors_of,
+)
 from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected, run_key
 from regional_explorer.ui.state import (
     CODE,
@@ -203,10 +212,22 @@ def _choose_pane(control: Control, event: Event) -> None:
         control.read_code()
 
 
+CLICKED: Mapping[str, SelectorKind | None] = {
+    "": None,  # several things, or a row of code
+    **dict.fromkeys(map(str, FoldKind)),
+    FoldKind.MODULE: SelectorKind.MODULES,
+    FoldKind.FUNCTION: SelectorKind.LINES,
+    FoldKind.LINE: SelectorKind.LINES,
+    FoldKind.OP: SelectorKind.OPS,
+}
+"""What selects what was clicked, by the word that the page sends for it."""
+
+
 def _select_nodes(control: Control, event: Event) -> None:
     """Take up what was selected in the graph or beside it."""
-    if (nodes := tuple(event.names)) != control.state.selection:
-        control.update(lambda state: state.with_nodes_picked(nodes))
+    nodes, clicked = tuple(event.names), CLICKED[event.of]
+    if (nodes, clicked) != (control.state.selection, control.state.clicked):
+        control.update(lambda state: state.with_nodes_picked(nodes, clicked))
 
 
 def _reveal(control: Control, nodes: Iterable[str]) -> None:
@@ -229,10 +250,9 @@ def _show_time_row(control: Control, event: Event) -> None:
 def _mark_time_row(control: Control, event: Event) -> None:
     found = time_share(control.session, event.of)
     if found is not None and (selector := found[1].selector) is not None:
-        patterns: dict[str, Any] = {selector.kind: list(selector.patterns)}
         name = proposed_name({selector.kind: selector.patterns[0]}, control.session)
         control.edit(
-            lambda ex: ex.mark(name, **patterns, innermost=selector.innermost),
+            lambda ex: ex.mark(name, selector),
             lambda state, plan: state.edited(plan).with_rows_selected([name]),
         )
 
@@ -314,7 +334,7 @@ def _pick_row(control: Control, event: Event) -> None:
         names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
     rows = state.with_rows_selected(names)
     # Also where the same rows were selected already: nodes may have been selected in the graph since.
-    control.update(lambda _: replace(rows, selection=control.nodes_of_rows(rows)))
+    control.update(lambda _: replace(rows, selection=control.nodes_of_rows(rows), clicked=None))
     if state.pane == CODE:
         control.read_code()
 
@@ -383,7 +403,7 @@ def _carve_nodes(control: Control, _event: Event) -> None:
         with ex.exclusive_use.editing():
             draft = ex.draft()
             for name, nodes in nodes_by_region.items():
-                draft.carve(name, nodes=nodes)
+                draft.carve(name, *selectors_for(nodes, draft.graphs, control.state.clicked))
             ex.plan = draft.plan
 
     _edit_picked(control, carve_all)
@@ -408,20 +428,20 @@ def _edit(do: str, handle: Callable[[Control, Event], None]) -> EventKind:
 # ------------------------------------------------------------------------------------------------------------- marking
 
 
-def _fill_mark(control: Control, **fields: str) -> None:
+def _fill_mark(control: Control, **fields: Any) -> None:
     """Change fields of the form that marks a region; it then has no error."""
     control.set(mark=replace(control.state.mark, **{"error": "", **fields}))
 
 
 def _mark_region(control: Control, _event: Event) -> None:
     """Mark a region as the form says, with the typed or else the proposed name; an error is shown in the form."""
-    selector, name = selector_of(control.state), name_of_mark(control.state, control.session)
-    if not selector:
+    selectors, name = selectors_of(control.state, control.choice), name_of_mark(control.state, control.session)
+    if not selectors:
         _fill_mark(control, error=f"Enter a pattern: {PATTERN_HINTS[control.state.mark.kind]}.")
         return
     try:
         control.edit(
-            lambda ex: ex.mark(name, **selector),
+            lambda ex: ex.mark(name, *selectors),
             lambda state, plan: replace(state.edited(plan), mark=replace(state.mark, pattern="", name="", error="")),
         )
     except SelectorError as error:
@@ -469,7 +489,7 @@ EVENTS: Mapping[str, EventKind] = {
     "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
     "take": EventKind(_use_measured_plan, _measured_plan),
     # the graph, and beside it
-    "select": EventKind(_select_nodes, value=are_names),
+    "select": EventKind(_select_nodes, among(CLICKED), are_names),
     "pane": EventKind(_choose_pane, among(PANES)),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
@@ -510,6 +530,10 @@ EVENTS: Mapping[str, EventKind] = {
         lambda control, event: _fill_mark(control, kind=event.text, pattern=""), value=is_choice(PATTERN_HINTS)
     ),
     "pattern": EventKind(lambda control, event: _fill_mark(control, pattern=event.text), value=is_text),
+    "alike": EventKind(
+        lambda control, event: _fill_mark(control, alike=event.text == ALL_ALIKE),
+        value=is_choice([THIS_ONE, ALL_ALIKE]),
+    ),
     "name": EventKind(lambda control, event: _fill_mark(control, name=event.text), value=is_text),
     "mark": EventKind(_mark_region),
 }

@@ -10,7 +10,9 @@ from typing import Any
 from regional_explorer.errors import count, fresh_names
 from regional_explorer.record.graph import GraphKind, equal_layers, subgraph_names, subgraphs
 from regional_explorer.record.partition import Preview
+from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.record.session import Session
+from regional_explorer.regions.describe import Choice
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.tables.plan import diagnostic_item
 from regional_explorer.ui.parts import alert, button, choice, field
@@ -18,12 +20,14 @@ from regional_explorer.ui.state import SELECTION, MarkForm, PanelState, Shown
 
 PATTERN_HINTS = {
     SELECTION: "the nodes selected in the graph or the source",
-    "modules": "a glob over module paths, such as layers.*.mlp",
+    "modules": "a glob over module paths, such as layers.*.mlp; -ops:aten.div* after it leaves these ops out",
     "lines": "numbers beside the source, 22-25 or model.py:22-25, or function:3-7 (the def is line 1)",
     "ops": "a glob over operators, such as gelu or aten.gelu*",
     "subgraphs": "a glob over functions marked by nested_compile_region, such as Block.forward",
 }
 MAX_SUGGESTED = 300
+THIS_ONE, ALL_ALIKE = "this", "alike"
+"""Whether the selected nodes are marked, or those of all equal modules."""
 
 _FIRST_REGION_TEXT = (
     "Select nodes in the graph or lines in the source and name them here, or select modules, lines or ops by a"
@@ -33,15 +37,17 @@ _FIRST_REGION_TEXT = (
 
 def mark_form(shown: Shown) -> list[Node]:
     """Return the form that marks a region."""
-    form, selected, busy = shown.state.mark, len(shown.state.selection), shown.state.busy
+    form, busy = shown.state.mark, shown.state.busy
     list_id = f"rx-{shown.key}"
     by_selection = form.kind == SELECTION
-    selection_text = f"{count(selected, 'node')} selected" if selected else ""
+    selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
+    selection_text = ", ".join(map(_shown, selectors))
     title = (
         [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
         if not shown.state.plan.regions
         else [node("h4", "Mark another region")]
     )
+    which = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(
         "div",
         choice("Mark by", "kind", ((kind, kind) for kind in PATTERN_HINTS), form.kind, disabled=busy),
@@ -54,12 +60,20 @@ def mark_form(shown: Shown) -> list[Node]:
             data_live=True,
             disabled=busy or by_selection,
         ),
+        *([choice("Which", "alike", which, which[form.alike][0], disabled=busy)] if shown.choice.alike else []),
         field("Name", "name", form.name, placeholder="of the region", data_live=True, disabled=busy),
         button("Mark", "mark", title="Mark this as a region, without tracing again", disabled=busy),
         class_="rx-marking",
     )
     options = (node("option", value=pattern) for pattern in shown.suggestions[form.kind])
     return [*title, fields, node("datalist", *options, id=list_id), *alert(form.error)]
+
+
+def _shown(selector: str | Selector) -> str:
+    """Return a selector as text, without the names of nodes."""
+    if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
+        return f"{count(len(selector.patterns), 'node')} selected"
+    return str(selector)
 
 
 def suggestions(session: Session) -> dict[str, list[str]]:
@@ -128,17 +142,25 @@ COMMON_SHARE = 0.5
 """The share of the selected nodes that must be in one module for its name to be proposed."""
 
 
-def selector_of(state: PanelState) -> dict[str, Any]:
-    """Return what the form marks, as keyword arguments of ``mark``; empty while it is incomplete."""
-    if state.mark.kind == SELECTION:
-        return {"nodes": list(state.selection)} if state.selection else {}
-    pattern = state.mark.pattern.strip()
-    return {state.mark.kind: pattern} if pattern else {}
+def selectors_of(state: PanelState, choice: Choice) -> tuple[str | Selector, ...]:
+    """Return what the form marks, as arguments of ``mark``; empty while it is incomplete.
+
+    ``choice`` is what the selected nodes can be marked as.
+    """
+    form, pattern = state.mark, state.mark.pattern.strip()
+    if form.kind == SELECTION:
+        return (form.alike and choice.alike) or choice.this
+    return (pattern if pattern[:1] in {"-", "&"} else f"{form.kind}:{pattern}",) if pattern else ()
 
 
 def name_of_mark(state: PanelState, session: Session) -> str:
     """Return the name typed for the next region, or else a name proposed for it."""
-    return state.mark.name.strip() or proposed_name(selector_of(state), session)
+    form, selector = state.mark, dict[str, Any]()
+    if form.kind == SELECTION and state.selection:
+        selector = {"nodes": state.selection}
+    elif pattern := form.pattern.strip():
+        selector = {form.kind: re.split(r"(?:^|\s)[-&]", pattern)[0]}
+    return form.name.strip() or proposed_name(selector, session)
 
 
 def proposed_name(selector: Mapping[str, Any], session: Session) -> str:

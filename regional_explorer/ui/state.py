@@ -11,8 +11,9 @@ from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.partition import Preview
-from regional_explorer.record.plan import Direction, Plan, Region, config_of
+from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.record.session import Session
+from regional_explorer.regions.describe import Choice
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0
@@ -78,10 +79,14 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class MarkForm:
-    """The form that marks a region: what was typed, its error, and a preview of the region (or why there is none)."""
+    """The form that marks a region: what was typed, its error, and a preview of the region (or why there is none).
+
+    With ``alike``, what is selected is marked in all equal modules.
+    """
 
     kind: str = SELECTION
     pattern: str = ""
+    alike: bool = False
     name: str = ""
     error: str = ""
     preview: Preview | str | None = None
@@ -101,11 +106,11 @@ class PanelState:
     """Everything the panel shows except the session.
 
     ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
-    ``graph:name``; ``opened`` is the region whose config is shown, for ``direction`` where that was chosen, with the
-    keys that match ``key_query``; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are what the
-    next benchmark compares, and its seconds. ``pane`` is the tab beside the graph, ``target`` the GPU for which code is
-    shown there, empty for the code that was compiled. ``revealed`` are the nodes that the graph scrolls to whenever
-    this is another tuple, be it an equal one.
+    ``graph:name``, and ``clicked`` what was clicked to select them; ``opened`` is the region whose config is shown, for
+    ``direction`` where that was chosen, with the keys that match ``key_query``; without ``sort`` rows are in plan
+    order. ``variants`` and ``budget_s`` are what the next benchmark compares, and its seconds. ``pane`` is the tab
+    beside the graph, ``target`` the GPU for which code is shown there, empty for the code that was compiled.
+    ``revealed`` are the nodes that the graph scrolls to whenever this is another tuple, be it an equal one.
     """
 
     plan: Plan
@@ -119,6 +124,7 @@ class PanelState:
     problem: Problem | None = None
     note: str = ""
     selection: tuple[str, ...] = ()
+    clicked: SelectorKind | None = None
     mark: MarkForm = MarkForm()
     rename: NameForm = NameForm()
     direction: Direction | None = None
@@ -178,9 +184,9 @@ class PanelState:
 
     # ----------------------------------------------------------------------------------------------------- selection
 
-    def with_nodes_picked(self, nodes: Iterable[str]) -> Self:
+    def with_nodes_picked(self, nodes: Iterable[str], clicked: SelectorKind | None = None) -> Self:
         """Return the state with ``nodes`` selected by hand: these are what the form marks next."""
-        state = replace(self, selection=tuple(nodes))
+        state = replace(self, selection=tuple(nodes), clicked=clicked, mark=replace(self.mark, alike=False))
         if not state.selection or state.mark.kind == SELECTION:
             return state
         return replace(state, mark=replace(state.mark, kind=SELECTION, pattern="", error=""))
@@ -238,8 +244,9 @@ def _renamed_region(before: Plan, after: Plan) -> dict[str, str]:
 class Shown:
     """What a panel shows: the state, the session, and what is derived from the session once.
 
-    ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``code``
-    is the code of the open region as far as it was read, None while the code tab is hidden.
+    ``key`` identifies the exploration on a page; ``owner`` is its Python expression, empty if there is none. ``choice``
+    is what the selected nodes can be marked as. ``code`` is the code of the open region as far as it was read, None
+    while the code tab is hidden.
     """
 
     key: str
@@ -248,6 +255,7 @@ class Shown:
     session: Session
     runs: tuple[Session, ...]
     suggestions: Mapping[str, Sequence[str]]
+    choice: Choice
     code: RegionCode | None
 
     @property

@@ -78,7 +78,17 @@ def test_selecting_marks_by_selection(panel: Explorer) -> None:
     expect(panel.kind).to_have_value("modules")
     panel.line("return x.square").click()
     expect(panel.kind).to_have_value("selection")
-    expect(panel.pattern).to_have_value(re.compile(r"^\d+ nodes selected$"))
+    expect(panel.pattern).to_have_value(re.compile(r"^lines:Net\.forward:\d+$"))
+
+
+def test_a_module_of_several_is_meant_alone_or_with_all_alike(panel: Explorer) -> None:
+    panel.graph.search.fill("module:layers.0")
+    panel.graph.search.press("Enter")
+    panel.root.locator("[data-do=module][data-of='layers.0']").click()
+    expect(panel.pattern).to_have_value("modules:layers.0")
+    panel.root.locator("select[data-do=alike]").select_option("all 6 alike")
+    expect(panel.pattern).to_have_value("modules:layers.*")
+    panel.graph.search.press("Escape")
 
 
 def test_the_numbers_beside_the_source_mark_and_are_what_tooltips_show(notebook: Lab, panel: Explorer) -> None:

@@ -15,9 +15,10 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.export.plan_as_python import configure_calls
 from regional_explorer.style.element import words
 from regional_explorer.ui.config_editor import MAX_KEYS, config_editor, key_list
-from regional_explorer.ui.control import Control
+from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.mark_form import suggestions
 from regional_explorer.ui.panel import Panel
+from tests.shared import programs
 from tests.shared.panel import Blocked, elements, nodes, pick, rows, text, type_in
 
 
@@ -201,10 +202,50 @@ def test_what_is_selected_in_the_graph_becomes_a_region(panel: Panel, control: C
     panel.press("mark")
     assert "Enter a pattern" in text(panel, "marking")
     panel.press("select", value=[name])
-    assert elements(panel.part("marking"), value="1 node selected")
+    assert elements(panel.part("marking"), value="ops:matmul")
     panel.press("mark")
     assert "✗" not in text(panel, "marking")
-    assert control.state.plan["picked"].selectors[0].patterns == (name,)
+    assert control.state.plan["picked"].selection == "ops:matmul"
+    assert name in nodes(control, "picked")
+
+
+def test_a_click_on_a_line_is_stored_as_the_line_and_one_in_a_layer_as_this_or_all_alike() -> None:
+    with explore(programs.Stack(), (torch.randn(4, 16),)) as ex:
+        control = control_of(ex)
+        panel = Panel(control)
+        panel.press("select", "line", value=["0/forward:pow_1", "0/forward:mean"])
+        assert elements(panel.part("marking"), value="lines:Stack.forward:4")
+        assert not elements(panel.part("marking"), data_do="alike")
+        panel.press("select", "no such thing", value=["0/forward:gelu"])
+        assert elements(panel.part("marking"), value="lines:Stack.forward:4")
+        panel.press("select", "op", value=["0/forward:gelu"])
+        assert elements(panel.part("marking"), value="ops:gelu &modules:layers.0")
+        assert "all 3 alike" in text(panel, "marking")
+        assert "would give 2 partitions" in preview(panel)
+        type_in(panel, "alike", "alike")
+        assert elements(panel.part("marking"), value="ops:gelu")
+        assert "would give 6 partitions" in preview(panel)
+        panel.press("mark")
+        assert ex.plan["gelu"].selection == "ops:gelu"
+        panel.press("select", "op", value=["0/forward:gelu_1"])
+        assert not control.state.mark.alike
+        panel.press("carve")
+        assert ex.plan["gelu"].selection == "ops:gelu, but ops:gelu &modules:layers.1"
+        panel.close()
+
+
+def test_what_is_left_out_is_typed_after_a_pattern_or_in_its_place(panel: Panel, control: Control) -> None:
+    type_ops(panel, "-ops:aten.relu*")
+    assert "Region region would give 4 partitions" in preview(panel)
+    assert not any("relu" in node for node in panel.marked)
+    panel.press("mark")
+    assert control.state.plan["region"].selection == "-ops:aten.relu*"
+    type_ops(panel, "aten.* -ops:sum,aten.mm")
+    panel.press("mark")
+    assert control.state.plan["aten"].selection == "ops:aten.* -ops:sum,aten.mm"
+    type_ops(panel, "aten.* -ops:aten.nothing")
+    panel.press("mark")
+    assert "ops:aten.nothing matches no operation" in text(panel, "marking")
 
 
 def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel) -> None:

@@ -30,6 +30,7 @@ export class Graph {
   hovered = -1;
   cursor = -1;
   anchor = -1;
+  clicked = ""; // what the last selection is of
   module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
   line = null;
@@ -296,20 +297,26 @@ export class Graph {
     this.map.draw(!this.mapOff, found.boxes);
   }
 
-  pick(nodes, how = "only") {
+  pick(nodes, how = "only", clicked = "") {
     const ids = nodes.map((node) => this.picture.ids[node]);
-    this.choose(ids, how);
+    this.choose(ids, how, clicked);
   }
 
-  // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected.
-  choose(ids, how = "only") {
+  // `how`: "only" these nodes, "add" them, or "toggle": drop them if all of them are selected. `clicked` is what was
+  // clicked: the kind of a fold, such as "module", "line" or "function", or "op".
+  choose(ids, how = "only", clicked = "") {
     const own = new Set(ids),
       selected = this.get("selection"),
       others = how === "only" ? [] : selected.filter((id) => !own.has(id));
     const drop = how === "toggle" && others.length + own.size === selected.length,
       all = new Set(drop ? others : [...others, ...ids]);
     const chosen = this.view.ids.filter((id) => all.has(id)), // in the order they run
-      number = this.view.send({ do: "select", of: "", value: chosen });
+      number = this.view.send({
+        do: "select",
+        of: how === "only" || clicked === this.clicked ? clicked : "",
+        value: chosen,
+      });
+    this.clicked = clicked;
     this.model.set("chosen", { ids: chosen, page: this.view.page, number });
     this.model.set("selection", chosen);
     this.live.textContent = this.status;
@@ -421,7 +428,7 @@ export class Graph {
       previous: () => this.nextHit(-1),
       matched: () => this.pick(this.found.nodes),
       region: () => this.pick(picture.nodesOfRegion(Number(of))),
-      module: () => this.pick(picture.nodesOfModule(of)),
+      module: () => this.pick(picture.nodesOfModule(of), "only", "module"),
       lasso: () => (this.lasso = !this.lasso),
       map: () => (this.mapOff = !this.mapOff),
       help: () => (this.help = !this.help),

@@ -100,7 +100,8 @@ export function listen(view) {
     if (box >= 0 && event.shiftKey && anchor >= 0)
       return view.pick(picture.range(anchor, box), adds(event) ? "add" : "only");
     if (box >= 0) view.anchor = box;
-    if (nodes.length || !(adds(event) || event.shiftKey)) view.pick(nodes, adds(event) ? "toggle" : "only");
+    if (nodes.length || !(adds(event) || event.shiftKey))
+      view.pick(nodes, adds(event) ? "toggle" : "only", box < 0 ? "" : picture.kind(box));
   }
 
   // Select the boxes whose middle is inside.
@@ -152,7 +153,7 @@ export function listen(view) {
     " ": (event) => {
       if (currentBox() < 0) return;
       view.anchor = currentBox();
-      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only");
+      view.pick(view.picture.nodesIn(currentBox()), adds(event) ? "toggle" : "only", view.picture.kind(currentBox()));
     },
     a: (event) => adds(event) && view.pick(view.picture.where(() => true)),
     Enter: () => currentBox() >= 0 && view.fold(currentBox()),

@@ -57,7 +57,7 @@ export class Outline {
       pieceAt = (number) => (number < 0 ? -1 : firstPiece + number);
     folds.parents.forEach((parent, i) => {
       this.folds.push({
-        ...textsOf(folds, i, ["look", "title", "detail", "crumb"]),
+        ...textsOf(folds, i, ["look", "title", "detail", "crumb", "kind"]),
         signs: folds.texts[folds.signs[i]],
         parent: foldAt(parent),
         piece: pieceAt(folds.pieces[i]),
@@ -198,6 +198,7 @@ export class Picture {
   boxWith = (id) => this.nodeBoxes[this.byId.get(id)] ?? -1;
   rect = (box) => this.rects[box];
   look = (box) => this.owners[box].look;
+  kind = (box) => this.owners[box].kind ?? "op";
   title = (box) => this.owners[box].title;
   detail = (box) => this.owners[box].detail ?? "";
   signs = (box) => this.owners[box].signs;

@@ -163,7 +163,8 @@ export class SessionView {
     const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
     const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
-    if (nodes.length) this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only");
+    const clicked = row.closest("[data-part=source]") ? "line" : "";
+    if (nodes.length) this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only", clicked);
   }
 
   // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.

@@ -1,0 +1,320 @@
+"""The inverse of ``picks``: the shortest selectors, as a person would write them, that pick just the selected nodes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from regional_explorer.record.graph import Graph, GraphKind, Node, SourceLine, equal_layers
+from regional_explorer.record.grouping import grouped
+from regional_explorer.record.plan import Selector, SelectorKind
+from regional_explorer.regions.select import LineRange, node_names, operator_names, picks
+
+MOST_PATTERNS = 4
+"""How many patterns a person would write rather than point at nodes, however few these are."""
+NODES_PER_PATTERN = 3
+"""How many nodes each of more patterns, or of names beside them, must stand for."""
+
+BY_POINTER = (SelectorKind.MODULES, SelectorKind.LINES, SelectorKind.OPS)
+"""What can be clicked, in the order in which a person would name nodes that are all of several of these."""
+
+MEANT = (SelectorKind.MODULES, SelectorKind.LINES)
+"""What is meant as a whole when it is clicked."""
+
+Origins = int
+"""A set of origins, as bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What nodes selected by pointer can be stored as: selectors of just these, and of all that are alike.
+
+    ``alike`` picks the same nodes in each of the ``count`` equal modules; it is empty if the nodes are in no such one.
+    """
+
+    this: tuple[Selector, ...] = ()
+    alike: tuple[Selector, ...] = ()
+    count: int = 1
+
+
+def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None = None) -> Choice:
+    """Return what a selection of ``nodes``, as ``graph:name``, can be stored as.
+
+    ``clicked`` is what was clicked: of several selectors that pick the same, that kind is taken.
+    """
+    wanted, seen = _selected(nodes, graphs, clicked)
+    if not wanted:  # mark says why nothing can pick these
+        return Choice((Selector(SelectorKind.NODES, tuple(nodes)),) if nodes else ())
+    patterns = _Patterns(graphs, seen)
+    same = _alike(wanted, graphs)
+    alike = patterns.describe(_bits(itertools.chain(*same)), clicked) if len(same) > 1 else ()
+    return Choice(patterns.describe(wanted, clicked), alike, max(1, len(same)))
+
+
+def selectors_for(
+    nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None = None
+) -> tuple[Selector, ...]:
+    """Return the shortest list of selectors that picks just ``nodes``, given as ``graph:name``.
+
+    That is one pattern if possible, else two, else one within or without others, else a few and names of what is left.
+    Nodes that no selector picks, such as inputs, do not count.
+    """
+    return choice_for(nodes, graphs, clicked).this
+
+
+def _selected(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None) -> tuple[Origins, Origins]:
+    """Return the origins of ``nodes``, and those that were in sight where they were selected.
+
+    An op that runs in no graph is not in sight in those that run, and one that only the backward computes again is not
+    in the forward's: whoever selects all that is in sight of a module means the module. Whoever clicked a module or a
+    line means it, even if only its part in one graph is in sight.
+    """
+    names = set(nodes)
+    chosen = [
+        (graph, node)
+        for graph in graphs
+        for node in graph.ops
+        if node.origin is not None and f"{graph.id}:{node.name}" in names
+    ]
+    kinds = {graph.kind for graph, _ in chosen}
+    in_sight = {*kinds} if clicked in MEANT else {GraphKind.FORWARD, GraphKind.INFERENCE, *kinds}
+    visible = graphs if GraphKind.DYNAMO in kinds else [graph for graph in graphs if graph.kind in in_sight]
+    return _bits(node.origin for _, node in chosen), _bits(node.origin for graph in visible for node in graph.ops)
+
+
+def _alike(wanted: Origins, graphs: Sequence[Graph]) -> list[list[int]]:
+    """Return the ops ``wanted``, and those in the same places of equal modules: one list for each of these."""
+    ops = [(origin, node) for origin, node in _dynamo_ops(graphs) if node.modules]
+    classes = {call.path: call.class_name for _, node in ops for call in node.modules}
+    form = {path: glob for glob, paths in equal_layers(classes).items() for path in paths}
+    times: Counter[object] = Counter()
+    place: dict[int, object] = {}
+    for origin, node in ops:
+        modules = tuple((form[call.path], call.class_name) for call in node.modules)
+        what = modules, node.stack[-1:], node.target
+        call = what, tuple((call.path, call.call) for call in node.modules)
+        times[call] += 1
+        place[origin] = what, times[call]
+    origins = _members(wanted)
+    places = {place.get(origin) for origin in origins}
+    if None in places or len(places) < len(origins):  # some are in no module, or the nodes are of several alike
+        return []
+    same = grouped((where, origin) for origin, where in place.items() if where in places)
+    if len(set(map(len, same.values()))) > 1:
+        return []
+    return [list(one) for one in zip(*same.values(), strict=True)]
+
+
+def _dynamo_ops(graphs: Sequence[Graph]) -> Iterator[tuple[int, Node]]:
+    dynamo = (graph for graph in graphs if graph.kind is GraphKind.DYNAMO)
+    return ((node.origin, node) for graph in dynamo for node in graph.ops if node.origin is not None)
+
+
+def _bits(origins: Iterable[int | None]) -> Origins:
+    return _union(1 << origin for origin in {*origins} if origin is not None)
+
+
+def _union(sets: Iterable[Origins]) -> Origins:
+    return functools.reduce(operator.or_, sets, 0)
+
+
+def _members(origins: Origins) -> list[int]:
+    return [origin for origin in range(origins.bit_length()) if origins >> origin & 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A selector of one pattern, and the origins in sight that it picks."""
+
+    kind: SelectorKind
+    text: str
+    origins: Origins
+    innermost: bool = False
+    one_instance: bool = False
+    """Whether it is the path of a module that only holds others, and so makes one instance of all of them."""
+
+    def order(self, clicked: SelectorKind | None) -> tuple[bool, int, bool, int]:
+        """Return the order in which a person would choose it among patterns that pick the same."""
+        return (
+            self.kind is not clicked,
+            BY_POINTER.index(self.kind),
+            self.innermost or self.one_instance,
+            len(self.text),
+        )
+
+
+class _Patterns:
+    """All patterns that a person could write for these graphs."""
+
+    def __init__(self, graphs: Sequence[Graph], seen: Origins) -> None:
+        self.graphs = graphs
+        self.seen = seen
+        self._modules = list(self._module_patterns())
+        self._ops = list(self._op_patterns())
+        self._passing: defaultdict[SourceLine, Origins] = defaultdict(int)
+        self._own: defaultdict[SourceLine, Origins] = defaultdict(int)
+        for origin, node in _dynamo_ops(graphs):
+            picked = _bits([origin]) & seen
+            for line in node.stack:
+                self._passing[line] |= picked
+            if node.stack:
+                self._own[node.stack[-1]] |= picked
+        self._functions = grouped(
+            ((line.function, line.file, line.scope, line.def_line), line) for line in self._passing
+        )
+
+    def describe(self, wanted: Origins, clicked: SelectorKind | None) -> tuple[Selector, ...]:
+        """Return selectors that together pick ``wanted``, and nothing else in sight; names of nodes if none do."""
+
+        def order(pattern: _Pattern) -> tuple[bool, int, bool, int]:
+            return pattern.order(clicked)
+
+        patterns = sorted(self._within(wanted), key=order)
+        widest = _widest(patterns)
+        exact = [pattern for pattern in patterns if pattern.origins == wanted][:1]
+        both = (pair for pair in itertools.combinations(widest, 2) if pair[0].origins | pair[1].origins == wanted)
+        found = _written(exact or next(both, ())) or self._combined(wanted, order) or self._covered(wanted, widest)
+        picked = _bits(origin for selector in found for origin in picks(selector, self.graphs))
+        return found if picked & self.seen == wanted else self._named(wanted)
+
+    def _named(self, origins: Origins) -> tuple[Selector, ...]:
+        names = node_names(self.graphs, _members(origins))
+        return (Selector(SelectorKind.NODES, names),) if names else ()
+
+    def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> tuple[Selector, ...]:
+        """Return a pattern around ``wanted`` within a module, or without what another one picks; () if none fits."""
+        spans = self._line_patterns(wanted, spanning=True)
+        around = sorted((one for one in (*self._modules, *self._ops, *spans) if not wanted & ~one.origins), key=order)
+        modules = sorted((one for one in around if one.kind is SelectorKind.MODULES), key=lambda one: len(one.text))
+        bases = [(one, [module], one.origins & module.origins) for one, module in itertools.product(around, modules)]
+        bases = [*((one, [], one.origins) for one in around), *bases]
+        others = _widest(sorted(self._within(self.seen & ~wanted), key=order))
+        for without in ([], *([other] for other in others)):
+            left_out = _union(other.origins for other in without)
+            for pattern, within, origins in bases:
+                if origins & ~left_out == wanted:
+                    return (replace(*_written([pattern]), within=_written(within), without=_written(without)),)
+        return ()
+
+    def _covered(self, wanted: Origins, widest: Sequence[_Pattern]) -> tuple[Selector, ...]:
+        """Return patterns, and names of what they leave, if that is much shorter than names alone; else names."""
+        chosen: list[_Pattern] = []
+        left = wanted
+        while left and widest:
+            best = max(widest, key=lambda pattern: (pattern.origins & left).bit_count())
+            gained = (best.origins & left).bit_count()
+            if not gained or (gained < NODES_PER_PATTERN and len(chosen) >= MOST_PATTERNS):
+                break
+            chosen.append(best)
+            left &= ~best.origins
+        few = not left and len(chosen) <= MOST_PATTERNS
+        if few or NODES_PER_PATTERN * (len(chosen) + left.bit_count()) <= wanted.bit_count():
+            return (*_written(chosen), *self._named(left))
+        return self._named(wanted)
+
+    # ------------------------------------------------------------------------------------------------- the patterns
+
+    def _within(self, allowed: Origins) -> Iterator[_Pattern]:
+        """Yield the patterns that pick something, and nothing in sight but ``allowed``; of lines the longest ranges."""
+        for pattern in (*self._modules, *self._ops, *self._line_patterns(allowed)):
+            if pattern.origins and not pattern.origins & ~allowed:
+                yield pattern
+
+    def _module_patterns(self) -> Iterator[_Pattern]:
+        picked: defaultdict[str, Origins] = defaultdict(int)
+        called: set[str] = set()
+        by_modules = grouped((node.modules, origin) for origin, node in _dynamo_ops(self.graphs))
+        for calls, origins_inside in by_modules.items():
+            names = {name for call in calls for name in (call.path, *call.aliases)}
+            called |= names
+            origins = _bits(origins_inside) & self.seen
+            for path in {path for name in names for path in itertools.accumulate(name.split("."), "{}.{}".format)}:
+                picked[path] |= origins
+        picked.pop("", None)
+        for path, origins in picked.items():
+            yield _Pattern(SelectorKind.MODULES, path, origins, one_instance=path not in called)
+        plain = [path.split(".") for path in picked if not set("*?[") & set(path)]
+        for paths in grouped((len(parts), parts) for parts in plain).values():
+            numbers = {tuple(at for at, part in enumerate(parts) if part.isdigit()) for parts in paths}
+            for stars in {
+                some for one in numbers for size in range(len(one)) for some in itertools.combinations(one, size + 1)
+            }:
+                globs = grouped((_with_stars(parts, stars), parts) for parts in paths)
+                for glob, matched in globs.items():
+                    if len(matched) > 1 and any(all(parts[at].isdigit() for at in stars) for parts in matched):
+                        yield _Pattern(SelectorKind.MODULES, glob, _union(picked[".".join(parts)] for parts in matched))
+
+    def _op_patterns(self) -> Iterable[_Pattern]:
+        """Return the names of operators, first as the program has them; as in ``picks``, not those of the backward."""
+        forward = (graph for graph in self.graphs if graph.kind is not GraphKind.BACKWARD)
+        named = grouped(
+            (name, node.origin) for graph in forward for node in graph.ops for name in operator_names(graph, node)
+        )
+        as_written = {name for _, node in _dynamo_ops(self.graphs) for name in node.op_names}
+        named = dict(sorted(named.items(), key=lambda item: (item[0] not in as_written, len(item[0]))))
+        patterns: dict[Origins, _Pattern] = {}
+        for name, origins in (("*", itertools.chain(*named.values())), *named.items()):
+            picked = _bits(origins) & self.seen
+            patterns.setdefault(picked, _Pattern(SelectorKind.OPS, name, picked))
+        return patterns.values()
+
+    def _line_patterns(self, allowed: Origins, *, spanning: bool = False) -> Iterator[_Pattern]:
+        """Yield the longest ranges of lines of each function that pick nothing in sight but ``allowed``.
+
+        If ``spanning``, the one that begins and ends with such a line, whatever is between.
+        """
+        namesakes = grouped((line.function, line) for line in self._passing)
+        for (function, file, scope, def_line), lines in self._functions.items():
+            place, start = (scope or function, def_line - 1) if def_line else (file.rsplit("/", 1)[-1], 0)
+            others = namesakes[function] if def_line else list(self._passing)
+            for innermost, picked in ((False, self._passing), (True, self._own)):
+                ordered = sorted((line for line in lines if picked[line]), key=lambda line: line.line)
+                for first, last in _spans(ordered, picked, allowed) if spanning else _runs(ordered, picked, allowed):
+                    spoken = LineRange(place, first - start, last - start)
+                    origins = _union(picked[line] for line in others if spoken.contains(line))
+                    yield _Pattern(SelectorKind.LINES, f"{place}:{spoken}", origins, innermost)
+
+
+def _runs(
+    lines: Sequence[SourceLine], picked: Mapping[SourceLine, Origins], allowed: Origins
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last number of each run of lines that pick nothing but ``allowed``."""
+    for fits, run in itertools.groupby(lines, lambda line: not picked[line] & ~allowed):
+        numbers = [line.line for line in run]
+        if fits:
+            yield numbers[0], numbers[-1]
+
+
+def _spans(
+    lines: Sequence[SourceLine], picked: Mapping[SourceLine, Origins], wanted: Origins
+) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last number of the lines that pick any of ``wanted``, if there are any."""
+    numbers = [line.line for line in lines if picked[line] & wanted]
+    if numbers:
+        yield numbers[0], numbers[-1]
+
+
+def _with_stars(parts: Sequence[str], stars: Collection[int]) -> str:
+    return ".".join("*" if at in stars else part for at, part in enumerate(parts))
+
+
+def _widest(patterns: Iterable[_Pattern]) -> list[_Pattern]:
+    """Return the patterns that no other one covers, those that pick most first."""
+    kept: list[_Pattern] = []
+    for pattern in sorted(patterns, key=lambda pattern: -pattern.origins.bit_count()):
+        if all(pattern.origins & ~other.origins for other in kept):
+            kept.append(pattern)
+    return kept
+
+
+def _written(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:
+    """Return patterns as selectors, one for each kind."""
+    by_kind = grouped(((pattern.kind, pattern.innermost), pattern.text) for pattern in patterns)
+    return tuple(Selector(kind, tuple(texts), innermost) for (kind, innermost), texts in by_kind.items())

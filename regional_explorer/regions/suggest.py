@@ -1,0 +1,335 @@
+"""Suggests regions from the recorded graphs, and from a profile if there is one; nothing is run or compiled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from msgspec.structs import replace
+
+from regional_explorer.errors import count, fresh_names
+from regional_explorer.record.graph import Graph, GraphKind, Role, equal_layers
+from regional_explorer.record.grouping import connected, grouped
+from regional_explorer.record.plan import Selector, SelectorKind
+from regional_explorer.record.profile import Profile
+from regional_explorer.record.stages import NONCOMPUTING_OPS
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.regions.describe import selectors_for
+from regional_explorer.regions.instances import Instance, direct_feeds
+from regional_explorer.regions.select import picks
+
+PRODUCTS = (
+    "addmm",
+    "addmv",
+    "baddbmm",
+    "bmm",
+    "convolution",
+    "_grouped_mm",
+    "mm",
+    "mv",
+    "_trilinear",
+    "mkldnn_rnn_layer",
+)
+"""Ops that eager and compiled code leave to a library, by their names in ATen; and those of attention."""
+ATTENTION = ("_scaled_dot_product", "_flash_attention", "_efficient_attention")
+NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"})
+"""Norms that are one op of the program."""
+FEWEST_FUSED = 2
+"""How many ops that can be fused make something worth suggesting."""
+CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
+"""Classes that say nothing of what is inside: these modules are alike only where they stand in equal places."""
+
+
+def suggestions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
+    """Return regions that could be compiled, in a guessed order: by how much of the time could be fused.
+
+    Without a profile it is the number of such ops. Of several that pick the same ops only the first is returned.
+    """
+    program = _Program(graphs, profile)
+    found = {suggestion: origins for suggestion, origins in program.suggested() if origins}
+    first = {frozenset(origins): suggestion for suggestion, origins in reversed(found.items())}
+    kept = {suggestion: frozenset(found[suggestion]) for suggestion in found if suggestion in first.values()}
+    names = _unique_names(list(kept))
+    related = [
+        replace(
+            one,
+            name=names[one],
+            inside=tuple(
+                names[other] for other in sorted(kept, key=lambda other: len(kept[other])) if kept[one] < kept[other]
+            ),
+            overlaps=tuple(
+                names[other]
+                for other in kept
+                if kept[one] & kept[other] and kept[one] - kept[other] and kept[other] - kept[one]
+            ),
+        )
+        for one in kept
+    ]
+    return tuple(sorted(related, key=lambda one: (-(one.fusable_share or 0.0), -one.fusable)))
+
+
+def _unique_names(found: Sequence[Suggestion]) -> dict[Suggestion, str]:
+    names: dict[Suggestion, str] = {}
+    for suggestion in found:
+        names[suggestion] = next(fresh_names(suggestion.name, set(names.values())))
+    return names
+
+
+@dataclass(frozen=True)
+class _Modules:
+    """Modules of one class: their paths by the glob of equal ones, and the origins inside."""
+
+    class_name: str
+    globs: Mapping[str, Sequence[str]]
+    origins: frozenset[int]
+
+    @property
+    def paths(self) -> list[str]:
+        """All paths."""
+        return [path for paths in self.globs.values() for path in paths]
+
+    @property
+    def name(self) -> str:
+        """The last word of their paths, or else the name of their class."""
+        words = {next((word for word in reversed(glob.split(".")) if word.isidentifier()), "") for glob in self.globs}
+        return words.pop() or self.class_name if len(words) == 1 else self.class_name
+
+    @property
+    def stars(self) -> int:
+        """How many levels of their paths are numbered."""
+        return max(glob.count("*") for glob in self.globs)
+
+
+class _Program:
+    """The ops of the program, by origin: which can be fused, what feeds what, what each takes of the time."""
+
+    def __init__(self, graphs: Sequence[Graph], profile: Profile | None) -> None:
+        self.graphs = graphs
+        self.profile = profile
+        dynamo = [graph for graph in graphs if graph.kind is GraphKind.DYNAMO]
+        self.ops = {node.origin: node for graph in dynamo for node in graph.ops if node.origin is not None}
+        self.feeds = direct_feeds(graphs)
+        running = [graph for graph in graphs if graph.kind in {GraphKind.FORWARD, GraphKind.INFERENCE}]
+        self.parts = grouped(
+            (node.origin, node.op) for graph in running for node in graph.ops if node.origin is not None
+        )
+        self.products = {origin for origin in self.parts if any(map(_is_product, self.parts[origin]))}
+        self.fusable = {
+            origin
+            for origin, parts in self.parts.items()
+            if origin not in self.products and set(parts) - NONCOMPUTING_OPS
+        }
+
+    @cached_property
+    def seconds(self) -> Mapping[int, float]:
+        """The profiled seconds of each op with its backward."""
+        origins = {(graph.id, node.name): node.origin for graph in self.graphs for node in graph.ops}
+        seconds: defaultdict[int, float] = defaultdict(float)
+        for op in self.profile.ops if self.profile else ():
+            if (origin := origins.get((op.graph, op.node))) is not None:
+                seconds[origin] += op.seconds.value
+        return seconds
+
+    def suggested(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
+        """Yield every suggestion with the origins that it picks."""
+        everything = Selector(SelectorKind.OPS, ("*",))
+        single = len(self.fusable) < FEWEST_FUSED
+        whole = (
+            "there is no other op to fuse it with: little to gain"
+            if single and not self.products
+            else "all that is traced, as plain torch.compile has it: what other plans are to beat"
+        )
+        yield self._suggestion("whole", SuggestionKind.WHOLE, (everything,), whole)
+        if single:
+            return
+        modules = self._repeated_modules()
+        for one in modules:
+            yield self._suggestion(one.name, SuggestionKind.MODULES, (_of_modules(one),), self._why_modules(one))
+        if left_out := self._left_out():
+            chains = self._between(everything, left_out)
+            why = f"all but the matrix products ({len(self.products)}), which are library calls compiled or not"
+            yield self._suggestion("chains", SuggestionKind.CHAINS, (chains,), why)
+            for block in modules[:1] if modules and modules[0].origins & self.products else ():
+                chains = self._between(_of_modules(block), left_out)
+                inside = f"the ops between the matrix products of each {block.class_name}"
+                yield self._suggestion(f"{block.name}-chains", SuggestionKind.CHAINS, (chains,), inside)
+        yield from self._norms()
+        yield from self._loss({origin for one in modules for origin in one.origins})
+
+    def _suggestion(
+        self, name: str, kind: SuggestionKind, selectors: tuple[Selector, ...], why: str
+    ) -> tuple[Suggestion, Collection[int]]:
+        picked = {origin: instance for one in selectors for origin, instance in picks(one, self.graphs).items()}
+        instances = self._instances(picked)
+        picked = {origin: instance for origin, instance in picked.items() if origin in self.parts}
+        likeness = {tuple((self.ops[origin].target, self.ops[origin].values) for origin in one) for one in instances}
+        fusable = self.fusable & picked.keys()
+        whole_s = self.profile.whole_s if self.profile else 0.0
+        share, fusable_share = (
+            (sum(self.seconds[origin] for origin in some) / whole_s if whole_s else None) for some in (picked, fusable)
+        )
+        return (
+            Suggestion(
+                name,
+                kind,
+                selectors,
+                why,
+                len(picked),
+                len(fusable),
+                len(instances),
+                len(likeness),
+                share,
+                fusable_share,
+            ),
+            picked.keys(),
+        )
+
+    def _instances(self, picked: Mapping[int, Instance]) -> list[list[int]]:
+        """Return the ops that run of each module call, and of each connected piece of what belongs to none."""
+        calls = grouped((instance, origin) for origin, instance in picked.items())
+        pieces = self._pieces(calls.pop(None, []))
+        running = ([origin for origin in sorted(some) if origin in self.parts] for some in (*calls.values(), *pieces))
+        return list(filter(None, running))
+
+    def _pieces(self, origins: Collection[int]) -> list[list[int]]:
+        links = ((origin, source) for origin in origins for source in self.feeds.get(origin, ()))
+        return connected(sorted(origins), links)
+
+    # ---------------------------------------------------------------------------------------------------- modules
+
+    def _repeated_modules(self) -> list[_Modules]:
+        """Return the modules that occur several times: the outermost, and those inside them that do more than one op.
+
+        Deeper ones count only where there are several in each: the experts of a mixture.
+        """
+        classes = {call.path: call.class_name for node in self.ops.values() for call in node.modules if call.path}
+        inside: defaultdict[str, set[int]] = defaultdict(set)
+        for origin, node in self.ops.items():
+            for call in node.modules if origin in self.parts else ():
+                inside[call.path].add(origin)
+        globs = equal_layers(classes)
+        by_class = grouped(
+            ((cls, glob if cls in CONTAINERS else ""), (glob, paths))
+            for glob, paths in globs.items()
+            for cls in [classes[paths[0]]]
+        )
+        found = []
+        for (class_name, _), some in by_class.items():
+            paths = [path for _, paths in some for path in paths]
+            origins = frozenset(chain.from_iterable(inside[path] for path in paths))
+            fusable, products = len(origins & self.fusable), len(origins & self.products)
+            enough = fusable >= len(paths) and fusable + products >= FEWEST_FUSED * len(paths)
+            if len(paths) > 1 and enough and "Norm" not in class_name:
+                found.append(_Modules(class_name, dict(some), origins))
+        found.sort(key=lambda one: -len(one.origins))
+        kept: list[_Modules] = []
+        for one in found:
+            around = [other for other in kept if one.origins <= other.origins]
+            if any(one.origins == other.origins for other in around):
+                continue
+            if len(around) < 2 or one.stars > max(other.stars for other in around):  # noqa: PLR2004 - two levels
+                kept.append(one)
+        return kept
+
+    def _why_modules(self, modules: _Modules) -> str:
+        number = len(modules.paths)
+        ops = len(modules.origins & self.fusable) // number
+        return (
+            f"{number} modules {modules.class_name}, each with {count(ops, 'op')} to fuse: equal ones are compiled once"
+        )
+
+    # ----------------------------------------------------------------------------------------------------- chains
+
+    def _left_out(self) -> list[str]:
+        """Return the names of matrix products, and of views that would be pieces without anything to fuse.
+
+        Empty if nothing is left that can be fused.
+        """
+        pieces = self._pieces(self.parts.keys() - self.products)
+        useful = {origin for piece in pieces if self.fusable.intersection(piece) for origin in piece}
+        chains = [piece for piece in pieces if len(self.fusable.intersection(piece)) >= FEWEST_FUSED]
+        if not chains or not self.products:
+            return []
+        names = dict.fromkeys(self._name(origin) for origin in self.products)
+        others = dict.fromkeys(self.ops[origin].op for origin in self.parts.keys() - self.products - useful)
+        used = {self.ops[origin].op for origin in useful}
+        return [*names, *(name for name in others if name not in used and name not in names)]
+
+    def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
+        """Return the selector of what is ``around``, without those of the ops ``left_out`` that are in there."""
+        inside = picks(around, self.graphs)
+        found = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
+        return replace(around, without=(Selector(SelectorKind.OPS, tuple(found)),))
+
+    def _name(self, product: int) -> str:
+        """Return the name of a matrix product in the program, or that in ATen where others have the former, too."""
+        op = self.ops[product].op
+        same = {origin for origin, node in self.ops.items() if node.op == op and origin in self.parts}
+        return op if same <= self.products else next(part for part in self.parts[product] if _is_product(part))
+
+    # --------------------------------------------------------------------------------------------- norms and loss
+
+    def _norms(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
+        """Yield the norms: those that are one op of the program, and modules that compute one by hand."""
+        names = {node.op for origin, node in self.ops.items() if origin in self.parts and node.op in NORMS}
+        calls = grouped((node.modules, origin) for origin, node in self.ops.items() if origin in self.parts)
+        by_hand = [
+            origins
+            for modules, origins in calls.items()
+            if modules
+            and "Norm" in modules[-1].class_name
+            and names.isdisjoint(self.ops[origin].op for origin in origins)
+        ]
+        why = "one kernel each in eager, too: little to gain, unless with what is beside them"
+        if by_hand:
+            why = f"written as up to {max(map(len, by_hand))} ops each: one kernel if compiled"
+        selectors = [Selector(SelectorKind.OPS, tuple(sorted(names)))] if names else []
+        selectors += self._described(list(chain.from_iterable(by_hand)))
+        if selectors:
+            yield self._suggestion("norms", SuggestionKind.NORMS, tuple(selectors), why)
+
+    def _loss(self, in_modules: Collection[int]) -> Iterator[tuple[Suggestion, Collection[int]]]:
+        """Yield the ops from the last matrix product to a scalar that is differentiated."""
+        if not self.products or not any(graph.kind is GraphKind.BACKWARD for graph in self.graphs):
+            return
+        for graph in self.graphs:
+            if graph.kind is GraphKind.DYNAMO and graph.parent is None:
+                tail = [origin for origin in self._tail(graph) if origin not in in_modules]
+                if self.fusable.intersection(tail):
+                    why = f"{count(len(tail), 'op')} between the last matrix product and the result, with the backward"
+                    yield self._suggestion("loss", SuggestionKind.LOSS, self._described(tail), why)
+
+    def _tail(self, graph: Graph) -> list[int]:
+        """Return the ops that a scalar output depends on and no matrix product does."""
+        outputs = [name for node in graph.nodes if node.role is Role.OUTPUT for name in node.inputs]
+        wanted = {name for name in outputs if [value.shape for value in graph.by_name[name].values] == [()]}
+        before: set[str] = set()  # what matrix products depend on, and these
+        tail = []
+        for node in reversed(graph.nodes):
+            if node.name in before or node.origin in self.products:
+                before |= {node.name, *node.inputs}
+            elif node.name in wanted and node.role is Role.OP:
+                wanted.update(node.inputs)
+                tail.append(node)
+        return [node.origin for node in tail if node.origin in self.parts and node.origin is not None]
+
+    def _described(self, origins: Collection[int]) -> tuple[Selector, ...]:
+        names = {
+            f"{graph.id}:{node.name}"
+            for graph in self.graphs
+            if graph.kind in {GraphKind.FORWARD, GraphKind.INFERENCE}
+            for node in graph.ops
+            if node.origin in set(origins)
+        }
+        return selectors_for(names, self.graphs)
+
+
+def _is_product(op: str) -> bool:
+    return op in PRODUCTS or op.startswith(ATTENTION)
+
+
+def _of_modules(modules: _Modules) -> Selector:
+    return Selector(SelectorKind.MODULES, tuple(modules.globs))

@@ -1,0 +1,90 @@
+"""The table of suggested regions, and the list that ``ex.suggest()`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regional_explorer.errors import count
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.style.element import clean
+from regional_explorer.style.formats import NONE, percent
+from regional_explorer.tables.table import Column, Number, Table
+
+MOST_SUGGESTED = 6
+"""How many suggestions are shown; a list has all."""
+
+
+def suggestions_table(found: Sequence[Suggestion]) -> Table[Suggestion]:
+    """One row per suggested region, in a guessed order: by the share of the time that could be fused.
+
+    ``distinct`` counts the instances that differ, each of which is to be compiled; ``fusable`` the ops that are neither
+    matrix products nor views. ``share`` and ``fusable_share`` are parts of the profiled time, NaN without a profile.
+    ``relation`` says which suggestions contain it or overlap it.
+    """
+    return Table(
+        "Suggested regions",
+        (
+            Column("name", lambda one: one.name),
+            Column("kind", lambda one: one.kind),
+            Column("selector", lambda one: one.selection),
+            Number(
+                "instances",
+                lambda one: one.instances,
+                text=lambda one: (
+                    f"{one.instances} ({one.distinct})" if one.distinct < one.instances else str(one.instances)
+                ),
+            ),
+            Number("distinct", lambda one: one.distinct),
+            Number("ops", lambda one: one.ops),
+            Number("fusable", lambda one: one.fusable),
+            Number("share", lambda one: one.share, write=percent, dtype="float64"),
+            Number("fusable_share", lambda one: one.fusable_share, "of it fusable", write=percent, dtype="float64"),
+            Column("relation", lambda one: one.relation, text=lambda one: clean(one.relation) or NONE),
+            Column("why", lambda one: one.why),
+        ),
+        found,
+        empty="Nothing to suggest: no op was traced.",
+    )
+
+
+class SuggestionList(list[Suggestion]):
+    """Suggested regions, a list like any other: ``ex.mark(one.name, *one.selectors)`` marks one of them."""
+
+    def __repr__(self) -> str:
+        """Return a line for each of the first ones, how they were put in order, and how to go on."""
+        if not self:
+            return "Nothing to suggest: no op was traced."
+        lines = [f"  {clean(one.name)} = {clean(one.selection)}: {_in_words(one)}" for one in self[:MOST_SUGGESTED]]
+        more = len(self) - len(lines)
+        return "\n".join(
+            [
+                "Suggested regions. " + self.order,
+                *lines,
+                *([f"  {more} more: ex.suggest()[{MOST_SUGGESTED}:]"] if more > 0 else []),
+                f"To try one: {mark_call(self[:2][-1])}, then ex.benchmark() compiles and measures it.",
+            ]
+        )
+
+    @property
+    def order(self) -> str:
+        """How they were put in order."""
+        if self and self[0].share is None:
+            return "The order is a guess, by how many ops could be fused; ex.profile() says how long these take."
+        return "The order is a guess, by how much of the profiled time takes ops that could be fused."
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return suggestions_table(self).frame()._repr_html_()
+
+
+def mark_call(suggestion: Suggestion) -> str:
+    """Return the call that marks a suggested region."""
+    return f"ex.mark({', '.join(map(repr, (suggestion.name, *map(str, suggestion.selectors))))})"
+
+
+def _in_words(one: Suggestion) -> str:
+    instances = count(one.instances, "instance") if one.kind is not SuggestionKind.WHOLE else ""
+    share, fusable = one.share, one.fusable_share
+    time = f"{percent(share)} of the time, {percent(fusable)} in ops to fuse" if share and fusable is not None else ""
+    facts = ", ".join(filter(None, (time, f"{instances}, {one.distinct} distinct" if instances else "")))
+    return "; ".join(filter(None, (facts, clean(one.why), one.relation)))

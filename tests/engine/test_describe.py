@@ -1,0 +1,256 @@
+"""Selections by pointer as selectors: they pick just what was selected, also in a later trace, and read as written."""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import regional_explorer as rx
+from benchmarks import programs as architectures
+from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.page.source_pane import source_listing
+from regional_explorer.picture.folds import Fold, FoldKind, outline
+from regional_explorer.record.graph import Graph, GraphKind
+from regional_explorer.record.json_file import dump_plan, load_plan
+from regional_explorer.record.plan import SelectorKind
+from regional_explorer.record.session import Session
+from regional_explorer.regions.describe import choice_for, selectors_for
+from regional_explorer.regions.select import picks
+from tests.shared import programs
+
+SELECTIONS = 200
+MOST_BY_NAME = 0.05
+
+
+class Selection(NamedTuple):
+    """What a pointer selects: the kind of selector of what was clicked, whether it is whole, and the nodes."""
+
+    clicked: SelectorKind | None
+    whole: bool
+    nodes: list[str]
+
+
+KINDS = {
+    FoldKind.MODULE: SelectorKind.MODULES,
+    FoldKind.LINE: SelectorKind.LINES,
+    FoldKind.FUNCTION: SelectorKind.LINES,
+    FoldKind.OP: SelectorKind.OPS,
+}
+
+
+def of_folds(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
+    for fold in folds:
+        nodes = [f"{graph.id}:{name}" for name in fold.nodes]
+        yield Selection(KINDS.get(fold.kind), fold.kind is FoldKind.MODULE and "(call" not in fold.title, nodes)
+        yield from of_folds(graph, fold.parts)
+
+
+def of_graph(graph: Graph) -> Iterator[Selection]:
+    """Yield the boxes of a graph, the modules named above it, and all ops of each name."""
+    yield from of_folds(graph, outline(graph, ()))
+    for path in {call.path for node in graph.ops for call in node.modules if call.path}:
+        inside = [node for node in graph.ops if f"{node.module_path or ''}.".startswith(f"{path}.")]
+        yield Selection(SelectorKind.MODULES, True, [f"{graph.id}:{node.name}" for node in inside])
+    for target in {node.target for node in graph.ops}:
+        # Those of a backward belong to ops of other names; sums of gradients to none.
+        whole = graph.kind is not GraphKind.BACKWARD
+        yield Selection(None, whole, [f"{graph.id}:{node.name}" for node in graph.ops if node.target == target])
+
+
+def drawn(session: Session, number: int) -> Iterator[Selection]:
+    """Yield random selections, a quarter of them unions of two, of each kind as often as of another."""
+    made = [one for graph in session.graphs for one in of_graph(graph)]
+    lines = [line for function in source_listing(session) for line in function.lines]
+    made += [Selection(SelectorKind.LINES, True, list(line.passing)) for line in lines if line.passing]
+    by_kind = collections.defaultdict(list)
+    for one in sorted(made, key=lambda one: (str(one.clicked), one.whole, one.nodes)):
+        by_kind[one.clicked, one.whole].append(one)
+    generator = random.Random(7)  # noqa: S311 - a fixed seed
+
+    def draw() -> Selection:
+        return generator.choice(by_kind[generator.choice(list(by_kind))])
+
+    for _ in range(number):
+        first, second = draw(), draw()
+        if generator.random() < 0.75:
+            yield first
+        else:
+            clicked = first.clicked if first.clicked is second.clicked else None
+            yield Selection(clicked, False, list(dict.fromkeys(first.nodes + second.nodes)))
+
+
+def places(graphs: Sequence[Graph]) -> dict[int | None, object]:
+    """Return what stays of each op in another trace: its modules, lines and name, and which of equal ones it is."""
+    times: collections.Counter[object] = collections.Counter()
+    found: dict[int | None, object] = {}
+    for graph in graphs:
+        for node in graph.ops if graph.kind is GraphKind.DYNAMO else ():
+            calls = tuple((call.path, call.call) for call in node.modules)
+            place = calls, tuple((line.file, line.line) for line in node.stack), node.target
+            times[place] += 1
+            found[node.origin] = place, times[place]
+    return found
+
+
+def picked(selectors: Sequence[rx.Selector], graphs: Sequence[Graph]) -> set[int]:
+    return {origin for selector in selectors for origin in picks(selector, graphs)}
+
+
+def transformer(name: str) -> Callable[[], rx.Exploration]:
+    def make() -> rx.Exploration:
+        pytest.importorskip("transformers")
+        return architectures.unmarked(name, training=True)
+
+    return make
+
+
+def ten_ops(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    a = x.sin() * y
+    b = a.exp() + x
+    c = (b.tanh() - a) @ y
+    d = (c * c).mean(-1)
+    return (d.sqrt() / 2).sum()
+
+
+MODELS: dict[str, Callable[[], rx.Exploration]] = {
+    "ten ops": lambda: rx.explore(ten_ops, programs.pair()),
+    "stack": lambda: rx.explore(programs.Stack(), (torch.randn(4, 16),)),
+    "gpt": lambda: architectures.unmarked("gpt", training=True),
+    "dit": lambda: architectures.unmarked("dit", training=True),
+    "bert": transformer("bert"),
+    "llama": transformer("llama"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*list(MODELS)[:3], *(pytest.param(one, marks=pytest.mark.slow) for one in list(MODELS)[3:])]
+)
+def test_a_selection_by_pointer_becomes_selectors_of_just_what_was_selected(name: str) -> None:
+    with MODELS[name]() as ex:
+        graphs = ex.session.graphs
+        origins = {f"{graph.id}:{node.name}": node.origin for graph in graphs for node in graph.ops}
+        place, by_name, wholes = places(graphs), 0, 0
+        stored: list[tuple[tuple[rx.Selector, ...], set[object]]] = []
+        for selection in drawn(ex.session, SELECTIONS):
+            wanted = {origins[node] for node in selection.nodes} - {None}
+            if not wanted:  # sums of gradients: nothing can mark these
+                continue
+            found = selectors_for(selection.nodes, graphs, selection.clicked)
+            marked = picked(found, graphs)
+            shown = {node.rpartition(":")[0] for node in selection.nodes}
+            assert {
+                node for node, origin in origins.items() if node.rpartition(":")[0] in shown and origin in marked
+            } == {node for node, origin in origins.items() if node.rpartition(":")[0] in shown and origin in wanted}, (
+                selection,
+                found,
+            )
+            names = any(selector.kind is SelectorKind.NODES for selector in found)
+            by_name, wholes = by_name + (names and selection.whole), wholes + selection.whole
+            assert names or tuple(rx.Selector.parse(str(selector)) for selector in found) == found
+            if not names:
+                stored.append((found, {place[origin] for origin in marked}))
+        assert by_name < MOST_BY_NAME * wholes
+        ex.retrace(dynamic=True)
+        now = places(ex.session.graphs)
+        both = set(now.values()) & set(place.values())
+        assert len(both) > 0.9 * len(place)
+        for found, before in stored:
+            assert {now[origin] for origin in picked(found, ex.session.graphs)} & both == before & both, found
+
+
+TOGETHER = [
+    ("-ops:gelu", "-ops:gelu"),
+    ("modules:layers.* -ops:gelu,linear", "modules:layers.* -ops:gelu,linear"),
+    ("ops:gelu  &modules:layers.0", "ops:gelu &modules:layers.0"),
+    (
+        "lines:Layer.forward:2 (innermost) -ops:linear -ops:add",
+        "lines:Layer.forward:2 (innermost) -ops:linear -ops:add",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "shown"), TOGETHER)
+def test_selectors_within_and_without_others_are_kept_in_plans(ex: rx.Exploration, text: str, shown: str) -> None:
+    every = {f"{graph.id}:{op.name}" for graph in ex.session.graphs for op in graph.ops if op.origin is not None}
+
+    def nodes(*selector: str) -> set[str]:
+        ex.plan = rx.Plan()
+        members = ex.mark("r", *selector).session.members["r"]
+        return {f"{graph}:{name}" for graph, names in members.items() for name in names}
+
+    first, *others = rx.Selector.parse(text).without or rx.Selector.parse(text).within
+    whole = rx.Selector.parse(text)
+    base = nodes(str(rx.Selector(whole.kind, whole.patterns, whole.innermost))) & every
+    for one in (first, *others):
+        inside = nodes(str(one))
+        base = base - inside if whole.without else base & inside
+    assert nodes(text) & every == base != set()
+    assert ex.plan["r"].selection == shown
+    assert load_plan(dump_plan(ex.plan)) == ex.plan
+    plan, source = ex.plan, plan_source(ex.plan)
+    ex.plan = rx.Plan()
+    exec(source, {"ex": ex, "rx": rx})  # noqa: S102 - what the panel copies
+    assert ex.plan == plan
+
+
+def test_ops_that_are_left_out_separate_instances(ex: rx.Exploration) -> None:
+    ex.mark("chains", "-ops:linear")
+    parts = ex.partitions.query("graph == '0/forward'")
+    assert len(parts) == 7, "the norm and the gelu of each of three layers, and the end"
+    ex.mark("one", "modules:layers.1 -ops:layer_norm")
+    assert len(ex.session.members["one"]["0/forward"]) > 3
+    ex.merge("chains", "one", name="both").split("both")
+    kept = {name for region in ex.plan.regions for name in ex.session.members[region.name]["0/forward"]}
+    assert "native_layer_norm" in kept
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-ops:geluu", "ops:geluu matches no operation of the region. Did you mean 'gelu'"),
+        ("modules:layers.0.up -ops:gelu", "ops:gelu matches no operation of the region"),
+        ("ops:gelu &module:layers.0", "is no selector: write KIND:PATTERN"),
+        ("gelu", "is no selector: write KIND:PATTERN"),
+        ("-opps:gelu", "'opps:gelu' is no selector"),
+        ("ops:gelu &modules:layers.*.up", "modules:layers.*.up matches no operation of the region"),
+    ],
+)
+def test_what_leaves_nothing_out_is_refused(ex: rx.Exploration, text: str, message: str) -> None:
+    with pytest.raises(rx.SelectorError) as error:
+        ex.mark("r", text)
+    assert message in str(error.value)
+
+
+def test_marks_in_the_source_are_combined_with_nothing() -> None:
+    mark = rx.Selector(SelectorKind.ANNOTATION, ("id:a",))
+    with pytest.raises(rx.SelectorError, match="A mark in the source"):
+        rx.Selector(SelectorKind.ANNOTATION, ("id:a",), without=(rx.Selector(SelectorKind.OPS, ("gelu",)),))
+    with pytest.raises(rx.SelectorError, match="A mark in the source"):
+        rx.Selector(SelectorKind.OPS, ("gelu",), within=(mark,))
+    with pytest.raises(rx.SelectorError, match="plain ones"):
+        rx.Selector(SelectorKind.OPS, ("*",), without=(rx.Selector.parse("ops:gelu -ops:add"),))
+
+
+CHOICES: list[tuple[list[str], SelectorKind | None, str, str, int]] = [
+    (["0/forward:addmm", "0/forward:t"], SelectorKind.MODULES, "modules:layers.0.up", "modules:layers.*.up", 3),
+    (["0/forward:gelu"], SelectorKind.OPS, "ops:gelu &modules:layers.0", "ops:gelu", 3),
+    (["0/forward:gelu", "0/forward:gelu_1"], None, "ops:gelu -modules:layers.2", "", 1),
+    (["0/forward:mean", "0/forward:pow_1"], None, "lines:Stack.forward:4", "", 1),
+    (["0/forward:mean"], SelectorKind.OPS, "ops:mean", "", 1),
+    (["0/forward:gelu", "0/forward:pow_1"], None, "nodes:0/dynamo:gelu,0/dynamo:square", "", 1),
+    ([], None, "", "", 1),
+]
+
+
+@pytest.mark.parametrize(("nodes", "clicked", "this", "alike", "count"), CHOICES)
+def test_this_one_or_all_alike(
+    ex: rx.Exploration, nodes: list[str], clicked: SelectorKind | None, this: str, alike: str, count: int
+) -> None:
+    choice = choice_for(nodes, ex.session.graphs, clicked)
+    texts = [", ".join(map(str, selectors)) for selectors in (choice.this, choice.alike)]
+    assert (*texts, choice.count) == (this, alike, count)
