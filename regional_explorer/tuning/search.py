@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -40,6 +40,10 @@ class Prepared(Protocol):
         """What its forwards keep for their backward."""
 
 
+P = TypeVar("P", bound=Prepared)
+"""What a bench prepares."""
+
+
 class Built(NamedTuple):
     """A plan that was compiled: the hash of ``code`` and of what runs around it, or its ``failure``."""
 
@@ -56,7 +60,7 @@ class Checked(NamedTuple):
     bitwise: bool
 
 
-class Bench(Protocol):
+class Bench(Protocol[P]):
     """What a search does with the plans of a call. Everything may raise ``CancelledError``."""
 
     grad: bool
@@ -64,16 +68,16 @@ class Bench(Protocol):
     at_hand: Plan
     context: MeasureContext
 
-    def prepare(self, plan: Plan) -> Prepared:
+    def prepare(self, plan: Plan) -> P:
         """Trace the call in the way of a plan, and cut it; raise if that is not possible."""
 
-    def compile(self, prepared: Sequence[Prepared], run: Run) -> Sequence[Built | None]:
+    def compile(self, prepared: Sequence[P], run: Run) -> Sequence[Built | None]:
         """Compile plans; None for those that were not reached before ``run`` was cancelled."""
 
-    def check(self, prepared: Prepared) -> Checked:
+    def check(self, prepared: P) -> Checked:
         """Compare the results of a plan with eager's."""
 
-    def call(self, prepared: Prepared, title: str) -> TimedCall:
+    def call(self, prepared: P, title: str) -> TimedCall:
         """Return the call under a compiled plan."""
 
     def eager(self) -> TimedCall:
@@ -88,10 +92,10 @@ class Bench(Protocol):
     def measuring(self) -> AbstractContextManager[None]:
         """A block in which calls are timed."""
 
-    def trouble(self, prepared: Prepared) -> str:
+    def trouble(self, prepared: P) -> str:
         """Return what has gone wrong since a plan was checked, such as another trace; empty if nothing has."""
 
-    def keep(self, prepared: Prepared) -> None:
+    def keep(self, prepared: P) -> None:
         """Keep what a plan was compiled to: it is going to be applied."""
 
     def free(self, keep: Collection[Tracing]) -> None:
@@ -113,7 +117,7 @@ WRAPPER_COSTS = 2.5
 """How much longer a compile with a C++ wrapper takes, until one was seen."""
 
 
-def tune(bench: Bench, limits: Limits, ledger: Ledger) -> Tuning:
+def tune(bench: Bench[P], limits: Limits, ledger: Ledger) -> Tuning:
     """Search for the fastest plan, and return all tries with the answer.
 
     Cancelled or interrupted, it returns what it has, and ``stopped`` says so.
@@ -133,14 +137,14 @@ def tune(bench: Bench, limits: Limits, ledger: Ledger) -> Tuning:
 
 
 @dataclass
-class _Search:
+class _Search(Generic[P]):
     """The state of a search: its tries by title, and of those that can be run now the prepared plan."""
 
-    bench: Bench
+    bench: Bench[P]
     limits: Limits
     ledger: Ledger
     tries: dict[str, Try] = field(default_factory=dict)
-    ready: dict[str, Prepared] = field(default_factory=dict)
+    ready: dict[str, P] = field(default_factory=dict)
     prepared_keys: dict[str, str] = field(default_factory=dict)
     titles_by_code: dict[str, str] = field(default_factory=dict)
     costs: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
@@ -255,7 +259,7 @@ class _Search:
             self._read_memory(title)
         self._race(right)
 
-    def _prepare(self, one: Candidate) -> Prepared | None:
+    def _prepare(self, one: Candidate) -> P | None:
         """Trace and cut a candidate; None if that fails, or if the result is known already."""
         try:
             with self._spending("tracing", f"tracing: {one.title}"):
@@ -291,7 +295,7 @@ class _Search:
         self.tries[one.title] = known
         return True
 
-    def _compile(self, batch: Sequence[Candidate], prepared: Mapping[str, Prepared]) -> list[str]:
+    def _compile(self, batch: Sequence[Candidate], prepared: Mapping[str, P]) -> list[str]:
         """Compile candidates side by side; return the titles of those with code of their own."""
         run, new = self.bench.context.run, []
         if not batch:
