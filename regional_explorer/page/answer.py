@@ -142,7 +142,8 @@ def _ratio(speed: Speed | None) -> str:
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
     low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
-    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}"
+    note = "" if speed.comparable else f", results {NumericsVerdict.NOT_COMPARABLE}"
+    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
 
 
 _RESULTS: Mapping[NumericsVerdict, str] = {

@@ -80,12 +80,14 @@ class Speed(Record, frozen=True, omit_defaults=False):
     """How fast the whole call is under one variant against another, from the same rounds.
 
     ``of`` and ``against`` are words of ``WORDS``. ``verdict`` is that of the samples, or says why there is none.
+    ``comparable`` is False if nothing says whether both compute the same.
     """
 
     of: str
     against: str
     verdict: str
     speedup: Figure | None = None
+    comparable: bool = True
 
     @property
     def is_slower(self) -> bool:
@@ -178,13 +180,14 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
         return Speed(*words, FAILED if _failed(session, missing) else NOT_MEASURED)
     if withheld := withheld_text(own, other):
         return Speed(*words, withheld)
+    comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
     if against is VariantName.EAGER:
-        return Speed(*words, str(own.verdict), own.speedup)
+        return Speed(*words, str(own.verdict), own.speedup, comparable)
     noise = QUIET if session.conditions is None else session.conditions.noise
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, own.samples_s)
-    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
+    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios), comparable)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
