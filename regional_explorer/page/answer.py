@@ -11,7 +11,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from regional_explorer.errors import count, listing
-from regional_explorer.record.action import ALONE
+from regional_explorer.record.action import ALONE, Basis
 from regional_explorer.record.answer import (
     FAILED,
     LEAST_SHARE,
@@ -65,13 +65,15 @@ def steps_text(repaid_after: Figure) -> str:
 
 
 def gain_text(finding: AnswerFinding, call: str) -> str:
-    """Return what a finding's action saves of a call, and how that is known."""
+    """Return what a finding's action saves of a call, and how that is known: ``: saves …``; empty if it is no edit."""
     how = f"{finding.action.basis} alone" if finding.action.assumes == ALONE else str(finding.action.basis)
     if finding.share is not None:
-        return f"saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
+        return f": saves {as_fine_as_known(finding.share * 100.0, unit=' %')} of a {call}, {how}"
     if finding.gain_s is not None:
-        return f"saves {with_interval(finding.gain_s, duration)} in each call, {how}"
-    return f"{how}, what it saves was not measured"
+        return f": saves {with_interval(finding.gain_s, duration)} in each call, {how}"
+    if not finding.action.is_edit:
+        return ""
+    return ": a guess, not measured" if finding.action.basis is Basis.GUESSED else f": {how}"
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences
@@ -134,12 +136,14 @@ def _ratio(speed: Speed | None) -> str:
         return f"{speed.against} fails on this call"
     if speed.verdict.startswith(str(Verdict.WITHHELD)):
         whose = " and ".join(word for name, word in WORDS.items() if f"numerics of {name} " in speed.verdict)
+        results = "its results" if whose == speed.against else f"the results of {whose}"
         wrong = "wrong" if str(NumericsVerdict.FAILED) in speed.verdict else "not known to be right"
-        return f"not compared with {speed.against}, as the results of {whose} are {wrong}"
+        return f"not compared with {speed.against}, as {results} are {wrong}"
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
     low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
-    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}"
+    note = "" if speed.comparable else f", results {NumericsVerdict.NOT_COMPARABLE}"
+    return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
 
 
 _RESULTS: Mapping[NumericsVerdict, str] = {
@@ -224,7 +228,7 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
         if len(action) > width // 2:  # not to be copied in parts
             action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
         lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
-        lines += textwrap.wrap(f"{action}: {known}.", width, initial_indent="   ", subsequent_indent="   ")
+        lines += textwrap.wrap(f"{action}{known}.", width, initial_indent="   ", subsequent_indent="   ")
     lines += filter(None, (_others(answer),))
     if answer.next:
         lines += textwrap.wrap(clean(f"Next: {words_of(answer.next)}"), width, max_lines=2, placeholder=" …")
@@ -247,7 +251,7 @@ def answer_nodes(answer: Answer) -> list[Node]:
     """Return an answer as elements: the sentences, what to do next as a list."""
     told = " ".join(sentences(answer))
     items = [
-        node("li", f"{finding.title}: ", node("code", str(finding.action)), f": {gain_text(finding, _call(answer))}.")
+        node("li", f"{finding.title}: ", node("code", str(finding.action)), f"{gain_text(finding, _call(answer))}.")
         for finding in answer.findings
     ]
     rest = " ".join(filter(None, (_others(answer), f"Next: {words_of(answer.next)}" if answer.next else "")))
@@ -303,7 +307,7 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
         known = gain_text(finding, _call(answer))
         assumes = f" (if {finding.action.assumes})" if finding.action.assumes else ""
         action = clean(str(finding.action), limit)
-        yield f"- finding_{number}: {clean(finding.title, limit)}: `{action}`: {known}{assumes}"
+        yield f"- finding_{number}: {clean(finding.title, limit)}: `{action}`{known}{assumes}"
 
 
 class ShownAnswer(Answer, frozen=True):

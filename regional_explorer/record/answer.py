@@ -80,12 +80,14 @@ class Speed(Record, frozen=True, omit_defaults=False):
     """How fast the whole call is under one variant against another, from the same rounds.
 
     ``of`` and ``against`` are words of ``WORDS``. ``verdict`` is that of the samples, or says why there is none.
+    ``comparable`` is False if nothing says whether both compute the same.
     """
 
     of: str
     against: str
     verdict: str
     speedup: Figure | None = None
+    comparable: bool = True
 
     @property
     def is_slower(self) -> bool:
@@ -178,13 +180,14 @@ def speed_of(session: Session, of: VariantName, against: VariantName) -> Speed:
         return Speed(*words, FAILED if _failed(session, missing) else NOT_MEASURED)
     if withheld := withheld_text(own, other):
         return Speed(*words, withheld)
+    comparable = NumericsVerdict.NOT_COMPARABLE not in {own.numerics, other.numerics}
     if against is VariantName.EAGER:
-        return Speed(*words, str(own.verdict), own.speedup)
+        return Speed(*words, str(own.verdict), own.speedup, comparable)
     noise = QUIET if session.conditions is None else session.conditions.noise
     if own.median_s.bounds is None or other.median_s.bounds is None:
         return Speed(*words, str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN))
     ratios = paired_ratios(other.samples_s, own.samples_s)
-    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios))
+    return Speed(*words, str(verdict_of(ratios, MIN_FLOOR, noise)), median_figure(ratios), comparable)
 
 
 _FAILURES = {VariantName.REGIONAL: DiagnosticCode.PLAN_FAILED, VariantName.FULL: DiagnosticCode.FULL_FAILED}
@@ -242,12 +245,12 @@ def ends(figure: Figure) -> tuple[float, float, float]:
 # ------------------------------------------------------------------------------------------------------------ findings
 
 
-def _findings(session: Session, step_s: Figure | None) -> tuple[list[AnswerFinding], dict[str, int]]:
+def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[list[AnswerFinding], dict[str, int]]:
     """Return the findings with something to do, the most important first, and the numbers of others by severity.
 
     What hinders comes before what gains, and that before what is merely to be looked at.
     """
-    found = [(diagnostic, _finding(diagnostic, step_s)) for diagnostic in session.diagnostics]
+    found = [(diagnostic, _finding(diagnostic, step_s, most_s)) for diagnostic in session.diagnostics]
     kept = [(diagnostic, finding) for diagnostic, finding in found if finding is not None]
 
     def rank(pair: tuple[Diagnostic, AnswerFinding]) -> tuple[bool, float, int]:
@@ -261,16 +264,16 @@ def _findings(session: Session, step_s: Figure | None) -> tuple[list[AnswerFindi
     return [finding for _, finding in sorted(kept, key=rank)], counts
 
 
-def _finding(diagnostic: Diagnostic, step_s: Figure | None) -> AnswerFinding | None:
+def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
     """Return a diagnostic with its first action that changes something; None if it has none, or nothing to gain.
 
-    What was measured alone may exceed what the whole takes: of the whole, that says nothing.
+    ``step_s`` is what the whole takes under the plan, and ``most_s`` the most that is known of it. What was measured
+    alone may exceed that: of the whole, it says nothing.
     """
     edits = [action for action in diagnostic.actions if action.is_edit] or list(diagnostic.actions)
     if not edits or (edits[0].gain_s is None and diagnostic.severity is Severity.INFO):
         return None
     gain_s = bounded(edits[0].gain_s)
-    most_s = math.inf if step_s is None else step_s.value
     if gain_s is not None and (min(ends(gain_s)) <= 0.0 or gain_s.value > most_s):
         return None
     share = None if gain_s is None or step_s is None else _share(gain_s, step_s)
@@ -397,7 +400,8 @@ def answer_of(session: Session) -> Answer:
     checked = NumericsVerdict.worst(row.verdict for row in rows) or (plan and plan.numerics)
     current = not session.is_outdated
     step_s = times.get(WORDS[VariantName.REGIONAL]) if current else None
-    findings, remarks = _findings(session, step_s)
+    whole_s = [seconds.value for seconds in ((step_s,) if step_s else times.values())]
+    findings, remarks = _findings(session, step_s, max(whole_s, default=math.inf))
     large = [one for one in findings if one.share is None or one.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     compiles = [made for _, made in session.compiled_partitions]

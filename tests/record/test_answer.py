@@ -116,6 +116,8 @@ def test_a_ratio_that_says_nothing_is_not_told() -> None:
 def test_no_gain_exceeds_the_whole() -> None:
     for _, answer in answers():
         for finding in answer.findings:
+            if finding.gain_s and answer.times:
+                assert finding.gain_s.value <= max(seconds.value for seconds in answer.times.values())
             if finding.share is not None:
                 assert ends(finding.share)[2] <= 1.0
                 assert finding.gain_s

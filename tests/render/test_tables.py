@@ -128,10 +128,7 @@ def test_a_value_is_written_for_people(column: str, value: object, text: str) ->
 UNIT_TEXT = re.compile(r"\d (µs|ms|s|[KMG]iB|B)\b")
 
 
-TABLES = [name for name in vars(Results) if isinstance(vars(Results)[name], property) and name != "session"]
-
-
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", sessions.FRAMES)
 def test_figures_are_in_the_unit_that_the_column_names(name: str) -> None:
     frame = getattr(Results(sessions.profiled(sessions.measured())), name)
     for column in [column for column in frame if str(column).endswith(("_us", "_s", "_bytes"))]:

@@ -54,10 +54,10 @@ def test_a_row_per_region_says_how_it_stands_whoever_changed_it(panel: Panel, ex
     assert list(rows(panel)) == ["product", "act"]
 
 
-def test_a_busy_machine_is_told_once_in_the_header(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_told_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
     said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
-    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["header"]
+    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["results"]
 
 
 def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
