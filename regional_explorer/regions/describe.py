@@ -17,10 +17,8 @@ from regional_explorer.record.grouping import grouped
 from regional_explorer.record.plan import Selector, SelectorKind
 from regional_explorer.regions.select import LineRange, node_names, operator_names, picks
 
-MOST_PATTERNS = 4
-"""How many patterns a person would write rather than point at nodes, however few these are."""
-NODES_PER_PATTERN = 3
-"""How many nodes each of more patterns, or of names beside them, must stand for."""
+COST_OF_NAME = 3
+"""How many patterns a name of a node is worth: it says nothing to a reader, and may be another in the next trace."""
 
 BY_POINTER = (SelectorKind.MODULES, SelectorKind.LINES, SelectorKind.OPS)
 """What can be clicked, in the order in which a person would name nodes that are all of several of these."""
@@ -63,7 +61,7 @@ def selectors_for(
 ) -> tuple[Selector, ...]:
     """Return the shortest list of selectors that picks just ``nodes``, given as ``graph:name``.
 
-    That is one pattern if possible, else two, else one within or without others, else a few and names of what is left.
+    That is one pattern if possible, else several, or one within or without others; names only of what no pattern picks.
     Nodes that no selector picks, such as inputs, do not count.
     """
     return choice_for(nodes, graphs, clicked).this
@@ -177,10 +175,12 @@ class _Patterns:
             return pattern.order(clicked)
 
         patterns = sorted(self._within(wanted), key=order)
-        widest = _widest(patterns)
-        exact = [pattern for pattern in patterns if pattern.origins == wanted][:1]
-        both = (pair for pair in itertools.combinations(widest, 2) if pair[0].origins | pair[1].origins == wanted)
-        found = _written(exact or next(both, ())) or self._combined(wanted, order) or self._covered(wanted, widest)
+        if exact := [pattern for pattern in patterns if pattern.origins == wanted]:
+            found = _written(exact[:1])
+        else:
+            chosen, left = _cover(wanted, _widest(patterns), wanted.bit_count())
+            together = *_written(chosen), *self._named(left)
+            found = min([together, *self._combined(wanted, order)], key=_cost)
         picked = _bits(origin for selector in found for origin in picks(selector, self.graphs))
         return found if picked & self.seen == wanted else self._named(wanted)
 
@@ -188,36 +188,18 @@ class _Patterns:
         names = node_names(self.graphs, _members(origins))
         return (Selector(SelectorKind.NODES, names),) if names else ()
 
-    def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> tuple[Selector, ...]:
-        """Return a pattern around ``wanted`` within a module, or without what another one picks; () if none fits."""
+    def _combined(self, wanted: Origins, order: Callable[[_Pattern], Any]) -> Iterator[tuple[Selector, ...]]:
+        """Yield patterns around ``wanted``, each within a module or not, and without what others pick."""
         spans = self._line_patterns(wanted, spanning=True)
         around = sorted((one for one in (*self._modules, *self._ops, *spans) if not wanted & ~one.origins), key=order)
         modules = sorted((one for one in around if one.kind is SelectorKind.MODULES), key=lambda one: len(one.text))
-        bases = [(one, [module], one.origins & module.origins) for one, module in itertools.product(around, modules)]
-        bases = [*((one, [], one.origins) for one in around), *bases]
         others = _widest(sorted(self._within(self.seen & ~wanted), key=order))
-        for without in ([], *([other] for other in others)):
-            left_out = _union(other.origins for other in without)
-            for pattern, within, origins in bases:
-                if origins & ~left_out == wanted:
-                    return (replace(*_written([pattern]), within=_written(within), without=_written(without)),)
-        return ()
-
-    def _covered(self, wanted: Origins, widest: Sequence[_Pattern]) -> tuple[Selector, ...]:
-        """Return patterns, and names of what they leave, if that is much shorter than names alone; else names."""
-        chosen: list[_Pattern] = []
-        left = wanted
-        while left and widest:
-            best = max(widest, key=lambda pattern: (pattern.origins & left).bit_count())
-            gained = (best.origins & left).bit_count()
-            if not gained or (gained < NODES_PER_PATTERN and len(chosen) >= MOST_PATTERNS):
-                break
-            chosen.append(best)
-            left &= ~best.origins
-        few = not left and len(chosen) <= MOST_PATTERNS
-        if few or NODES_PER_PATTERN * (len(chosen) + left.bit_count()) <= wanted.bit_count():
-            return (*_written(chosen), *self._named(left))
-        return self._named(wanted)
+        for pattern in around:
+            for within in ([], *([module] for module in modules)):
+                origins = functools.reduce(operator.and_, (module.origins for module in within), pattern.origins)
+                without, left = _cover(origins & ~wanted, others, COST_OF_NAME * wanted.bit_count())
+                if not left:
+                    yield (replace(*_written([pattern]), within=_written(within), without=_written(without)),)
 
     # ------------------------------------------------------------------------------------------------- the patterns
 
@@ -249,7 +231,9 @@ class _Patterns:
                 globs = grouped((_with_stars(parts, stars), parts) for parts in paths)
                 for glob, matched in globs.items():
                     if len(matched) > 1 and any(all(parts[at].isdigit() for at in stars) for parts in matched):
-                        yield _Pattern(SelectorKind.MODULES, glob, _union(picked[".".join(parts)] for parts in matched))
+                        names = [".".join(parts) for parts in matched]
+                        origins = _union(map(picked.__getitem__, names))
+                        yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(names))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
         """Return the names of operators, first as the program has them; as in ``picks``, not those of the backward."""
@@ -272,14 +256,17 @@ class _Patterns:
         """
         namesakes = grouped((line.function, line) for line in self._passing)
         for (function, file, scope, def_line), lines in self._functions.items():
-            place, start = (scope or function, def_line - 1) if def_line else (file.rsplit("/", 1)[-1], 0)
+            name = file.rsplit("/", 1)[-1] if file.endswith(".py") else ""  # numbers alone: of a file without a name
+            place, start = (scope or function, def_line - 1) if def_line else (name, 0)
             others = namesakes[function] if def_line else list(self._passing)
             for innermost, picked in ((False, self._passing), (True, self._own)):
                 ordered = sorted((line for line in lines if picked[line]), key=lambda line: line.line)
                 for first, last in _spans(ordered, picked, allowed) if spanning else _runs(ordered, picked, allowed):
                     spoken = LineRange(place, first - start, last - start)
-                    origins = _union(picked[line] for line in others if spoken.contains(line))
-                    yield _Pattern(SelectorKind.LINES, f"{place}:{spoken}", origins, innermost)
+                    meant = [line for line in others if spoken.contains(line)]
+                    if place or len({line.file for line in meant}) == 1:
+                        text = f"{place}:{spoken}" if place else str(spoken)
+                        yield _Pattern(SelectorKind.LINES, text, _union(map(picked.__getitem__, meant)), innermost)
 
 
 def _runs(
@@ -312,6 +299,26 @@ def _widest(patterns: Iterable[_Pattern]) -> list[_Pattern]:
         if all(pattern.origins & ~other.origins for other in kept):
             kept.append(pattern)
     return kept
+
+
+def _cover(wanted: Origins, widest: Sequence[_Pattern], most: int) -> tuple[list[_Pattern], Origins]:
+    """Return up to ``most`` patterns that together pick ``wanted``, and what none of them picks."""
+    chosen: list[_Pattern] = []
+    left = wanted
+    while left and len(chosen) < most and (widest := [pattern for pattern in widest if pattern.origins & left]):
+        chosen.append(max(widest, key=lambda pattern: (pattern.origins & left).bit_count()))
+        left &= ~chosen[-1].origins
+    return chosen, left
+
+
+def _cost(selectors: Iterable[Selector]) -> int:
+    """Return how long selectors are to read: the number of their patterns, where a name counts for several."""
+    return sum(
+        len(selector.patterns) * (COST_OF_NAME if selector.kind is SelectorKind.NODES else 1)
+        + _cost(selector.within)
+        + _cost(selector.without)
+        for selector in selectors
+    )
 
 
 def _written(patterns: Iterable[_Pattern]) -> tuple[Selector, ...]:

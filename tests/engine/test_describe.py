@@ -14,7 +14,7 @@ import regional_explorer as rx
 from benchmarks import programs as architectures
 from regional_explorer.export.plan_as_python import plan_source
 from regional_explorer.page.source_pane import source_listing
-from regional_explorer.picture.folds import Fold, FoldKind, outline
+from regional_explorer.picture.folds import Fold, FoldKind, outline, producers
 from regional_explorer.record.graph import Graph, GraphKind
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
@@ -44,8 +44,9 @@ KINDS = {
 
 
 def of_folds(graph: Graph, folds: Sequence[Fold]) -> Iterator[Selection]:
+    parts = producers(graph)  # what picks a result out of an op stands in its box
     for fold in folds:
-        nodes = [f"{graph.id}:{name}" for name in fold.nodes]
+        nodes = [f"{graph.id}:{op.name}" for op in graph.ops if parts.get(op.name, op.name) in fold.nodes]
         yield Selection(KINDS.get(fold.kind), fold.kind is FoldKind.MODULE and "(call" not in fold.title, nodes)
         yield from of_folds(graph, fold.parts)
 
@@ -242,7 +243,7 @@ CHOICES: list[tuple[list[str], SelectorKind | None, str, str, int]] = [
     (["0/forward:gelu", "0/forward:gelu_1"], None, "ops:gelu -modules:layers.2", "", 1),
     (["0/forward:mean", "0/forward:pow_1"], None, "lines:Stack.forward:4", "", 1),
     (["0/forward:mean"], SelectorKind.OPS, "ops:mean", "", 1),
-    (["0/forward:gelu", "0/forward:pow_1"], None, "nodes:0/dynamo:gelu,0/dynamo:square", "", 1),
+    (["0/forward:gelu", "0/forward:pow_1"], None, "ops:square, nodes:0/dynamo:gelu", "", 1),
     ([], None, "", "", 1),
 ]
 
