@@ -137,8 +137,9 @@ class RegionalMagics(Magics):
         display.begin()
         if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, name or control_of(exploration).owner()):
             display.show_note(note)
-        if command.bench:
-            with display.working("Compile & measure") as run:
+        only_profiles = command.only_profiles(exploration)
+        if command.bench and not (only_profiles and display.profile_in_background()):
+            with display.working("Profile" if only_profiles else "Compile & measure") as run:
                 complete = command.measure(exploration, run)
             if not complete:
                 display.show_note("Interrupted. The results so far are shown.")

@@ -27,6 +27,7 @@ from regional_explorer.style.formats import (
     size,
     speedup,
     withheld,
+    word,
 )
 from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
@@ -239,7 +240,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("same_code_as", lambda run: run.same_code),
             Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
             *map(_variant_column, variants),
-            replace(of_plan[0], head="regional: speedup", drawn=lambda _runs: _drawn_speedup),
+            replace(of_plan[0], head="your plan: speedup", drawn=lambda _runs: _drawn_speedup),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
             *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
@@ -252,7 +253,7 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
             for number, (session, differs) in enumerate(zip(sessions, plan_differences, strict=True))
         ],
-        heads=(*variants, "regional: speedup", "CI", "compile", "numerics"),
+        heads=(*map(word, variants), "your plan: speedup", "CI", "compile", "numerics"),
     )
 
 
@@ -262,7 +263,7 @@ def _plan_of_same_code(session: Session, earlier: Sequence[Session]) -> str:
 
 def _variant_column(variant: str) -> Column[ComparedSession]:
     return Number(
-        f"{variant}_us", lambda run: run.timings[variant].median_s if variant in run.timings else None, variant
+        f"{variant}_us", lambda run: run.timings[variant].median_s if variant in run.timings else None, word(variant)
     )
 
 

@@ -126,7 +126,7 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
         f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
-        f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step.value)} in the same rounds.",
+        f"together {duration(profile.whole_s)}; the trace took {duration(profile.step.value)} in the same rounds.",
         "" if _is_near_one(with_marks) else f"They are not the same, {_SLOWED_BY_TIMING.format(with_marks.value)}.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
         "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",

@@ -10,11 +10,12 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import MEASURED_ONCE, Figure
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
-from regional_explorer.style.formats import NONE, unit_of
+from regional_explorer.style.formats import NONE, unit_of, word
 
 if TYPE_CHECKING:
     from regional_explorer.tables.frame import ShownFrame
@@ -81,6 +82,11 @@ class Column(Generic[R]):
             return self.write(value)
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
 
+    def written(self, row: R) -> str:
+        """Return the value of a row as plain text."""
+        shown = self.shown(row)
+        return word(shown) if isinstance(shown, StrEnum) else shown
+
     def tone_of(self, row: R) -> str:
         """Return the tone of a row."""
         return self.tone if isinstance(self.tone, str) else self.tone(row)
@@ -93,6 +99,8 @@ class Column(Generic[R]):
         if text != NONE and (why := why_no_interval(self.value(row))):
             # Grey is for what may be otherwise when measured again.
             return [*letter, toned(text, tone if why == MEASURED_ONCE else "quiet", title=why)]
+        if isinstance(text, VariantName) and word(text) != text:
+            return [*letter, node("span", word(text), title=text)]
         return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
 
 
@@ -201,7 +209,7 @@ class Table(Generic[R]):
         """Return the table with aligned columns, about ``width`` wide; long cells are wrapped."""
         if not self.shown_rows:
             return "\n  ".join([self.full_title, *_wrap(self.empty, width - 2)])
-        texts = [[column.shown(row) for row in self.shown_rows] for column in self.shown_columns]
+        texts = [[column.written(row) for row in self.shown_rows] for column in self.shown_columns]
         filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
         notes = [line for note in (*self.notes(), *self.unsure()) if note for line in _wrap(note, width - 2)]
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])

@@ -95,7 +95,7 @@ class Control:
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
         with self.lock:
-            if self.state.busy:  # the worker changes what a session is made of, and may be measuring
+            if self.state.job is not None:  # the worker changes what a session is made of, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session or self.exploration.runs != self.runs:
@@ -119,7 +119,7 @@ class Control:
             RegionalExplorerError: a job is running, or the change is not possible.
         """
         with self.lock:
-            if self.state.busy:
+            if self.state.job is not None:
                 raise BusyError("A job is running. Cancel it or wait for it to finish before you change regions.")
             with self.exploration.exclusive_use.editing():
                 self.refresh()
@@ -136,7 +136,7 @@ class Control:
         """
         self.previews.cancel()
         state, selector = self.state, selector_of(self.state)
-        if state.busy or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
+        if state.job is not None or not selector or set(selector.get("nodes", ())) == set(self._nodes_of_rows) != set():
             return
         name = name_of_mark(state, self.session)
 
@@ -163,7 +163,7 @@ class Control:
             if target:
                 self._code_for_targets[region, target, plan_line(state.plan)] = code
 
-        if not self.state.busy and self.shown().unread:
+        if self.state.job is None and self.shown().unread:
             self.jobs.start("Read the code", read)
 
     # --------------------------------------------------------------------------------------------------------- shown
@@ -177,7 +177,7 @@ class Control:
             session=self.session,
             runs=self.runs,
             suggestions=self.suggestions,
-            code=self._code() if self.state.pane == CODE else None,
+            code=self._code() if self.state.shows(CODE) else None,
         )
 
     def _code(self) -> RegionCode | None:
@@ -193,7 +193,7 @@ class Control:
 def _previewed(state: PanelState) -> tuple[object, ...]:
     """Return what a preview depends on besides the name; with another one the preview shown is no longer right."""
     form = state.mark
-    return form.kind, form.pattern, state.selection if form.kind == SELECTION else (), state.plan, state.busy
+    return form.kind, form.pattern, state.selection if form.kind == SELECTION else (), state.plan, state.job is None
 
 
 _CONTROLS: weakref.WeakValueDictionary[int, Control] = weakref.WeakValueDictionary()

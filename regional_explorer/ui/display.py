@@ -24,7 +24,9 @@ from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
 from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
 from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.events import start_job
 from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.state import IMPORT_RX
 
@@ -56,6 +58,10 @@ class TerminalDisplay:
         with reporting_of_command(sys.stderr) as run:
             yield run
 
+    def profile_in_background(self) -> bool:
+        """Return False: a terminal waits for what it shows."""
+        return False
+
     def show_note(self, note: str) -> None:
         """Show a note."""
         print(note, file=sys.stderr)  # noqa: T201 - a terminal's way to show
@@ -65,7 +71,8 @@ class TerminalDisplay:
         session = self._exploration.session
         sections = [diagnostics_text(session)]
         if self._measured:
-            tables = timings_table(session), partitions_table(session), numerics_table(session)
+            compared = timings_table(session), partitions_table(session), numerics_table(session)
+            tables = compared if session.timings else profile_tables(session)
             sections = [headline(session), session.noise.sentence, *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
         _note_displayed(self._exploration)
@@ -186,6 +193,12 @@ class NotebookDisplay:
             # Not later: where a program runs the notebook, nobody listens any more once the cell has ended.
             self._update_static_copy()
 
+    def profile_in_background(self) -> bool:
+        """Have the panel find out where the time goes, until it is given other work; return False without a panel."""
+        if self._with_panel:
+            start_job(self._control, "profile", background=True)
+        return self._with_panel
+
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
         display(_note_bundle(note), raw=True)
@@ -203,7 +216,7 @@ class NotebookDisplay:
             self._static_copies.submit(self._update_after_change)
 
     def _update_after_change(self, _outdated: threading.Event) -> None:
-        if not self._control.state.busy:  # drawing would disturb a benchmark; the end of the job is another change
+        if self._control.state.job is None:  # drawing would disturb a benchmark; the end of the job is another change
             self._update_static_copy()
 
     def _update_static_copy(self) -> None:

@@ -135,7 +135,7 @@ class Explorer:
         return self.root.locator(f"tr[aria-label='{region}']")
 
     def pick(self, region: str, *modifiers: Literal["Control", "Shift"]) -> None:
-        self.row(region).locator(".rxt-state").click(modifiers=modifiers)
+        self.row(region).locator(".rxt-time").click(modifiers=modifiers)
 
     def is_picked(self, region: str) -> None:
         expect(self.row(region)).to_have_attribute("aria-selected", "true")
@@ -151,13 +151,19 @@ class Explorer:
         self.name.fill(name)
         self.press("Mark")
 
+    def open_options(self) -> None:
+        if not self.budget.is_visible():
+            self.root.get_by_text("Options", exact=True).click()
+
     def set_budget(self, seconds: float) -> None:
+        self.open_options()
         self.budget.fill(f"{seconds:g}")
         self.budget.press("Enter")
 
     def measure(self, *, budget_s: float) -> None:
         """Measure the regions beside eager alone."""
-        for variant in ("aot_eager", "full"):
-            self.root.get_by_label(variant, exact=True).uncheck()
         self.set_budget(budget_s)
+        for variant in ("traced", "torch.compile"):
+            self.root.get_by_label(variant, exact=True).uncheck()
+        self.root.get_by_text("Options", exact=True).click()
         self.press("Compile & measure")

@@ -32,6 +32,7 @@ export class Graph {
   anchor = -1;
   module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
+  first = ""; // the node that the window begins at: of a fold that was opened
   line = null;
   lasso = false;
   help = false;
@@ -85,8 +86,13 @@ export class Graph {
     return this.get("shown").folds?.[this.tab.id] ?? AS_AT_FIRST;
   }
 
+  // Those that can be painted.
+  get overlays() {
+    return this.get("overlays").filter(({ values }) => !values || Object.keys(values).length);
+  }
+
   get overlay() {
-    return this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
+    return this.overlays.find(({ title }) => title === this.get("shown").overlay);
   }
 
   // Ask the kernel for graphs that are not here; return whether all are.
@@ -133,7 +139,7 @@ export class Graph {
     const measure = (text, size) => this.painter.letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
     Object.assign(this, { cursor: -1, anchor: this.picture.boxWith(held) });
-    if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open" });
+    if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open", first: "" });
     this.readSelection();
     this.readSearch();
     this.settle(before, focus);
@@ -146,7 +152,7 @@ export class Graph {
       text = overlay ? `Overlay: ${overlay.title}` : "Overlay",
       tool = (name) => this.element(`[data-do=${name}]`),
       about = { textContent: text, ariaLabel: `${text}: ${tool("overlay").title}` };
-    Object.assign(tool("overlay"), { ...about, disabled: !this.get("overlays").length });
+    Object.assign(tool("overlay"), { ...about, disabled: !this.overlays.length });
     for (const [name, on] of Object.entries({ overlay, lasso, help })) tool(name).ariaPressed = String(Boolean(on));
     for (const name of ["upstream", "downstream"]) tool(name).disabled = !this.selection.size;
     this.element(".rxg-help").hidden = !help;
@@ -175,7 +181,8 @@ export class Graph {
       },
       legend: () => {
         const entries = this.get("look").legend.filter(([when]) => !when || outline?.used.has(when));
-        return [...entries.map(([, entry]) => entry), this.overlay?.scale];
+        const unpainted = this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
+        return [...entries.map(([, entry]) => entry), unpainted?.scale];
       },
       count: () => {
         if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
@@ -204,12 +211,13 @@ export class Graph {
     return `${selection.size} of ${picture.nodes} nodes selected${elsewhere ? `, ${elsewhere} in other graphs` : ""}`;
   }
 
-  // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
+  // Until the user moves the window: "open" is the initial position, and that after a fold was opened or closed.
   // Then the box that was in the middle of the window stays in place in a new picture.
   settle(before, id) {
     const { camera } = this,
       [from, to] = [before, this.picture].map((picture) => picture?.rect(picture.boxWith(id)));
-    if (this.aim && camera.width) camera[this.aim]();
+    const first = this.first ? this.picture?.rect(this.picture.boxWith(this.first)) : undefined;
+    if (this.aim && camera.width) camera[this.aim](first);
     else if (from && to) camera.moveTo(camera.x + to.x + to.w / 2 - from.x - from.w / 2, camera.y + to.y - from.y);
     else camera.pan(0, 0);
   }
@@ -266,8 +274,9 @@ export class Graph {
   }
 
   resize() {
-    const { clientWidth: width, clientHeight: height } = this.stage;
-    if (!width || !height) return;
+    const { clientWidth, clientHeight: height } = this.stage,
+      width = clientWidth - this.map.strip;
+    if (width <= 0 || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
     this.settle();
@@ -283,6 +292,7 @@ export class Graph {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || !this.root.isConnected) return;
+    if (this.map.toggle(!this.mapOff, this.stage.clientWidth)) return this.resize(); // which paints
     const style = getComputedStyle(this.root),
       look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
     if (look !== this.look) this.prepare(style);
@@ -293,7 +303,7 @@ export class Graph {
       selecting = this.selection.size > 0;
     const searched = { finding: found.any, found: found.counts, hit };
     this.painter.draw(this.camera, { ...searched, selected, selecting, hover, cursor, linked, line });
-    this.map.draw(!this.mapOff, found.boxes);
+    this.map.draw();
   }
 
   pick(nodes, how = "only") {
@@ -312,6 +322,7 @@ export class Graph {
       number = this.view.send({ do: "select", of: "", value: chosen });
     this.model.set("chosen", { ids: chosen, page: this.view.page, number });
     this.model.set("selection", chosen);
+    this.view.follow("chosen");
     this.live.textContent = this.status;
   }
 
@@ -382,9 +393,10 @@ export class Graph {
     this.model.set("shown", value);
   }
 
-  // After a fold was opened or closed, the picture is fitted to the window.
-  setOpening(opening) {
-    this.aim = "fit";
+  // After a fold was opened or closed, the picture begins at the fold, if it is too large for the window.
+  setOpening(opening, first = "") {
+    this.aim = "open";
+    this.first = first;
     this.setShown({ folds: { ...this.get("shown").folds, [this.tab.id]: opening } });
   }
 
@@ -395,7 +407,7 @@ export class Graph {
     if (!fold) return;
     const chosen = { ...this.opening.chosen, [fold.key]: Boolean(opens) },
       focus = opens ? fold.key : this.outline.path(fold.key).at(-2)?.key;
-    this.setOpening({ ...this.opening, chosen, focus });
+    this.setOpening({ ...this.opening, chosen, focus }, this.picture.idOf(box));
   }
 
   // Show a fold as it was when it was opened: those inside are as at first. Without a key, the whole tab is.
@@ -434,7 +446,7 @@ export class Graph {
       upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
       downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
       overlay: () => {
-        const titles = [undefined, ...this.get("overlays").map(({ title }) => title)];
+        const titles = [undefined, ...this.overlays.map(({ title }) => title)];
         this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });
       },
     }[name];

@@ -7,6 +7,9 @@ import { Graph } from "./graph.js";
 
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
 const LISTS = "tbody, .rxs-list";
+const WIDTHS = "rx-widths"; // where the browser remembers how wide the columns are
+const LEAST_WIDTH = 220,
+  STEP = 40; // of a column, and of a key that moves its edge
 
 export class SessionView {
   page = Math.random().toString(36).slice(2);
@@ -42,6 +45,7 @@ export class SessionView {
         if (!event.target.closest(".rxg") && !rests(event)) this.point(item?.dataset.do === "nodes" ? this.nodesOf([item]) : []);
       });
     this.show();
+    this.widen();
     const host = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
     root.querySelector("[data-view=graph]").append(host);
     this.graph = new Graph(this, host);
@@ -130,6 +134,11 @@ export class SessionView {
     }
   }
 
+  // Bring the first row of these nodes into view in each pane but the one that is worked in.
+  follow(lit) {
+    for (const pane of this.all(".rxs")) if (!pane.matches(":hover, :focus-within")) this.bringIntoView(pane.querySelector(`[data-lit~=${lit}]`), pane);
+  }
+
   // Highlight nodes in the graph, and their rows; rows of another pane come into view.
   point(ids) {
     const hovered = ids.length > MOST_HOVERED ? [] : ids;
@@ -137,7 +146,7 @@ export class SessionView {
     this.hovered = hovered;
     this.graph.draw();
     this.light();
-    for (const pane of this.all(".rxs")) if (!pane.matches(":hover, :focus-within")) this.bringIntoView(pane.querySelector("[data-lit~=hovered]"), pane);
+    this.follow("hovered");
   }
 
   // Not by `scrollIntoView`, which would scroll the notebook too.
@@ -147,8 +156,63 @@ export class SessionView {
     box.scrollTop += Math.min(top - seen.top, 0) || Math.max(bottom - seen.bottom, 0);
   }
 
+  // The edges of columns are dragged, or moved by arrow keys; the browser remembers the widths.
+  widen() {
+    const columns = this.all("[data-column]"), grow = (column, width) => { column.style.flexGrow = String(width); };
+    try {
+      const widths = JSON.parse(localStorage.getItem(WIDTHS) ?? "{}");
+      for (const column of columns) grow(column, Number(widths[column.dataset.column]) || "");
+    } catch { /* a page from a file may have no storage */ }
+    const move = (grip, dx) => {
+      const shown = columns.filter((column) => !column.hidden), widths = shown.map((column) => column.offsetWidth);
+      const right = shown.findIndex((column) => column.compareDocumentPosition(grip) & Node.DOCUMENT_POSITION_PRECEDING);
+      if (right < 1) return;
+      const by = Math.max(LEAST_WIDTH - widths[right - 1], Math.min(dx, widths[right] - LEAST_WIDTH));
+      widths[right - 1] += by;
+      widths[right] -= by;
+      shown.forEach((column, i) => grow(column, widths[i]));
+      try { localStorage.setItem(WIDTHS, JSON.stringify(Object.fromEntries(shown.map((column, i) => [column.dataset.column, widths[i]])))); } catch { /* as above */ }
+    };
+    let from = 0;
+    for (const grip of this.all(".rx-grip")) {
+      const { signal } = this;
+      grip.addEventListener("pointerdown", (event) => { from = event.clientX; grip.setPointerCapture(event.pointerId); event.preventDefault(); }, { signal });
+      grip.addEventListener("pointermove", ({ clientX, buttons }) => { if (buttons & 1) { move(grip, clientX - from); from = clientX; } }, { signal });
+      grip.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
+        if (!step) return;
+        move(grip, step);
+        event.preventDefault();
+        event.stopPropagation();
+      }, { signal });
+    }
+  }
+
+  // Panes and columns are shown and hidden here at once, so without a kernel too; what the kernel then says is the same.
+  open(does, of) {
+    const hide = (element, hidden) => element.toggleAttribute("hidden", hidden), columns = this.all("[data-column]");
+    const tell = (item, name, on) => item.setAttribute(name, String(on));
+    if (does === "column") for (const column of columns) if (column.dataset.column === of) hide(column, !column.hidden);
+    if (does === "pane") {
+      for (const pane of this.all(".rx-pane > [role=tabpanel]")) hide(pane, pane.getAttribute("aria-label") !== of);
+      for (const tab of this.all("[data-do=pane]")) {
+        tell(tab, "aria-selected", tab.dataset.of === of);
+        tab.tabIndex = tab.dataset.of === of ? 0 : -1;
+      }
+    }
+    for (const column of columns)
+      for (const item of this.all("[data-do=column]")) if (item.dataset.of === column.dataset.column) tell(item, "aria-pressed", !column.hidden);
+  }
+
+  full(item) {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else (item.closest("[data-column]") ?? item.closest(".rxg")).requestFullscreen?.();
+  }
+
   press(item, event, value = null) {
     const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
+    if (does === "full") return this.full(item);
+    this.open(does, of);
     if (item.closest(".rxg")) return this.graph.act(does, of);
     if (does === "nodes") return this.pickRow(item, event);
     return this.send({ do: does, of, value, shift: Boolean(shiftKey), ctrl: Boolean(ctrlKey || metaKey) });
@@ -163,7 +227,9 @@ export class SessionView {
     const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
     const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
-    if (nodes.length) this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only");
+    if (!nodes.length) return;
+    this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only");
+    this.graph.reveal(nodes);
   }
 
   // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
