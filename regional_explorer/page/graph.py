@@ -242,7 +242,7 @@ def _legend_button(entry: Entry) -> Node:
         "button",
         node("span", look.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{look.line}"),
         node("b", entry.title),
-        node("span", word(entry.state)),
+        node("span", word(entry.state or "")),
         type="button",
         title=f"Select the nodes of {entry.text}",
         data_do="region",

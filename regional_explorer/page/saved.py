@@ -15,6 +15,7 @@ from typing import Any
 
 from regional_explorer.errors import sendable
 from regional_explorer.page.code import CODE_CSS, code_parts
+from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
 from regional_explorer.page.report import headline_nodes, noise_nodes, report_nodes, session_facts
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
@@ -56,24 +57,24 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
     above = [*title, *headline_nodes(session), *noise_nodes(session)]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
-    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, show_button))
+    diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (
-        _side_fold("Source", '<div class="rxs" data-part="source"></div>', opened=True),
+        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, opened=True, class_="rx-printed"),
         *(
-            _side_fold(f"Code of {region.name}", to_html(*code_parts(codes, number_of)))
+            _side_fold(f"Code of {region.name}", code_parts(codes, number_of))
             for region in session.plan.regions
             if (codes := region_code(session, region.name))
         ),
-        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
     )
+    views = columns(node("b", "Why and code"), [node("div", *beside)])
+    views[1]["hidden"] = True  # until the script has filled them
     return (
         '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_security_policy(page_script)}">'
         f"<title>{markup(session.title)}</title><style>{styles}</style></head>"
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
-        '<div class="rx-views" hidden><div data-view="graph"></div>'
-        f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
+        f"{to_html(views)}"
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
         f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
         f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
@@ -104,10 +105,9 @@ def _page_state(session: Session) -> dict[str, Any]:
     return state
 
 
-def _side_fold(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
-    """Return one of the folds beside the graph; only one of them is open at a time."""
-    head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
-    return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
+def _side_fold(title: str, inside: Sequence[Node], *, opened: bool = False, class_: str | None = None) -> Node:
+    """Return one of the folds beside the source; only one of them is open at a time."""
+    return node("details", node("summary", title), *inside, name="beside", open=opened, class_=class_)
 
 
 def _keyboard_reachable(element: Node) -> Node:

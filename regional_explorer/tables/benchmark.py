@@ -416,7 +416,7 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
         heads=("part", "time", "CI", "what it is"),
         shown=[row for row in session.reconciliation if has_parts and row.phase is session.whole_phase],
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -444,7 +444,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         lambda: [about, why],
         heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -519,7 +519,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
         ),
         shown=shown,
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -559,5 +559,5 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
             ),
             *session.variant_costs,
         ),
-        fold="long",
+        fold="unless bad",
     )

@@ -79,7 +79,7 @@ def op_times_table(session: Session) -> Table[TimeShare]:
     rounds, or if the machine was too busy.
     """
     rows = session.profile.rows if session.profile else ()
-    return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="long")
+    return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="unless bad")
 
 
 def profile_table(session: Session) -> Table[TimeShare]:
@@ -90,7 +90,7 @@ def profile_table(session: Session) -> Table[TimeShare]:
     shares = TimeShares.of(session)
     rows = [] if shares is None else [share for kind in ProfileKind for share in shares.by(kind)]
     by, name, *figures = _COLUMNS
-    return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="long")
+    return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="unless bad")
 
 
 def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
@@ -108,7 +108,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
             if len(rows) > MOST_PROFILE_ROWS
             else "",
         ],
-        fold="long",
+        fold="unless bad",
     )
 
 

@@ -16,6 +16,7 @@ from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
 from regional_explorer.style.formats import NONE, unit_of, word
+from regional_explorer.tables.heads import ABOUT
 
 if TYPE_CHECKING:
     from regional_explorer.tables.frame import ShownFrame
@@ -26,8 +27,6 @@ S = TypeVar("S")
 TEXT_WIDTH = 100
 WIDEST_CELL = 34
 LONGEST_WORD = 24
-FEW_ROWS = 5
-"""A table with more rows is folded, unless it has a bad cell or a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Table(Generic[R]):
     are the records that they show: all if None. ``empty`` is said if there are none, ``notes`` makes the lines below.
     ``outdated`` is None if the figures are always those of the plan; otherwise the DataFrame says of which plan they
     are, and so does the title if it is another. ``fold`` says whether the rows are in a fold: never, in one that is
-    closed if they are many and neither bad nor a warning, or in one that is closed.
+    closed unless one of them is bad or a warning, or in one that is closed.
     """
 
     title: str
@@ -169,7 +168,7 @@ class Table(Generic[R]):
     heads: tuple[str, ...] = ()
     shown: Sequence[R] | None = None
     outdated: bool | None = None
-    fold: Literal["", "long", "closed"] = ""
+    fold: Literal["", "unless bad", "closed"] = ""
 
     def frame(self) -> ShownFrame:
         """Return all rows with exact values."""
@@ -240,7 +239,7 @@ class Table(Generic[R]):
         if not shown:
             return [title, node("p", self.empty, class_="rx-empty")]
         classes = ["rx-figure" if column.right else None for column in columns]
-        heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+        heads = (head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
         rows = (
             node("tr", *(node("td", *cell, class_=class_) for cell, class_ in zip(row, classes, strict=True)))
             for row in self.cells()
@@ -251,8 +250,12 @@ class Table(Generic[R]):
         if not self.fold:
             return [title, *inside]
         bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)
-        is_open = self.fold == "long" and (bad or len(shown) <= FEW_ROWS)
-        return [node("details", node("summary", self.full_title), *inside, open=is_open)]
+        return [node("details", node("summary", self.full_title), *inside, open=bad and self.fold == "unless bad")]
+
+
+def head(title: str, class_: str | None = None) -> Node:
+    """Return the head of a column, which says what it means."""
+    return node("th", title, class_=class_, title=ABOUT.get(title))
 
 
 def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:

@@ -23,7 +23,7 @@ from regional_explorer.record.benchmark import checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
 from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
-from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.plan import measured_plans, partitions_table
 from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.events import start_job
@@ -229,7 +229,7 @@ class NotebookDisplay:
         picture_inputs = session.plan, session.partitions, session.graphs
         if picture_inputs != self._picture_inputs:
             self._picture_inputs, self._picture = picture_inputs, session_svg(session)
-        html = session_html(session, picture=self._picture)
+        html = session_html(session, picture=self._picture, plans=measured_plans(self._control.runs, session))
         if self._with_panel:
             html = f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}'
         return {"text/plain": session_text(session), "text/html": html}

@@ -316,7 +316,7 @@ def why(shown: Shown) -> list[Node]:
     return [
         *([] if region is None else _kernels(region.name, session, busy=shown.state.busy)),
         *diagnostics_nodes(own, show_button),
-        *([node("h4", "About the rest")] if own and others else []),
+        *([node("h4", "About the rest")] if region is not None and others else []),
         *diagnostics_nodes(others, show_button),
         *nothing,
     ]

@@ -212,8 +212,9 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
     summary, timing = row.summary, row.summary.timing
     compiled = "" if summary.compile_s is None else f"compiled in {duration(summary.compile_s)}"
     state_about = "; ".join(filter(None, (summary.note, compiled)))
-    title = {"title": state_about} if state_about else {}
-    state = [toned(summary.state, TONES.get(summary.state, ""), **title)]
+    state = [toned(summary.state, TONES.get(summary.state, ""))]
+    if state_about:
+        state[0][1]["title"] = state_about
     if timing is None:
         return list(state)
     if summary.state is State.MEASURED:
@@ -223,8 +224,11 @@ def _time_cell(row: RegionRow) -> list[Node | str]:
         return [*state, node("span", before, title=f"eager {before} in each call")]
     after = duration(timing.compiled_s.value)
     unit = after.partition(" ")[2]
-    about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled)))
-    return [*state, node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about), *_speedup(timing)]
+    unsure = timing.eager_s.why or timing.compiled_s.why
+    about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    class_ = "rx-quiet" if unsure else None
+    times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about, class_=class_)
+    return [*state, times, *_speedup(timing)]
 
 
 def _speedup(timing: RegionTiming) -> list[Node | str]:

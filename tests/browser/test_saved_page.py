@@ -164,7 +164,7 @@ def test_the_share_of_the_time_colours_the_boxes(open_page: Open) -> None:
 
 def test_code_opens_and_its_lines_show_their_nodes(page: Page, graph: Graph) -> None:
     page.get_by_text("Code of mlp").click()
-    expect(page.get_by_text("Source", exact=True).locator("xpath=..")).not_to_have_attribute("open", "")
+    expect(page.get_by_text("Diagnostics (2)").locator("xpath=..")).not_to_have_attribute("open", "")
     page.locator(".rx-code [data-nodes]").first.click()
     expect(graph.selected).to_contain_text("2 of 25 nodes selected")
     page.get_by_text("Diagnostics (2)").click()
@@ -193,7 +193,7 @@ def test_the_page_takes_the_theme_of_the_reader_and_is_accessible(open_page: Ope
     page = open_page(session(), color_scheme=theme)
     assert page.locator(".rxg").evaluate("root => root.classList.contains('rxg-dark')") is (theme == "dark")
     page.evaluate(AXE.read_text(encoding="utf-8"))
-    for pane in ("Source", "Code of mlp", "Diagnostics (2)"):
+    for pane in ("Code of mlp", "Diagnostics (2)"):
         fold = page.locator("details[name=beside]", has_text=pane).first
         if fold.get_attribute("open") is None:
             fold.locator("summary").first.click()

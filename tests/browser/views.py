@@ -147,6 +147,9 @@ class Explorer:
         """Return the line of the source with this text."""
         return self.root.locator(".rxs-line", has_text=text)
 
+    def open_config(self, region: str) -> None:
+        self.row(region).locator("[data-do=open]").click()
+
     def mark(self, name: str) -> None:
         self.name.fill(name)
         self.press("Mark")

@@ -13,9 +13,9 @@ from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_comma
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import node, to_html
 from regional_explorer.tables.plan import diagnostics_nodes
+from regional_explorer.ui.state import PanelState, Shown
 from regional_explorer.ui.tables import region_table
 from tests.shared import sessions
 from tests.shared.pages import Page
@@ -91,7 +91,7 @@ def test_in_tables_of_the_panel(text: str) -> None:
     session = sessions.hostile(text)
     (region,) = session.plan.regions
     session = replace(session, plan=Plan((replace(region, config={}),)))  # its keys are checked
-    table = region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
+    table = region_table(Shown("", "ex", PanelState(session.plan), session, (), {}, None))
     page = to_html(*table, *diagnostics_nodes(session.diagnostics))
     assert Page(page).tags <= PANEL_TAGS
     assert not UNSEEN.search(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -13,12 +14,14 @@ import pytest
 from regional_explorer.exploration.code_results import RegionCode, RegionStages, Roofline
 from regional_explorer.exploration.edits import Draft
 from regional_explorer.exploration.results import Results, compare
-from regional_explorer.page.report import session_html, session_text
+from regional_explorer.page.report import report, session_html, session_text
+from regional_explorer.record.json_file import load_session
 from regional_explorer.record.roofline import Launches, Roundings
 from regional_explorer.style.element import to_html, words
 from regional_explorer.style.formats import NONE
 from regional_explorer.tables.frame import MOST_FRAME_ROWS, ShownFrame
-from regional_explorer.tables.plan import DiagnosticList
+from regional_explorer.tables.heads import ABOUT
+from regional_explorer.tables.plan import DiagnosticList, runs_table
 from regional_explorer.tables.table import Column, Number, Table
 from tests.shared import sessions
 from tests.shared.sessions import cells
@@ -207,3 +210,15 @@ def test_configure_takes_keywords_like_a_marked_region() -> None:
     assert backward is not None
     assert (backward["max_fusion_size"], backward["realize_reads_threshold"]) == (4, 3)
     assert draft.plan["mlp"].config["max_fusion_size"] == 8
+
+
+def test_every_head_says_what_it_means() -> None:
+    session_files = sorted((Path(__file__).parents[1] / "golden" / "sessions").glob("*.json"))
+    found = {
+        column.title
+        for session in map(load_session, session_files)
+        for table in (*report(session), runs_table((session, session)))
+        for column in table.shown_columns
+        if table.shown_rows
+    }
+    assert found - ABOUT.keys() == set()

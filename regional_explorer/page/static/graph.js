@@ -37,6 +37,7 @@ export class Graph {
   lasso = false;
   help = false;
   mapOff = false;
+  strip = 0; // the width of the minimap beside the drawing
   frame = 0;
   look = ""; // the colours, font and pixel ratio of the last frame
 
@@ -275,7 +276,7 @@ export class Graph {
 
   resize() {
     const { clientWidth, clientHeight: height } = this.stage,
-      width = clientWidth - this.map.strip;
+      width = clientWidth - this.strip;
     if (width <= 0 || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
@@ -292,7 +293,14 @@ export class Graph {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || !this.root.isConnected) return;
-    if (this.map.toggle(!this.mapOff, this.stage.clientWidth)) return this.resize(); // which paints
+    const strip = this.map.strip(!this.mapOff, this.stage.clientWidth);
+    if (strip !== this.strip) {
+      this.strip = strip;
+      this.map.canvas.hidden = !strip;
+      this.stage.style.setProperty("--strip", `${strip}px`);
+      this.look = "";
+      return this.resize(); // which paints
+    }
     const style = getComputedStyle(this.root),
       look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
     if (look !== this.look) this.prepare(style);

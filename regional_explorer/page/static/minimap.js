@@ -36,19 +36,11 @@ export class Minimap {
     }
   }
 
-  // What it takes of the width of the stage.
-  get strip() {
-    return this.canvas.hidden ? 0 : this.canvas.offsetWidth + ROOM;
-  }
-
-  // Show it where the picture is larger than the stage; return whether that changed.
-  toggle(enabled, width) {
-    const { camera, canvas } = this,
-      shown = enabled && width >= LEAST_WINDOW && camera.exceeds(width);
-    if (shown === !canvas.hidden) return false;
-    canvas.hidden = !shown;
-    canvas.parentElement.style.setProperty("--strip", `${this.strip}px`);
-    return true;
+  // What it takes of the width of the stage: it is shown where the picture is larger than the stage.
+  strip(enabled, width) {
+    const { width: w, height: h } = this.camera.picture;
+    if (!enabled || width < LEAST_WINDOW || !this.camera.exceeds(width)) return 0;
+    return Math.round(Math.max(w * Math.min(MOST_WIDTH / w, MOST_HEIGHT / h), LEAST_SIDE)) + ROOM;
   }
 
   draw() {

@@ -6,10 +6,13 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
+const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // what works without a kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
 class Panel extends SessionView {
+  dead = false; // whether the kernel is gone for good
+
   constructor(model, root, signal, tree) {
     super(model, root, signal, tree);
     const flush = debounced(signal, TYPING_MS, () => this.flush());
@@ -36,15 +39,23 @@ class Panel extends SessionView {
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
-    this.root.inert = text === RESTARTED;
+    this.dead = text === RESTARTED;
+    this.grey();
     const button = el("button", { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
     this.gone.replaceChildren(el("span", {}, text), button);
     if (text) this.root.before(this.gone);
     else this.gone.remove();
   }
 
+  // Without a kernel, what needs it is grey; the rest can be read, and panes, folds and the graph opened.
+  grey() {
+    this.root.classList.toggle("rx-dead", this.dead);
+    if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;
+  }
+
   show() {
     super.show();
+    if (this.dead) this.grey();
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value
