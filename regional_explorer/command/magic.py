@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from regional_explorer.command.parsed_command import Command
 from regional_explorer.command.preload import Preload
 from regional_explorer.command.value_use import calling_frame, value_use
 from regional_explorer.compiler import toolchain
+from regional_explorer.compiler.progress_line import find_place
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import RegionalExplorerError, listing
 from regional_explorer.record.plan import Plan
@@ -113,8 +115,9 @@ class RegionalMagics(Magics):
     def _explore_and_show(
         self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str, name: str
     ) -> Exploration:
-        from regional_explorer.ui.control import control_of
-        from regional_explorer.ui.display import display_for
+        with _saying_what_is_imported():
+            from regional_explorer.ui.control import control_of
+            from regional_explorer.ui.display import display_for
 
         earlier = self._explored.get(source)
         earlier_plan = None if earlier is None else earlier.plan
@@ -161,6 +164,19 @@ class RegionalMagics(Magics):
 
 
 RegionalMagics.regional_compile.__doc__ = USAGE
+
+
+@contextmanager
+def _saying_what_is_imported() -> Iterator[None]:
+    """Context manager around the first import of torch, which takes seconds: say so at once, below the cell."""
+    place = find_place() if "regional_explorer.ui.display" not in sys.modules else None
+    if place is not None:
+        place.show("importing torch …", 0.0)
+    try:
+        yield
+    finally:
+        if place is not None:
+            place.erase()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def columns(head: Node | str, beside: Sequence[Node], shown: Collection[str] = C
     source = node("div", class_="rxs", data_part="source")
     contents = {
         GRAPH: [node("div", data_view="graph")],
-        SOURCE: [_head(node("b", "Source")), node("div", source, class_="rx-pane")],
+        SOURCE: [_head(node("span", "Source")), node("div", source, class_="rx-pane")],
         BESIDE: [_head(head), node("div", *beside, class_="rx-pane")],
     }
     grips = {

@@ -66,7 +66,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
             if (codes := region_code(session, region.name))
         ),
     )
-    views = columns(node("b", "Why and code"), [node("div", *beside)])
+    views = columns(node("span", "Why and code"), [node("div", *beside)])
     views[1]["hidden"] = True  # until the script has filled them
     return (
         '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'

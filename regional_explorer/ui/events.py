@@ -366,7 +366,8 @@ def _pick_row(control: Control, event: Event) -> None:
         names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
     rows = state.with_rows_selected(names)
     # Also where the same rows were selected already: nodes may have been selected in the graph since.
-    control.update(lambda _: replace(rows, selection=control.nodes_of_rows(rows)))
+    nodes = control.nodes_of_rows(rows)
+    control.update(lambda _: replace(rows, selection=nodes, revealed=nodes))
     if state.shows(CODE):
         control.read_code()
 

@@ -40,7 +40,7 @@ def mark_form(shown: Shown) -> list[Node]:
     title = (
         [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
         if not shown.state.plan.regions
-        else [node("h4", "Mark another region")]
+        else []
     )
     fields = node(
         "div",

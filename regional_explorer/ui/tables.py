@@ -191,7 +191,7 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
         f"{count(summary.artifacts, 'artifact')}",
     )
     text = selection_text(region)
-    if not text:
+    if not text or text != clean(text):
         return [node("span", clean(region.selection, SHORT), title=clean(region.selection, LONG)), pieces]
     editable = node(
         "input",

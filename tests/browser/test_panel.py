@@ -18,7 +18,7 @@ from regional_explorer.ui.widget import SessionView
 from tests.browser.conftest import a_page
 from tests.browser.lab import Lab
 from tests.browser.server import LabServer
-from tests.browser.views import Explorer, Graph, box_of
+from tests.browser.views import Explorer, Graph, box_of, faults_for_some_readers
 from tests.shared.panel import make
 
 SETUP = """
@@ -253,6 +253,14 @@ def test_nothing_is_clipped_at_any_width(notebook: Lab, panel: Explorer, theme: 
         )
         assert beyond == []
     notebook.set_viewport(1280, 1400)
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_contrast_names_and_roles_are_enough_for_every_reader(notebook: Lab, panel: Explorer, theme: str) -> None:
+    notebook.set_theme("dark" if theme == "dark" else "light")
+    for pane in ("Why", "Code", "Config", "Time"):
+        panel.root.get_by_role("tab", name=pane).click()
+        assert faults_for_some_readers(notebook.page, ".rx-panel") == []
 
 
 CONTROLS = """

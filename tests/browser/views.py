@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import FloatRect, Locator, expect
+import pytest
+from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from tests.browser.lab import Lab
 
@@ -32,6 +35,23 @@ INK = """
 })))
 """
 ANSWERED = "root => root.rxView.view.answered >= root.rxView.view.number"
+
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def faults_for_some_readers(page: Page, root: str = "html") -> list[tuple[str, list[str]]]:
+    """Return what axe-core finds serious below an element: too little contrast, controls without names, and so on."""
+    if not AXE.exists():
+        advice = "axe-core is not installed: run npm ci"
+        pytest.fail(advice) if os.environ.get("CI") else pytest.skip(advice)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("root => axe.run(root)", root)
+    return [
+        (one["id"], [part["html"][:200] for part in one["nodes"][:3]])
+        for one in found["violations"]
+        if one["impact"] in {"serious", "critical"}
+    ]
 
 
 def box_of(shown: Locator) -> FloatRect:

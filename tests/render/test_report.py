@@ -61,8 +61,10 @@ def test_a_warning_of_several_variants_is_told_once_with_figures_and_phase_of_th
         )
         return " ".join(timings_table(replace(base, timings=tuple(timings))).text().split())
 
-    assert "eager, aot_eager, regional, full: the machine got quicker meanwhile, by 20%: look" in said(20, 20, 20, 20)
-    differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise aot_eager, regional, full"
+    assert "eager, traced, your plan, torch.compile: the machine got quicker meanwhile, by 20%: look" in said(
+        20, 20, 20, 20
+    )
+    differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise traced, your plan, torch.compile"
     assert differing in said(20, 21, 22, 23)
     assert said(20, 21, 22, 23).count("got quicker") == 1
     of_backward = replace(base.timings[0], phase=Phase.BACKWARD, warnings=("slow",))
@@ -214,7 +216,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
 
 def test_narrow_columns_break_between_words_only_and_no_figure_from_its_unit() -> None:
     said = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
-    assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
+    assert {"your", "float32", "gradient", "layers.0.w"} <= set(said.split())
     assert "320 µs" in timings_table(sessions.measured()).text(width=60)
 
 

@@ -1,8 +1,8 @@
 // The part of the picture that is in the window: `x`, `y` is the point in the middle, `k` the scale.
 
 const MAX_SCALE = 6,
-  READABLE = 0.9, // titles are 10 pixels high at scale 1
-  WIDEST = 1.2, // the scale of a part that is shown of a picture that is not readable as a whole
+  READABLE = 0.9, // titles have 10 pixels at scale 1
+  WIDEST = 1.2, // of a part of a picture that is not readable as a whole
   MARGIN = 16;
 
 const clamp = (low, value, high) => Math.min(Math.max(value, low), high);
@@ -43,7 +43,6 @@ export class Camera {
     return clamp(0.002, k, 1.4);
   }
 
-  // Whether the picture is larger than a window of this width.
   exceeds(width) {
     const { width: w, height: h } = this.picture;
     return w * this.k > width - 2 * MARGIN + 1 || h * this.k > this.height - 2 * MARGIN + 1;
@@ -72,8 +71,7 @@ export class Camera {
     this.moveTo(this.picture.width / 2, this.picture.height / 2, this.whole);
   }
 
-  // The whole picture if it is readable at that scale; else it is as wide as the window, or as is readable, from its
-  // beginning or from `first`, a rectangle.
+  // The whole picture if that is readable; else as wide as the window, or as is readable, from the rectangle `first` on.
   open(first = { x: 0, y: 0, w: this.picture.width }) {
     this.fit();
     if (this.k >= READABLE) return;

@@ -32,7 +32,7 @@ export class Graph {
   anchor = -1;
   module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
-  first = ""; // the node that the window begins at: of a fold that was opened
+  first = ""; // the node that the window begins at
   line = null;
   lasso = false;
   help = false;
@@ -48,7 +48,7 @@ export class Graph {
     this.signal = signal;
     this.root = root;
     this.get = (name) => model.get(name);
-    Object.assign(root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
+    Object.assign(root, { rxView: this }); // for tests, benchmarks, a console
     fill(root, this.get("bars"));
     this.element = (selector) => root.querySelector(selector);
     this.stage = this.element(".rxg-stage");
@@ -62,7 +62,11 @@ export class Graph {
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
       change: () => this.load(),
-      "change:selection": () => this.readSelection(),
+      "change:selection": () => {
+        this.readSelection();
+        view.light();
+        view.follow("chosen");
+      },
       "change:search": () => this.find(),
       "change:marked": () => this.find(),
     });
@@ -212,7 +216,7 @@ export class Graph {
     return `${selection.size} of ${picture.nodes} nodes selected${elsewhere ? `, ${elsewhere} in other graphs` : ""}`;
   }
 
-  // Until the user moves the window: "open" is the initial position, and that after a fold was opened or closed.
+  // Until the user moves the window, it is where it opens, or fits.
   // Then the box that was in the middle of the window stays in place in a new picture.
   settle(before, id) {
     const { camera } = this,
@@ -226,7 +230,7 @@ export class Graph {
   readSelection() {
     const { picture } = this;
     if (!picture) return;
-    // What the kernel sends before it has heard of the last selection, in whichever view that was made, is older.
+    // What the kernel sends before it has heard of the last selection is older.
     const { ids, page, number } = this.get("chosen") ?? {};
     if (number > (this.get("answered")?.[page] ?? 0) && this.get("selection") !== ids) this.model.set("selection", ids);
     this.selection = new Set(picture.numbers(this.get("selection")));
@@ -288,7 +292,7 @@ export class Graph {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
-  // Colours and fonts are compared in each frame: whatever changed them, any frame puts the picture right.
+  // Colours and fonts are compared in each frame: whatever changed them.
   paint() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
@@ -330,7 +334,6 @@ export class Graph {
       number = this.view.send({ do: "select", of: "", value: chosen });
     this.model.set("chosen", { ids: chosen, page: this.view.page, number });
     this.model.set("selection", chosen);
-    this.view.follow("chosen");
     this.live.textContent = this.status;
   }
 
@@ -401,7 +404,7 @@ export class Graph {
     this.model.set("shown", value);
   }
 
-  // After a fold was opened or closed, the picture begins at the fold, if it is too large for the window.
+  // The picture then begins at the fold that was opened or closed, if it is larger than the window.
   setOpening(opening, first = "") {
     this.aim = "open";
     this.first = first;

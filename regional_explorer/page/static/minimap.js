@@ -1,4 +1,4 @@
-// The minimap: the whole picture beside the drawing, with a frame for the window; press or drag to move the window.
+// The minimap: the whole picture beside the drawing, with a frame that is pressed or dragged to move the window.
 
 const MOST_WIDTH = 180,
   MOST_HEIGHT = 130,
@@ -36,7 +36,7 @@ export class Minimap {
     }
   }
 
-  // What it takes of the width of the stage: it is shown where the picture is larger than the stage.
+  // Its width; 0 where all of the picture is seen.
   strip(enabled, width) {
     const { width: w, height: h } = this.camera.picture;
     if (!enabled || width < LEAST_WINDOW || !this.camera.exceeds(width)) return 0;

@@ -6,7 +6,7 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // what works without a kernel
+const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
@@ -18,7 +18,7 @@ class Panel extends SessionView {
     const flush = debounced(signal, TYPING_MS, () => this.flush());
     // Live fields are sent while the user types, others on Enter or when the field loses the focus.
     this.on("input", (item) => { if (item) item.dirty = true; flush(); });
-    // What was typed and taken back is no change. A field that only the window left is still the active element.
+    // What was typed and taken back is no change. A field that the window left is still the active element.
     this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
     this.gone = el("div", { class: "rx-gone", role: "alert" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) copy(target); });
@@ -47,7 +47,7 @@ class Panel extends SessionView {
     else this.gone.remove();
   }
 
-  // Without a kernel, what needs it is grey; the rest can be read, and panes, folds and the graph opened.
+  // Without a kernel, what needs it is grey.
   grey() {
     this.root.classList.toggle("rx-dead", this.dead);
     if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;

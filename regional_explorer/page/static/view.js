@@ -1,6 +1,5 @@
-// The view of a session: its graph, and panes of rows that stand for nodes and are lit with them. The kernel speaks by
-// traits, among them elements that are shown as it describes them; the page by numbered messages, which tell what is done
-// to elements with `data-do`, and what it sets of the model it only shares with other views in the page.
+// The view of a session: its graph, and rows that stand for nodes and are lit with them. The kernel speaks by traits, the
+// page by numbered messages: what was done to elements with `data-do`.
 
 import { copy, el, fill, follow, turn, widget } from "./dom.js";
 import { Graph } from "./graph.js";
@@ -8,8 +7,7 @@ import { Graph } from "./graph.js";
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
 const LISTS = "tbody, .rxs-list";
 const WIDTHS = "rx-widths"; // where the browser remembers how wide the columns are
-const LEAST_WIDTH = 220,
-  STEP = 40; // of a column, and of a key that moves its edge
+const LEAST_WIDTH = 220, STEP = 40; // of a column, and of a key that moves its edge
 
 export class SessionView {
   page = Math.random().toString(36).slice(2);
@@ -81,7 +79,7 @@ export class SessionView {
     this.light();
   }
 
-  // Fill the elements with `data-part` with the part of that name, those with `data-bar` with what the graph says.
+  // Fill the elements with `data-part` and `data-bar`.
   refresh() {
     const active = /** @type {HTMLElement} */ (document.activeElement), dataset = this.root.contains(active) ? active.dataset : null;
     if (this.tree) fill(this.root, this.get(this.tree));
@@ -99,7 +97,7 @@ export class SessionView {
     twin?.focus({ preventScroll: true });
   }
 
-  // For each pane, `of` has the number of each node's chain, -1 for none, and `chains` pairs of rows: those that stand
+  // By pane, `of` has the number of each node's chain, -1 for none; `chains` pairs of rows: those that stand
   // for what the node is in, and for the node itself.
   readLinks(links, graphs) {
     Object.assign(this, { links, graphs, nodes: new Map(), anchor: "" });
@@ -134,9 +132,14 @@ export class SessionView {
     }
   }
 
-  // Bring the first row of these nodes into view in each pane but the one that is worked in.
+  // Bring the first lit row into view in each pane but the one that is worked in; what is chosen is unfolded.
   follow(lit) {
-    for (const pane of this.all(".rxs")) if (!pane.matches(":hover, :focus-within")) this.bringIntoView(pane.querySelector(`[data-lit~=${lit}]`), pane);
+    for (const pane of this.all(".rxs")) {
+      const row = pane.querySelector(`[data-lit~=${lit}]`);
+      if (!row || pane.matches(":hover, :focus-within")) continue;
+      if (lit === "chosen") row.closest("details")?.setAttribute("open", "");
+      this.bringIntoView(row, pane);
+    }
   }
 
   // Highlight nodes in the graph, and their rows; rows of another pane come into view.
@@ -158,50 +161,35 @@ export class SessionView {
 
   // The edges of columns are dragged, or moved by arrow keys; the browser remembers the widths.
   widen() {
-    const columns = this.all("[data-column]"), grow = (column, width) => { column.style.flexGrow = String(width); };
-    try {
-      const widths = JSON.parse(localStorage.getItem(WIDTHS) ?? "{}");
-      for (const column of columns) grow(column, Number(widths[column.dataset.column]) || "");
-    } catch { /* a page from a file may have no storage */ }
+    const columns = this.all("[data-column]"), { signal } = this, stored = globalThis.origin === "null" ? {} : localStorage;
+    const grow = (widths) => { for (const column of columns) column.style.flexGrow = widths[column.dataset.column] ?? ""; };
     const move = (grip, dx) => {
-      const shown = columns.filter((column) => !column.hidden), widths = shown.map((column) => column.offsetWidth);
-      const right = shown.findIndex((column) => column.compareDocumentPosition(grip) & Node.DOCUMENT_POSITION_PRECEDING);
-      if (right < 1) return;
-      const by = Math.max(LEAST_WIDTH - widths[right - 1], Math.min(dx, widths[right] - LEAST_WIDTH));
-      widths[right - 1] += by;
-      widths[right] -= by;
-      shown.forEach((column, i) => grow(column, widths[i]));
-      try { localStorage.setItem(WIDTHS, JSON.stringify(Object.fromEntries(shown.map((column, i) => [column.dataset.column, widths[i]])))); } catch { /* as above */ }
+      const shown = columns.filter(({ hidden }) => !hidden), wide = shown.map(({ offsetWidth }) => offsetWidth);
+      const right = shown.findIndex((column) => grip.compareDocumentPosition(column) & Node.DOCUMENT_POSITION_FOLLOWING);
+      const by = Math.max(LEAST_WIDTH - wide[right - 1], Math.min(dx, wide[right] - LEAST_WIDTH));
+      wide[right - 1] += by;
+      wide[right] -= by;
+      const widths = Object.fromEntries(shown.map(({ dataset }, i) => [dataset.column, wide[i]]));
+      grow(widths);
+      stored[WIDTHS] = JSON.stringify(widths);
     };
-    let from = 0;
+    grow(JSON.parse(stored[WIDTHS] ?? "{}"));
+    const on = (grip, name, handler) => grip.addEventListener(name, handler, { signal });
     for (const grip of this.all(".rx-grip")) {
-      const { signal } = this;
-      grip.addEventListener("pointerdown", (event) => { from = event.clientX; grip.setPointerCapture(event.pointerId); event.preventDefault(); }, { signal });
-      grip.addEventListener("pointermove", ({ clientX, buttons }) => { if (buttons & 1) { move(grip, clientX - from); from = clientX; } }, { signal });
-      grip.addEventListener("keydown", (event) => {
-        const step = { ArrowLeft: -STEP, ArrowRight: STEP }[event.key];
-        if (!step) return;
-        move(grip, step);
-        event.preventDefault();
-        event.stopPropagation();
-      }, { signal });
+      on(grip, "pointerdown", ({ pointerId }) => grip.setPointerCapture(pointerId));
+      on(grip, "pointermove", ({ movementX, buttons }) => buttons & 1 && move(grip, movementX));
+      on(grip, "keydown", ({ key }) => move(grip, { ArrowLeft: -STEP, ArrowRight: STEP }[key] ?? 0));
     }
   }
 
-  // Panes and columns are shown and hidden here at once, so without a kernel too; what the kernel then says is the same.
+  // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
   open(does, of) {
-    const hide = (element, hidden) => element.toggleAttribute("hidden", hidden), columns = this.all("[data-column]");
-    const tell = (item, name, on) => item.setAttribute(name, String(on));
-    if (does === "column") for (const column of columns) if (column.dataset.column === of) hide(column, !column.hidden);
+    if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.toggleAttribute("hidden");
     if (does === "pane") {
-      for (const pane of this.all(".rx-pane > [role=tabpanel]")) hide(pane, pane.getAttribute("aria-label") !== of);
-      for (const tab of this.all("[data-do=pane]")) {
-        tell(tab, "aria-selected", tab.dataset.of === of);
-        tab.tabIndex = tab.dataset.of === of ? 0 : -1;
-      }
+      for (const pane of this.all("[role=tabpanel]")) pane.toggleAttribute("hidden", pane.ariaLabel !== of);
+      for (const tab of this.all("[data-do=pane]")) Object.assign(tab, { ariaSelected: String(tab.dataset.of === of), tabIndex: tab.dataset.of === of ? 0 : -1 });
     }
-    for (const column of columns)
-      for (const item of this.all("[data-do=column]")) if (item.dataset.of === column.dataset.column) tell(item, "aria-pressed", !column.hidden);
+    for (const item of this.all("[data-do=column]")) item.ariaPressed = String(!this.all(`[data-column=${item.dataset.of}][hidden]`).length);
   }
 
   full(item) {
@@ -221,8 +209,7 @@ export class SessionView {
   /** @returns {HTMLElement[]} the rows of a list that arrow keys move between */
   rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
-  // Select the nodes of a row; with Shift those of all rows of its list from the last one, with Ctrl in addition, or not
-  // any more if all of them were selected.
+  // Select the nodes of a row; with Shift those of all rows from the last one, with Ctrl in addition, or no longer.
   pickRow(row, { shiftKey, ctrlKey, metaKey }) {
     const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
@@ -232,7 +219,7 @@ export class SessionView {
     this.graph.reveal(nodes);
   }
 
-  // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
+  // Arrow keys move between tabs or rows, with Shift they extend; Enter selects a row, Space adds one.
   key(item, event) {
     const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
     if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {
