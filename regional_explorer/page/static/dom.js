@@ -25,7 +25,7 @@ function setAttributes(element, now, before = {}) {
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
-// The attributes that identify an element: if only others change, the element is updated in place.
+// The attributes that identify an element.
 const IDENTITY = ["data-do", "data-of", "data-part", "type"];
 const isTwin = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
 const filled = new WeakMap(); // the children that an element was given last
@@ -67,13 +67,13 @@ export async function copy(item) {
   item.timer = setTimeout(() => { item.textContent = item.named; }, 2000);
 }
 
-// Return whether two lists have the same entries.
+// Whether two lists have the same entries.
 export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
 // The entry `step` after `current`; the last and the first are neighbours.
 export const turn = (all, current, step) => all.at((all.indexOf(current) + step) % all.length);
 
-// Return whether the actual background of `element` is dark, whoever set it.
+// Whether the background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(element).backgroundColor;
@@ -106,7 +106,6 @@ export function debounced(signal, ms, work) {
   };
 }
 
-// Listen to events of a model until `signal` aborts.
 export function follow(model, signal, handlers) {
   for (const [name, handler] of Object.entries(handlers)) {
     model.on(name, handler);
