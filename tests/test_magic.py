@@ -752,9 +752,9 @@ def test_regions_of_a_cell_that_could_not_measure_are_told_too(
     run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
-    refused("%regional_compile -o ex f(x)")
+    refused("%regional_compile --variants full -o ex f(x)")
     run("ex.mark('made', ops='sin');")
-    refused("%regional_compile -o ex f(x)")
+    refused("%regional_compile --variants full -o ex f(x)")
     assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
@@ -833,6 +833,7 @@ def run_notebook(*cells: str) -> list[Any]:
 def test_a_notebook_that_nobody_looks_at_keeps_the_static_output_and_panels_that_are_cleared_are_closed() -> None:
     setup = f"%load_ext regional_explorer\n{SETUP}"
     outputs = run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET)[1]
+    assert outputs.pop(0).data == {}, "that torch was imported is not kept"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data

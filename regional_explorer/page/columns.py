@@ -47,6 +47,7 @@ def _grip(label: str) -> Node:
         "div",
         role="separator",
         aria_orientation="vertical",
+        aria_valuenow="50",
         aria_label=label,
         title=about,
         tabindex="0",

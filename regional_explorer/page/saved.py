@@ -76,7 +76,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
         f"{to_html(views)}"
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
-        f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
+        f'<div class="rx-results">{to_html(*below)}</div></main>'
         f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
@@ -108,12 +108,3 @@ def _page_state(session: Session) -> dict[str, Any]:
 def _side_fold(title: str, inside: Sequence[Node], *, opened: bool = False, class_: str | None = None) -> Node:
     """Return one of the folds beside the source; only one of them is open at a time."""
     return node("details", node("summary", title), *inside, name="beside", open=opened, class_=class_)
-
-
-def _keyboard_reachable(element: Node) -> Node:
-    """Return an element whose scrollable parts can be reached by keyboard."""
-    if not isinstance(element, list):
-        return element
-    tag, attributes, *children = element
-    focusable = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
-    return [tag, {**attributes, **focusable}, *map(_keyboard_reachable, children)]

@@ -246,7 +246,10 @@ class Table(Generic[R]):
         )
         drawn = node("table", node("thead", node("tr", *heads)), node("tbody", *rows))
         notes = (node("p", line, class_="rx-note") for line in self.notes() if line)
-        inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
+        inside = [
+            node("div", drawn, tabindex="0", class_="rx-wide rx-outdated" if self.outdated else "rx-wide"),
+            *notes,
+        ]
         if not self.fold:
             return [title, *inside]
         bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
-from regional_explorer.page.columns import BESIDE, COLUMNS
+from regional_explorer.page.columns import COLUMNS
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.plan import DEFAULT, PRESETS, Direction, config_of
@@ -375,7 +375,7 @@ def _pick_row(control: Control, event: Event) -> None:
 def _toggle_config(control: Control, event: Event) -> None:
     """Show the config of a region beside the graph, or close it if it is shown."""
     if event.of == control.state.opened and control.state.shows(CONFIG):
-        control.update(lambda state: state.with_column(BESIDE, shown=False))
+        control.update(lambda state: state.with_pane(WHY))
     else:
         control.update(lambda state: state.with_pane(CONFIG, event.of))
 

@@ -134,7 +134,7 @@ def test_regions_are_merged(panel: Explorer) -> None:
     panel.pick("softmax", "Control")
     panel.press("Merge")
     expect(panel.row("softmax")).to_have_count(0)
-    expect(panel.row("mlp").locator(".rxt-ops")).to_have_text("5")
+    expect(panel.row("mlp").locator(".rxt-picks")).to_contain_text("5 ops")
     panel.press("Undo")
     expect(panel.row("softmax")).to_have_count(1)
     expect(panel.graph.selected).to_contain_text("3 of 7 nodes selected")
@@ -261,6 +261,7 @@ def test_contrast_names_and_roles_are_enough_for_every_reader(notebook: Lab, pan
     for pane in ("Why", "Code", "Config", "Time"):
         panel.root.get_by_role("tab", name=pane).click()
         assert faults_for_some_readers(notebook.page, ".rx-panel") == []
+    panel.root.get_by_role("tab", name="Config").click()
 
 
 CONTROLS = """

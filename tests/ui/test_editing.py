@@ -132,6 +132,33 @@ def test_a_second_click_that_finds_another_selection_is_ignored(
     assert control.state.problem is None
 
 
+def test_what_a_region_picks_is_changed_in_its_row(panel: Panel, control: Control, exploration: Exploration) -> None:
+    def field() -> Any:
+        (found,) = elements(panel.part("regions"), data_do="repick", data_of="act")
+        return found
+
+    before = exploration.plan
+    assert field()[1]["value"] == "ops aten.relu*"
+    for typed, picked in (
+        ("ops:aten.sum*", "ops:aten.sum*"),
+        ("ops relu, sum", "ops:relu,sum"),
+        ("ops aten.relu*", ""),
+    ):
+        type_in(panel, "repick", typed, "act")
+        assert exploration.plan["act"].selection == (picked or before["act"].selection)
+    assert exploration.plan == before
+    for typed, told in (("ops nope", "matches no operation"), ("relu", "Write modules, lines, ops")):
+        type_in(panel, "repick", typed, "act")
+        assert told in rows(panel)["act"]
+        assert field()[1]["value"] == typed
+        assert exploration.plan == before
+    type_in(panel, "repick", "ops aten.sum*", "act")
+    assert control.state.invalid_inputs == {}
+    pick(panel, "mm", "act")
+    panel.press("merge")
+    assert elements(panel.part("regions"), data_do="repick") == [], "a merged region is not of one selector's text"
+
+
 def relu_of_merged(panel: Panel, control: Control) -> str:
     """Merge the two regions, and select the result; return its ReLU."""
     pick(panel, "mm", "act")

@@ -55,7 +55,6 @@ export class Camera {
     this.y = kept(y, this.picture.height, this.height / this.k);
   }
 
-  // Move the picture by so many pixels.
   pan(dx, dy) {
     this.moveTo(this.x - dx / this.k, this.y - dy / this.k);
   }
@@ -88,7 +87,6 @@ export class Camera {
     return x >= x0 && y >= y0 && x + w <= x1 && y + h <= y1;
   }
 
-  // Move just enough to bring a rectangle into the window.
   reveal({ x, y, w, h }) {
     if (this.k < READABLE) this.moveTo(this.x, this.y, READABLE);
     const room = 40 / this.k;

@@ -91,7 +91,6 @@ export class Graph {
     return this.get("shown").folds?.[this.tab.id] ?? AS_AT_FIRST;
   }
 
-  // Those that can be painted.
   get overlays() {
     return this.get("overlays").filter(({ values }) => !values || Object.keys(values).length);
   }

@@ -171,6 +171,7 @@ export class SessionView {
       wide[right] -= by;
       const widths = Object.fromEntries(shown.map(({ dataset }, i) => [dataset.column, wide[i]]));
       grow(widths);
+      grip.ariaValueNow = String(Math.round((100 * wide[right - 1]) / (wide[right - 1] + wide[right])));
       stored[WIDTHS] = JSON.stringify(widths);
     };
     grow(JSON.parse(stored[WIDTHS] ?? "{}"));
