@@ -59,12 +59,12 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (
-        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, opened=True, class_="rx-printed"),
         *(
             _side_fold(f"Code of {region.name}", code_parts(codes, number_of))
             for region in session.plan.regions
             if (codes := region_code(session, region.name))
         ),
+        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, opened=True, class_="rx-printed"),
     )
     views = columns(node("span", "Why and code"), [node("div", *beside)])
     views[1]["hidden"] = True  # until the script has filled them

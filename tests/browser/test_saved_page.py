@@ -209,6 +209,7 @@ def test_what_is_closed_is_printed_by_any_browser_and_closed_again(page: Page) -
     # A browser that does not know this selector leaves the rule out.
     sheet = "document.querySelector('style')"
     page.evaluate(f"{sheet}.textContent = {sheet}.textContent.replace('::details-content', '::unknown')")
+    page.get_by_text("Diagnostics (2)").click()
     page.emulate_media(media="print")
     advice = page.get_by_text("Mark the op between them too.")
     expect(advice).to_be_hidden()

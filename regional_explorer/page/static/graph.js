@@ -32,7 +32,7 @@ export class Graph {
   anchor = -1;
   module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
-  first = ""; // the node that the window begins at
+  first = "";
   line = null;
   lasso = false;
   help = false;
@@ -376,7 +376,7 @@ export class Graph {
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of the first.
-  reveal(nodes) {
+  reveal(nodes, quietly = false) {
     const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))),
       here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id),
       tabs = this.get("tabs").map(({ id }) => id);
@@ -385,7 +385,9 @@ export class Graph {
     if (this.picture?.tab !== this.tab.id) return;
     this.awaited = [];
     const [node] = this.picture.numbers(nodes);
-    if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
+    if (node === undefined) return;
+    this.goTo(this.picture.nodeBoxes[node]);
+    if (quietly) this.hover(-1);
   }
 
   nextHit(step) {

@@ -34,7 +34,7 @@ class Panel extends SessionView {
   watch() {
     const now = Date.now();
     if (this.answered >= this.number) this.asked = now;
-    // A job reports progress often: if nothing arrives, ask the kernel.
+    // A job reports progress often: if not, ask the kernel.
     if (this.answered >= this.number && this.all("progress").length && now - this.lastUpdate > PATIENCE_MS) this.send({ do: "here", of: "" });
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;

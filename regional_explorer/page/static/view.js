@@ -217,7 +217,7 @@ export class SessionView {
     const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
     if (!nodes.length) return;
     this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only");
-    this.graph.reveal(nodes);
+    this.graph.reveal(nodes, true);
   }
 
   // Arrow keys move between tabs or rows, with Shift they extend; Enter selects a row, Space adds one.
