@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regional_explorer.errors import sendable
@@ -105,6 +105,6 @@ def _page_state(session: Session) -> dict[str, Any]:
     return state
 
 
-def _side_fold(title: str, inside: Sequence[Node], *, opened: bool = False, class_: str | None = None) -> Node:
+def _side_fold(title: str, inside: Iterable[Node], *, opened: bool = False, class_: str | None = None) -> Node:
     """Return one of the folds beside the source; only one of them is open at a time."""
     return node("details", node("summary", title), *inside, name="beside", open=opened, class_=class_)

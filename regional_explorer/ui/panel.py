@@ -40,6 +40,12 @@ def but_progress(shown: Shown) -> object:
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
 
 
+def standing(shown: Shown) -> object:
+    """Return the job with its progress, or else the note and what is compiled."""
+    job = shown.state.job
+    return job or (shown.state.note, shown.session)
+
+
 def of_session(shown: Shown) -> object:
     """Return the results, and whether a job is running."""
     return shown.session, shown.runs, shown.state.busy
@@ -60,7 +66,7 @@ class Part:
 ABOVE: Mapping[str, Part] = {
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
-    "progress": Part(progress, {"class_": "rx-progress"}, lambda shown: (shown.state.job, shown.state.note)),
+    "progress": Part(progress, {"class_": "rx-progress"}, standing),
     "problem": Part(problem, {"class_": "rx-alert"}),
     "answer": Part(lambda shown: headline_nodes(shown.session), {"class_": "rx-answer"}, of_session),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),

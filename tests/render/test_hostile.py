@@ -28,11 +28,11 @@ TAGS = SVG | {
     *("table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "circle"),
 }
 ATTRIBUTES = {name.lower() for name in SVG_ATTRIBUTES} | {
-    *("lang", "charset", "name", "content", "http-equiv", "open", "xmlns", "title"),
+    *("lang", "charset", "name", "content", "http-equiv", "open", "xmlns", "title", "tabindex"),
     *("stroke", "fill", "stroke-width", "stroke-dasharray", "cx", "cy", "r"),
 }
 PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre", "small"}
-PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "tabindex", "data-head"}
+PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "data-head"}
 PANEL_TAGS = TAGS | {"input", "button", "small", "b", "label"}
 UNSEEN = re.compile("[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
