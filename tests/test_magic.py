@@ -247,9 +247,19 @@ def test_a_plan_is_taken_from_a_panel_or_a_file_and_the_session_saved(made: Made
 def test_what_is_measured_is_what_was_asked(run: Run, replace_benchmark: ReplaceBenchmark) -> None:
     replace_benchmark(benchmark := Mock())
     run("%regional_compile --variants regional,full --budget 0.5 f(x);")
-    run("%regional_compile f(x);")
+    run("%regional_compile -r act=ops:aten.relu* f(x);")
     first, second = (call.kwargs for call in benchmark.call_args_list)
     assert (first["variants"], first["budget_s"], second["budget_s"]) == (("regional", "full"), 0.5, 5.0)
+
+
+def test_without_a_region_it_is_found_out_where_the_time_goes_and_nothing_is_compiled(
+    run: Run, replace_benchmark: ReplaceBenchmark, capsys: Output
+) -> None:
+    replace_benchmark(benchmark := Mock())
+    run("%regional_compile --budget 0.05 -o ex f(x)")
+    assert "Where the time goes: modules" in capsys.readouterr().out
+    run("%regional_compile --variants full f(x);")
+    assert [call.kwargs["variants"] for call in benchmark.call_args_list] == [("full",)], "it was asked for"
 
 
 def test_the_value_is_given_to_a_name_only(run: Run, shell: Any, capsys: Output) -> None:
@@ -400,7 +410,7 @@ def test_an_interrupt_while_measuring_keeps_what_is_there(
     assert "Interrupted. The results so far are shown." in err
     assert "ops:aten.relu*" in out
     assert isinstance(shell.user_ns["ex"], Exploration)
-    run("%regional_compile f(x);")
+    run("%regional_compile -r act=ops:aten.relu* f(x);")
     assert capsys.readouterr().out == "Interrupted. The results so far are kept.\n"
     run("def stops(x):\n    raise KeyboardInterrupt")
     assert "Interrupted while capturing" in refused("%regional_compile stops(x)")
@@ -418,7 +428,7 @@ def test_an_interrupt_that_a_compiler_drops_ends_the_work_all_the_same(
             came_to.append("cancelled" if run.cancelled() else "not told")
 
     replace_benchmark(drops)
-    run("%regional_compile f(x)")
+    run("%regional_compile -r act=ops:aten.relu* f(x)")
     assert came_to == ["cancelled"]
     assert "Interrupted" in capsys.readouterr().err
 
@@ -583,7 +593,7 @@ def test_without_the_widget_progress_is_one_output_that_empties(
         during.append(outputs.shown[-1]["text/plain"])
 
     replace_benchmark(shown)
-    run("%regional_compile --no-widget f(x)")
+    run("%regional_compile --no-widget -r act=ops:aten.relu* f(x)")
     of_exploring, of_drawing, of_result, of_measuring = outputs.shown
     assert of_exploring == of_drawing == of_measuring == {}
     assert "<svg" in of_result["text/html"]
@@ -759,9 +769,9 @@ def test_regions_of_a_cell_that_could_not_measure_are_told_too(
     run: Run, refused: Refused, outputs: Outputs, replace_benchmark: ReplaceBenchmark
 ) -> None:
     replace_benchmark(Mock(side_effect=MeasureError("Nothing could be measured.")))
-    refused("%regional_compile -o ex f(x)")
+    refused("%regional_compile --variants full -o ex f(x)")
     run("ex.mark('made', ops='sin');")
-    refused("%regional_compile -o ex f(x)")
+    refused("%regional_compile --variants full -o ex f(x)")
     assert "without the earlier region &#x27;made&#x27;" in str(outputs.shown)
 
 
@@ -840,6 +850,7 @@ def run_notebook(*cells: str) -> list[Any]:
 def test_a_notebook_that_nobody_looks_at_keeps_the_static_output_and_panels_that_are_cleared_are_closed() -> None:
     setup = f"%load_ext regional_explorer\n{SETUP}"
     outputs = run_notebook(setup, CALL, SHOWN_OFTEN, CLEARED, BESIDE_AN_OUTPUT_WIDGET)[1]
+    assert outputs.pop(0).data == {}, "that torch was imported is not kept"
     assert [output.output_type for output in outputs] == ["display_data", "display_data"]
     assert all(part in outputs[0].data["text/html"] for part in ("ops:aten.relu*", "<svg"))
     assert WIDGET not in outputs[0].data
@@ -856,7 +867,8 @@ def test_a_measured_training_step_keeps_a_small_result() -> None:
     gpt = (ROOT / "tests" / "ui" / "gpt.py").read_text(encoding="utf-8")
     call = "model = GPT()\ntokens, targets = torch.randint(0, 512, (2, 2, 64))"
     outputs = run_notebook(
-        f"%load_ext regional_explorer\n{gpt}\n{call}", "%regional_compile --budget 3 model(tokens, targets)"
+        f"%load_ext regional_explorer\n{gpt}\n{call}",
+        "%regional_compile --budget 3 --variants regional,full model(tokens, targets)",
     )[1]
     assert "Nothing measured yet" not in outputs[0].data["text/html"]
     assert len(json.dumps(outputs).encode()) <= LARGEST_OUTPUT

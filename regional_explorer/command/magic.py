@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ from regional_explorer.command.parsed_command import Command
 from regional_explorer.command.preload import Preload
 from regional_explorer.command.value_use import calling_frame, value_use
 from regional_explorer.compiler import toolchain
+from regional_explorer.compiler.progress_line import find_place
 from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import RegionalExplorerError, listing
 from regional_explorer.record.plan import Plan
@@ -37,6 +39,8 @@ USAGE = f"""See, compile and measure the regions of one call.
 
     %{MAGIC} [options] f(x, y)       one line: the call
     %%{MAGIC} [options]              the cell runs; its last line is the call
+
+Without a region nothing is compiled: it is found out where the time goes, until you ask for something else.
 
 Options go before the call; everything after them is the call. A semicolon at its end suppresses output. The call's
 function, arguments and gradients are left unchanged. Assign the result, as in `ex = %{MAGIC} f(x)`, or use `-o ex`,
@@ -113,8 +117,9 @@ class RegionalMagics(Magics):
     def _explore_and_show(
         self, command: Command, call: CallText, local_ns: Mapping[str, Any] | None, *, source: str, name: str
     ) -> Exploration:
-        from regional_explorer.ui.control import control_of
-        from regional_explorer.ui.display import display_for
+        with _saying_what_is_imported():
+            from regional_explorer.ui.control import control_of
+            from regional_explorer.ui.display import display_for
 
         earlier = self._explored.get(source)
         earlier_plan = None if earlier is None else earlier.plan
@@ -137,8 +142,9 @@ class RegionalMagics(Magics):
         display.begin()
         if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, name or control_of(exploration).owner()):
             display.show_note(note)
-        if command.bench:
-            with display.working("Compile & measure") as run:
+        only_profiles = command.only_profiles(exploration)
+        if command.bench and not (only_profiles and display.profile_in_background()):
+            with display.working("Profile" if only_profiles else "Compile & measure") as run:
                 complete = command.measure(exploration, run)
             if not complete:
                 display.show_note("Interrupted. The results so far are shown.")
@@ -160,6 +166,19 @@ class RegionalMagics(Magics):
 
 
 RegionalMagics.regional_compile.__doc__ = USAGE
+
+
+@contextmanager
+def _saying_what_is_imported() -> Iterator[None]:
+    """Context manager around the first import of torch, which takes seconds: say so at once, below the cell."""
+    place = find_place() if "regional_explorer.ui.display" not in sys.modules else None
+    if place is not None:
+        place.show("importing torch …", 0.0)
+    try:
+        yield
+    finally:
+        if place is not None:
+            place.erase()
 
 
 @contextmanager

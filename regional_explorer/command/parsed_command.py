@@ -100,8 +100,14 @@ class Command:
             raise
         return exploration
 
+    def only_profiles(self, exploration: Exploration) -> bool:
+        """Return whether there is nothing to compile: no region, and no variant that was asked for."""
+        return not exploration.plan.regions and not self.variants and not self.cold
+
     def measure(self, exploration: Exploration, run: Run) -> bool:
-        """Compile and measure unless ``bench`` is False, with ``tune`` the plan found; return False if interrupted.
+        """Compile and measure unless ``bench`` is False, or profile; with ``tune`` search for a plan first.
+
+        Return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -111,6 +117,9 @@ class Command:
         try:
             if self.tune is not None:
                 exploration.tune(self.tune, apply=True, run=run)
+            elif self.only_profiles(exploration):
+                exploration.profile(self.budget, run=run)
+                return True
             if self.cold:
                 exploration.compile(cold=True, run=run)
             exploration.benchmark(variants=self.variants or BY_DEFAULT, budget_s=self.budget, run=run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,12 +18,15 @@ class ExclusiveUse:
     Traces and compiles of other threads are waited for. A measurement is not: timed work of a button runs on the main
     thread between cells, so a cell that waited for it would wait forever. While one runs the plan cannot be edited
     either, or its samples would be of two plans.
+
+    ``give_way`` cancels the measurement that is running, if that was asked for by nobody: it is waited for.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._editing = threading.RLock()
         self._measuring = ""
+        self.give_way: Callable[[], None] | None = None
 
     @contextmanager
     def turn(self, run: Run, measuring: str = "") -> Iterator[Run]:
@@ -66,12 +69,22 @@ class ExclusiveUse:
         Raises:
             BusyError: a measurement is running.
         """
+        if self._gives_way():
+            with self._lock:  # before the plan's: a measurement that begins takes both in this order
+                pass
         with self._editing:
             self._refuse_while_measuring()
             yield
 
+    def _gives_way(self) -> bool:
+        """Cancel the measurement that is running, if it gives way; return whether it does."""
+        give_way = self.give_way
+        if give_way is not None:
+            give_way()
+        return give_way is not None
+
     def _refuse_while_measuring(self) -> None:
-        if self._measuring:
+        if self._measuring and not self._gives_way():
             raise BusyError(
                 f"ex.{self._measuring}() is measuring. Until it ends, nothing else can edit, trace, compile, measure "
                 "or close the exploration: wait for it, or cancel it where it was started, then try again."

@@ -18,7 +18,7 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import DARK, HUES, LIGHT, mix, paint
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import STATE_GLYPHS, duration, times
+from regional_explorer.style.formats import STATE_GLYPHS, duration, times, word
 
 SHARE = "share of the time"
 """The title of the overlay of a profile."""
@@ -69,7 +69,7 @@ def _legend(entries: Iterable[Entry]) -> Iterable[tuple[str, Node]]:
     for entry in entries:
         yield "", _legend_button(entry)
     for state, glyph in STATE_GLYPHS.items():
-        yield state, node("span", f"{glyph} {state}{HULL_WORDS.get(state, '')}")
+        yield state, node("span", f"{glyph} {word(state)}{HULL_WORDS.get(state, '')}")
     for badge in Badge:
         yield badge, node("span", f"{badge} {badge.meaning}")
 
@@ -150,7 +150,7 @@ TOOL_BUTTONS = (
         ("close all", "Collapse all", "Collapse all modules, groups of ops and regions (c)", "c"),
         ("overlay", "Overlay", "Next overlay, or none (o)", "o"),
     ),
-    (("help", "?", "Keys (?)", "?"),),
+    (("full", "⤢", "Full screen, and back", None), ("help", "?", "Keys (?)", "?")),
 )
 """The command, text, title and keys of each button, in groups."""
 KEY_HELP = (
@@ -202,8 +202,12 @@ def graph_bars(height: int) -> list[Node]:
     )
     tabs = _div("tabs", role="tablist", aria_label="Graphs", data_bar="tabs")
     return [
-        _div("bar", tabs, _div("find", field, count, _button_group(FIND_BUTTONS))),
-        _div("bar", *map(_button_group, TOOL_BUTTONS), role="toolbar", aria_label="Graph tools"),
+        _div(
+            "bar",
+            tabs,
+            _div("find", field, count, _button_group(FIND_BUTTONS)),
+            _div("tools", *map(_button_group, TOOL_BUTTONS), role="toolbar", aria_label="Graph tools"),
+        ),
         _div("crumbs", role="navigation", aria_label="What is open", data_bar="crumbs"),
         _div("problem", role="alert", data_bar="problem"),
         stage,
@@ -238,7 +242,7 @@ def _legend_button(entry: Entry) -> Node:
         "button",
         node("span", look.letter, class_="rxg-chip", style=f"{_css_variables(colours)};border-style:{look.line}"),
         node("b", entry.title),
-        node("span", entry.state),
+        node("span", word(entry.state or "")),
         type="button",
         title=f"Select the nodes of {entry.text}",
         data_do="region",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from regional_explorer.errors import count
@@ -80,17 +81,13 @@ def report_nodes(session: Session, *, regions: bool = True) -> list[Node]:
     return [element for table in report(session, regions=regions) for element in table.nodes()]
 
 
-def results_nodes(session: Session) -> list[Node]:
-    """Return the results for a panel."""
-    return [*answer_nodes(answer_of(session)), *report_nodes(session, regions=False)]
-
-
-def session_html(session: Session, *, picture: str | None = None) -> str:
+def session_html(session: Session, *, picture: str | None = None, plans: Sequence[Node] = ()) -> str:
     """Return ``session`` as one HTML fragment.
 
     Args:
         session: The record.
         picture: SVG of ``session_svg``; None leaves the picture out.
+        plans: the table of measured plans.
     """
     facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
     above = [
@@ -101,7 +98,7 @@ def session_html(session: Session, *, picture: str | None = None) -> str:
     ]
     sheet = to_html(style_sheet(page_css(len(session.plan.regions))))
     drawn = picture_html(picture) if picture else ""
-    return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*report_nodes(session))}</div>'
+    return f'<div class="{PAGE}">{sheet}{to_html(*above)}{drawn}{to_html(*plans, *report_nodes(session))}</div>'
 
 
 def session_text(session: Session, *, width: int = TEXT_WIDTH) -> str:

@@ -10,12 +10,13 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from regional_explorer.errors import sendable
 from regional_explorer.page.answer import answer_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
+from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
 from regional_explorer.page.report import report_nodes, session_facts
 from regional_explorer.page.source_pane import line_rows, row_links, source_listing, source_pane
@@ -58,26 +59,26 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
     above = [*title, *answer_nodes(answer_of(session))]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
-    diagnostics = to_html(*diagnostics_nodes(session.diagnostics, show_button))
+    diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (
-        _side_fold("Source", '<div class="rxs" data-part="source"></div>', opened=True),
         *(
-            _side_fold(f"Code of {region.name}", to_html(*code_parts(codes, number_of)))
+            _side_fold(f"Code of {region.name}", code_parts(codes, number_of))
             for region in session.plan.regions
             if (codes := region_code(session, region.name))
         ),
-        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, classes="rx-printed"),
+        _side_fold(f"Diagnostics ({len(session.diagnostics)})", diagnostics, opened=True, class_="rx-printed"),
     )
+    views = columns(node("span", "Why and code"), [node("div", *beside)])
+    views[1]["hidden"] = True  # until the script has filled them
     return (
         '<!DOCTYPE html><html lang="en" style="color-scheme:light dark"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_security_policy(page_script)}">'
         f"<title>{markup(session.title)}</title><style>{styles}</style></head>"
         f'<body style="margin:0"><main class="rx rx-panel rx-page">{to_html(*above)}'
-        '<div class="rx-views" hidden><div data-view="graph"></div>'
-        f'<div class="rx-beside"><div class="rx-pane"><div>{"".join(beside)}</div></div></div></div>'
+        f"{to_html(views)}"
         f'<div class="rx-drawn">{picture_html(session_svg(session))}</div>'
-        f'<div class="rx-results">{to_html(*map(_keyboard_reachable, below))}</div></main>'
+        f'<div class="rx-results">{to_html(*below)}</div></main>'
         f'<script type="text/plain" id="rx-data">{_packed(state)}</script>'
         f'<script type="module">{page_script}</script></body></html>\n'
     )
@@ -106,16 +107,6 @@ def _page_state(session: Session) -> dict[str, Any]:
     return state
 
 
-def _side_fold(title: str, inside: str, *, opened: bool = False, classes: str = "") -> str:
-    """Return one of the folds beside the graph; only one of them is open at a time."""
-    head = f'<details name="beside" class="{classes}"{" open" if opened else ""}>'
-    return f"{head}<summary>{markup(title)}</summary>{inside}</details>"
-
-
-def _keyboard_reachable(element: Node) -> Node:
-    """Return an element whose scrollable parts can be reached by keyboard."""
-    if not isinstance(element, list):
-        return element
-    tag, attributes, *children = element
-    focusable = {"tabindex": "0"} if "rx-wide" in str(attributes.get("class", "")) else {}
-    return [tag, {**attributes, **focusable}, *map(_keyboard_reachable, children)]
+def _side_fold(title: str, inside: Iterable[Node], *, opened: bool = False, class_: str | None = None) -> Node:
+    """Return one of the folds beside the source; only one of them is open at a time."""
+    return node("details", node("summary", title), *inside, name="beside", open=opened, class_=class_)

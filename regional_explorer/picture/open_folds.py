@@ -20,7 +20,7 @@ from regional_explorer.record.session import Session
 from regional_explorer.record.stages import NONCOMPUTING_OPS
 from regional_explorer.style.css import paint
 from regional_explorer.style.element import SHORT, clean
-from regional_explorer.style.formats import region_config_text
+from regional_explorer.style.formats import region_config_text, word
 
 BOX_BUDGET = 60
 """Folds are opened automatically up to this many boxes: what a person takes in at first sight."""
@@ -310,7 +310,7 @@ class SectionBuilder:
         ops = count(len(piece.nodes), "op")
         words = [self.piece_names[piece.id], ops]
         if piece.state in {State.FAILED, State.STALE, State.EAGER}:
-            words.append(f"{piece.state}{f': {piece.note}' if piece.note else ''}")
+            words.append(f"{word(piece.state)}{f': {piece.note}' if piece.note else ''}")
         return " · ".join(words)
 
 

@@ -18,7 +18,7 @@ from regional_explorer.record.regions import RegionTiming, whole_region_timings
 from regional_explorer.record.session import Session
 from regional_explorer.record.time_shares import TimeShares
 from regional_explorer.style.element import LONG, SHORT, clean
-from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup
+from regional_explorer.style.formats import STATE_GLYPHS, config_text, duration, interval_note, percent, speedup, word
 
 Payload = dict[str, Any]
 UNSET = -1
@@ -293,7 +293,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
     rows: list[Payload] = []
     for piece in graph_pieces:
         partition, region, name = partitions.get(piece.id), session.plan.regions[piece.region], names[piece.id]
-        ops, state = count(len(piece.nodes), "op"), str(piece.state or "")
+        ops, state = count(len(piece.nodes), "op"), piece.state or ""
         planned = config_of(region, Direction.of_graph(graph.id))
         requested = config_text(partition.config_requested if partition else planned)
         artifact = session.artifact_of(partition) if partition else None
@@ -301,7 +301,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
         timing = timings.get(region.name) if partition else None
         glyph = f"{STATE_GLYPHS[piece.state]} " if piece.state else ""
         facts = {
-            "region": " · ".join(filter(None, (name, ops, state, piece.note))),
+            "region": " · ".join(filter(None, (name, ops, word(state), piece.note))),
             "requested": requested,
             "applied": "" if applied == requested else applied,
             "error": clean(piece.error),
@@ -312,7 +312,7 @@ def piece_rows(session: Session, graph: Graph, graph_pieces: Sequence[RegionPiec
                 "id": sendable(piece.id),
                 "region": piece.region,
                 "state": state,
-                "words": [" · ".join(filter(None, (glyph + name, state or ops, piece.note))), glyph + name, name],
+                "words": [" · ".join(filter(None, (glyph + name, word(state) or ops, piece.note))), glyph + name, name],
                 "speedup": _region_speedup(timing) if timing and timing.speedup and timing.speedup.bounds else "",
                 "facts": [[word, text] for word, text in facts.items() if text],
             }

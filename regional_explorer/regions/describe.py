@@ -42,6 +42,10 @@ class Choice:
     count: int = 1
 
 
+NO_CHOICE = Choice()
+"""What can be stored where nothing is selected."""
+
+
 def choice_for(nodes: Collection[str], graphs: Sequence[Graph], clicked: SelectorKind | None = None) -> Choice:
     """Return what a selection of ``nodes``, as ``graph:name``, can be stored as.
 

@@ -285,6 +285,44 @@ def _patterns(keyword: str, patterns: str | Sequence[str]) -> tuple[str, ...]:
     return texts
 
 
+_WRITTEN_KINDS = (
+    SelectorKind.MODULES,
+    SelectorKind.LINES,
+    SelectorKind.OPS,
+    SelectorKind.NODES,
+    SelectorKind.SUBGRAPHS,
+)
+_KIND_WORD = re.compile(rf"(?:^|,\s*)({'|'.join(_WRITTEN_KINDS)})[:\s]\s*")
+LONGEST_SELECTION = 160
+
+
+def selection_text(region: Region) -> str:
+    """Return what ``selectors_of_text`` reads back: ``modules layers.*.mlp, ops gelu``; empty if it says less."""
+    text = ", ".join(f"{selector.kind} {','.join(selector.patterns)}" for selector in region.selectors)
+    same_lines = len({s.innermost for s in region.selectors if s.kind is SelectorKind.LINES}) <= 1
+    written = all(s.kind in _WRITTEN_KINDS and not s.only for s in region.selectors) and same_lines
+    return text if written and not region.joined and not region.carved and len(text) <= LONGEST_SELECTION else ""
+
+
+def selectors_of_text(text: str, *, innermost: bool = False) -> tuple[Selector, ...]:
+    """Return the selectors that a text names, ``modules layers.*.mlp, ops gelu``; ``innermost`` is of those by lines.
+
+    Raises:
+        SelectorError: it does not begin with a kind, or a kind has no pattern.
+    """
+    before, *parts = _KIND_WORD.split(text.strip())
+    if before or not parts:
+        raise SelectorError(f"Write {', '.join(_WRITTEN_KINDS)} and a pattern, as in 'modules layers.*.mlp'.")
+    return tuple(
+        Selector(
+            SelectorKind(kind),
+            tuple(pattern.strip() for pattern in patterns.split(",") if pattern.strip()),
+            innermost and kind == SelectorKind.LINES,
+        )
+        for kind, patterns in zip(parts[::2], parts[1::2], strict=True)
+    )
+
+
 def marked(
     plan: Plan,
     graphs: Sequence[Graph],

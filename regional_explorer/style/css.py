@@ -13,7 +13,7 @@ from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.diagnostic import Severity
 from regional_explorer.record.partition import State
 from regional_explorer.style.element import Node, node
-from regional_explorer.style.formats import STATE_GLYPHS
+from regional_explorer.style.formats import STATE_GLYPHS, word
 
 _HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#606060")
 HUES = len(_HUES)
@@ -182,4 +182,11 @@ TRENDS = {"good": "▲ ", "bad": "▼ "}
 def toned(text: object, tone: str, signs: dict[str, str] = SIGNS, **attributes: object) -> Node:
     """Return ``text`` in a tone, behind the sign of the state that it is, or else that of the tone."""
     sign = f"{STATE_GLYPHS[text]} " if isinstance(text, State) else signs.get(tone, "")
-    return node("span", f"{sign}{text}", class_=f"rx-{tone}" if tone else None, **attributes)
+    if isinstance(text, State) and word(text) != text:
+        attributes = {"title": text, **attributes}
+    return node(
+        "span",
+        f"{sign}{word(text) if isinstance(text, State) else text}",
+        class_=f"rx-{tone}" if tone else None,
+        **attributes,
+    )

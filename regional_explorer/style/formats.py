@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from math import isfinite
 from typing import Any
 
 from regional_explorer.errors import listing
-from regional_explorer.record.benchmark import Comparison, NumericsVerdict, Timing, Verdict
+from regional_explorer.record.benchmark import Comparison, NumericsVerdict, Timing, VariantName, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region, config_texts
@@ -28,6 +29,19 @@ STATE_GLYPHS = {
     State.EMPTY: "∅",
 }
 """The sign of each state of a region or partition; shown beside the word."""
+
+_WORDS: Mapping[str, str] = {
+    VariantName.AOT_EAGER: "traced",
+    VariantName.REGIONAL: "your plan",
+    VariantName.FULL: "torch.compile",
+    State.STALE: "not compiled",
+}
+
+
+def word(name: StrEnum | str) -> str:
+    """Return what a variant or a state is called where people read it; its own name is the field's."""
+    return _WORDS.get(name, name)
+
 
 MOST_ENTRIES = 8
 """How many entries of a list are shown at most."""

@@ -21,6 +21,7 @@ from regional_explorer.record.benchmark import (
     Phase,
     Reconciled,
     Timing,
+    VariantName,
     Verdict,
 )
 from regional_explorer.record.figure import once
@@ -51,6 +52,7 @@ from regional_explorer.style.formats import (
     speedup,
     with_interval,
     withheld,
+    word,
 )
 from regional_explorer.tables.chart import whiskers
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
@@ -87,7 +89,7 @@ def trace_note(session: Session) -> str:
     if cost_s is None or not faster:
         return ""
     cost = f"{with_interval(cost_s, duration)} longer than the program's own, before anything is compiled"
-    means = "guards, wrappers, and traced ops in place of the program's (aot_eager − eager)"
+    means = "guards, wrappers, and traced ops in place of the program's (traced − eager)"
     if over_trace := [clean(timing.region) for timing in faster if timing.over_trace]:
         return (
             f"The speedup of {listing(over_trace)} is over traced ops, not over the program: run eagerly, they take "
@@ -100,6 +102,11 @@ def trace_note(session: Session) -> str:
 
 TRACING_MATTERS = 0.5
 """Tracing is mentioned if it costs this share of what the regions gain alone, or more."""
+
+
+def variant(name: str) -> VariantName | str:
+    """Return the variant of this name, which tables show in a word of its own; a name of anything else as it is."""
+    return VariantName(name) if name in tuple(VariantName) else name
 
 
 COMPARED: tuple[Column[Any], ...] = (
@@ -126,7 +133,7 @@ AGAINST_TRACE: tuple[Column[Comparison], ...] = (
 
 
 TRACE_NOTE = (
-    "Against trace: aot_eager ÷ variant in the same rounds, for variants with the results of the captured graphs, "
+    "Against trace: traced ÷ variant in the same rounds, for variants with the results of the captured graphs, "
     "which differ from eager's (trace-differs)."
 )
 
@@ -141,7 +148,7 @@ def timings_table(session: Session) -> Table[Timing]:
     return Table(
         "Run time",
         (
-            Column("variant", lambda t: t.variant),
+            Column("variant", lambda t: variant(t.variant)),
             Column("phase", lambda t: t.phase),
             Number("median_us", lambda t: t.median_s),
             Number("iqr_us", lambda t: t.iqr_s, "IQR", tone="quiet"),
@@ -153,8 +160,8 @@ def timings_table(session: Session) -> Table[Timing]:
             Column("warnings", lambda t: "; ".join(t.warnings)),
         ),
         session.timings,
-        "Nothing measured yet. ex.benchmark(), or Compile & measure in the panel, compares eager, aot_eager, regional "
-        "and full.",
+        "Nothing measured yet. ex.benchmark(), or Compile & measure in the panel, compares eager, the trace, "
+        "your plan and torch.compile.",
         lambda: [
             conditions(session),
             f"{str(Verdict.WITHHELD).capitalize()}: wrong results, and those that rounding decides, get no speedup."
@@ -164,7 +171,7 @@ def timings_table(session: Session) -> Table[Timing]:
             f"With fewer than {LEAST_SAMPLES} samples there is no ratio and no spread."
             if any(0 < len(t.samples_s) < LEAST_SAMPLES for t in rows)
             else "",
-            *warning_lines((t.variant if t.phase is whole else f"{t.variant} {t.phase}", t.warnings) for t in rows),
+            *warning_lines((f"{word(t.variant)}{'' if t.phase is whole else f' {t.phase}'}", t.warnings) for t in rows),
         ],
         heads=(
             *("phase", "variant", "median", "IQR", "speedup", "CI", "against eager"),
@@ -389,7 +396,7 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
             Column(
                 "part",
                 lambda row: row.part,
-                text=lambda row: f"= {clean(row.part)}" if row.total else clean(row.part),
+                text=lambda row: f"= {clean(word(row.part))}" if row.total else clean(row.part),
                 region=lambda row: region_numbers.get(row.region or ""),
             ),
             Column("total", lambda row: row.total),
@@ -409,7 +416,7 @@ def reconciliation_table(session: Session) -> Table[Reconciled]:
         heads=("part", "time", "CI", "what it is"),
         shown=[row for row in session.reconciliation if has_parts and row.phase is session.whole_phase],
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -424,7 +431,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
     return Table(
         "Memory",
         (
-            Column("variant", lambda peak: peak.variant),
+            Column("variant", lambda peak: variant(peak.variant)),
             Number("peak_bytes", lambda peak: int(peak.peak_bytes.value), "peak of one call", text=_peak_text),
             Number("low_bytes", lambda peak: peak.peak_bytes.map(int).low, dtype="Int64"),
             Number("high_bytes", lambda peak: peak.peak_bytes.map(int).high, dtype="Int64"),
@@ -437,7 +444,7 @@ def memory_table(session: Session) -> Table[MemoryPeak]:
         lambda: [about, why],
         heads=("variant", "peak of one call", "CI", "read from"),
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -456,7 +463,7 @@ def _peak_interval(peak: MemoryPeak) -> str:
 _two_digits = partial(significant, digits=2)
 
 CHECKS: tuple[Column[Numerics], ...] = (
-    Column("variant", lambda c: c.variant),
+    Column("variant", lambda c: variant(c.variant)),
     Column("tensor", lambda c: c.tensor),
     Column("dtype", lambda c: c.dtype),
     Column("verdict", lambda c: c.verdict, tone=lambda c: TONES.get(c.verdict, "")),
@@ -484,7 +491,9 @@ def numerics_table(session: Session) -> Table[Numerics]:
     ]
 
     def notes() -> Sequence[str]:
-        checked = ", ".join(f"{clean(name)} {count(len(checks), 'tensor')}" for name, checks in by_variant.items())
+        checked = ", ".join(
+            f"{clean(word(name))} {count(len(checks), 'tensor')}" for name, checks in by_variant.items()
+        )
         opaque = dict.fromkeys(
             clean(f"{c.tensor} ({c.note})")
             for c in session.numerics
@@ -510,7 +519,7 @@ def numerics_table(session: Session) -> Table[Numerics]:
         ),
         shown=shown,
         outdated=session.is_outdated,
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -536,7 +545,7 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
     return Table(
         "Compile time",
         (
-            Column("what", lambda cost: cost.what),
+            Column("what", lambda cost: variant(cost.what)),
             Number("compile_s", lambda cost: once(cost.seconds), "time"),
             Number("waited_s", lambda cost: once(cost.waited_s), "waited"),
             Column("cache", lambda cost: cost.cache),
@@ -550,5 +559,5 @@ def compile_costs_table(session: Session) -> Table[CompileCost]:
             ),
             *session.variant_costs,
         ),
-        fold="long",
+        fold="unless bad",
     )

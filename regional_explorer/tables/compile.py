@@ -42,7 +42,7 @@ def caches_table(session: Session) -> Table[tuple[Partition, ArtifactCompile]]:
         ),
         tuple(session.compiled_partitions),
         heads=("partition", "answer", "why", "passes before autograd"),
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -81,7 +81,7 @@ def compile_times_table(session: Session) -> Table[RegionCompiles]:
             f"Partitions were compiled side by side: {waited} were waited for." if side_by_side else "",
         ],
         heads=("region", "all", *(phase.name.lower() for phase in CompilePhase)),
-        fold="long",
+        fold="unless bad",
     )
 
 

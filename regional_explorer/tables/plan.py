@@ -11,7 +11,7 @@ from regional_explorer.record.artifact import ArtifactCompile
 from regional_explorer.record.benchmark import Timing, VariantName
 from regional_explorer.record.changes import SpeedChange, changes, differences, same_code, speed_change
 from regional_explorer.record.diagnostic import Diagnostic, Severity
-from regional_explorer.record.figure import once
+from regional_explorer.record.figure import Figure, once
 from regional_explorer.record.graph_break import GraphBreak
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import Kept, kept_for_backward, recomputed_ops
@@ -24,12 +24,16 @@ from regional_explorer.style.formats import (
     NONE,
     config_text,
     duration,
+    interval_note,
     size,
     speedup,
+    times,
     withheld,
+    word,
 )
 from regional_explorer.tables.benchmark import COMPARED
 from regional_explorer.tables.table import Column, Number, Table, bound_columns, columns_of
+from regional_explorer.tables.table import head as table_head
 
 MOST_BREAKS = 20
 MOST_KEPT = 8
@@ -48,6 +52,7 @@ def breaks_table(session: Session) -> Table[GraphBreak]:
         session.breaks,
         notes=lambda: [f"{more} more are in the saved session."] if more > 0 else [],
         shown=session.breaks[:MOST_BREAKS],
+        fold="closed",
     )
 
 
@@ -69,7 +74,7 @@ def kept_table(session: Session) -> Table[Kept]:
         notes=lambda: [f"{kept_text(session)}{f'; {more} more: ex.kept' if more > 0 else ''}"],
         shown=kept[:MOST_KEPT],
         heads=("tensor", "region", "op", "shape", "kept", "line"),
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -157,7 +162,7 @@ def partitions_table(session: Session) -> Table[Equal]:
         ],
         heads=("region", "graph", "instances", "ops", "state", "requested", "applied", "artifacts", "compile"),
         shown=[tuple(parts) for parts in groups.values()],
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -239,21 +244,35 @@ def runs_table(sessions: Sequence[Session]) -> Table[ComparedSession]:
             Column("same_code_as", lambda run: run.same_code),
             Column("changed", lambda run: "; ".join(changes(run.first, run.session))),
             *map(_variant_column, variants),
-            replace(of_plan[0], head="regional: speedup", drawn=lambda _runs: _drawn_speedup),
+            replace(of_plan[0], head="your plan: speedup", drawn=lambda _runs: _drawn_speedup),
             *of_plan[1:-1],
             Number("slowdown", lambda run: run.change.slowdown),
             *bound_columns("slowdown_low", "slowdown_high", lambda run: run.change.slowdown)[:2],
             Column("difference", lambda run: run.change.verdict),
+            Number("", _against_first, "against plan 1", text=_ratio_text),
             of_plan[-1],
             Number("partitions", lambda run: len(run.session.partitions)),
-            Number("compile_s", lambda run: once(run.session.compile_s)),
+            Number("compile_s", lambda run: once(run.session.compile_s), "waited"),
         ),
         [
             ComparedSession(session, differs, sessions[0], _plan_of_same_code(session, sessions[:number]))
             for number, (session, differs) in enumerate(zip(sessions, plan_differences, strict=True))
         ],
-        heads=(*variants, "regional: speedup", "CI", "compile", "numerics"),
+        heads=(
+            *([word(VariantName.REGIONAL)] if VariantName.REGIONAL in variants else []),
+            *("your plan: speedup", "CI", "against plan 1", "waited", "numerics"),
+        ),
     )
+
+
+def _against_first(run: ComparedSession) -> Figure | None:
+    slowdown = run.change.slowdown
+    return None if slowdown is None or slowdown.bounds is None else 1.0 / slowdown
+
+
+def _ratio_text(run: ComparedSession) -> str:
+    ratio = _against_first(run)
+    return NONE if ratio is None else f"{times(ratio.value)}{interval_note(ratio)}"
 
 
 def _plan_of_same_code(session: Session, earlier: Sequence[Session]) -> str:
@@ -262,7 +281,7 @@ def _plan_of_same_code(session: Session, earlier: Sequence[Session]) -> str:
 
 def _variant_column(variant: str) -> Column[ComparedSession]:
     return Number(
-        f"{variant}_us", lambda run: run.timings[variant].median_s if variant in run.timings else None, variant
+        f"{variant}_us", lambda run: run.timings[variant].median_s if variant in run.timings else None, word(variant)
     )
 
 
@@ -297,8 +316,11 @@ def measured_plans(
     if len(sessions) < MIN_PLANS and not any(has_its_code):
         return []
     table = runs_table(sessions)
-    columns, classes = table.shown_columns, ["rxt-figure" if column.right else None for column in table.shown_columns]
-    heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+    cells_of = list(zip(*table.cells(), strict=True))
+    shown = [place for place, cells in enumerate(cells_of) if any(cell != [NONE] for cell in cells)]
+    columns = [table.shown_columns[place] for place in shown]
+    classes = ["rxt-figure" if column.right else None for column in columns]
+    heads = (table_head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
     shapes_differ = len({session.shapes for session in sessions}) > 1
     rows = []
     for number, (run, cells) in enumerate(zip(table.rows, table.cells(), strict=True)):
@@ -308,7 +330,7 @@ def measured_plans(
         more = f"and {len(differs) - MAX_DIFFERENCES} more" if len(differs) > MAX_DIFFERENCES else ""
         figures = (
             node("td", *cell, class_=class_, data_head=column.title)
-            for column, class_, cell in zip(columns, classes, cells, strict=True)
+            for column, class_, cell in zip(columns, classes, (cells[place] for place in shown), strict=True)
         )
         rows.append(
             node(
@@ -328,7 +350,7 @@ def measured_plans(
                 ),
             )
         )
-    head = node("tr", node("th", "plan"), node("th", "differences"), *heads, node("th", ""))
+    head = node("tr", table_head("plan"), table_head("differences"), *heads, node("th", ""))
     drawn = node("table", node("thead", head), node("tbody", *rows), aria_label=table.title)
     return [node("h4", table.title), drawn]
 

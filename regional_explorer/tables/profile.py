@@ -79,7 +79,7 @@ def op_times_table(session: Session) -> Table[TimeShare]:
     rounds, or if the machine was too busy.
     """
     rows = session.profile.rows if session.profile else ()
-    return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="long")
+    return Table(_TITLE, _COLUMNS, tuple(map(TimeShare, rows)), fold="unless bad")
 
 
 def profile_table(session: Session) -> Table[TimeShare]:
@@ -90,7 +90,7 @@ def profile_table(session: Session) -> Table[TimeShare]:
     shares = TimeShares.of(session)
     rows = [] if shares is None else [share for kind in ProfileKind for share in shares.by(kind)]
     by, name, *figures = _COLUMNS
-    return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="long")
+    return Table(_TITLE, (by, name, _LAYERS, *figures), rows, fold="unless bad")
 
 
 def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
@@ -108,7 +108,7 @@ def _kind_table(shares: TimeShares, kind: ProfileKind) -> Table[TimeShare]:
             if len(rows) > MOST_PROFILE_ROWS
             else "",
         ],
-        fold="long",
+        fold="unless bad",
     )
 
 
@@ -126,7 +126,7 @@ def profile_conditions(profile: Profile, *, brief: bool = False) -> str:
     bandwidth, short_ops, with_marks = profile.bandwidth, profile.short_ops, profile.with_marks
     facts = [
         f"All ops take {duration(profile.seconds.value)}, what runs around the graphs {duration(profile.around_s)}:",
-        f"together {duration(profile.whole_s)}; aot_eager took {duration(profile.step.value)} in the same rounds.",
+        f"together {duration(profile.whole_s)}; the trace took {duration(profile.step.value)} in the same rounds.",
         "" if _is_near_one(with_marks) else f"They are not the same, {_SLOWED_BY_TIMING.format(with_marks.value)}.",
         f"{count(profile.rounds, 'round')}{'' if brief else f', stopped: {clean(profile.stopped)}'}.",
         "" if brief else f"Timing an op costs {duration(profile.overhead_s)}, which has been subtracted.",

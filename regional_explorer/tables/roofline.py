@@ -30,19 +30,19 @@ READ_FROM = (
 def reach_table(reach: Sequence[Reach], launches: Launches | None, problems: Sequence[str]) -> Table[Reach]:
     """How much of full's gain the plan reaches, by phase."""
     return Table(
-        "How much of full Inductor's gain the plan reaches",
+        "How much of torch.compile's gain the plan reaches",
         (
             Column("phase", lambda row: row.phase),
             *_time_columns("eager", lambda row: row.eager_s),
-            *_time_columns("regional", lambda row: row.regional_s, "this plan"),
-            *_time_columns("full", lambda row: row.full_s),
-            Number("share", lambda row: row.share, "full's gain reached", text=_gain_reached),
+            *_time_columns("regional", lambda row: row.regional_s, "your plan"),
+            *_time_columns("full", lambda row: row.full_s, "torch.compile"),
+            Number("share", lambda row: row.share, "torch.compile's gain reached", text=_gain_reached),
             *bound_columns("share_low", "share_high", lambda row: row.share)[:2],
         ),
         reach,
         "Nothing was measured.",
         lambda: [*([] if launches is None else [_launched(launches)]), *problems],
-        heads=("phase", "eager", "this plan", "full", "full's gain reached"),
+        heads=("phase", "eager", "your plan", "torch.compile", "torch.compile's gain reached"),
     )
 
 

@@ -10,11 +10,13 @@ from enum import StrEnum
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import MEASURED_ONCE, Figure
 from regional_explorer.record.partition import State
 from regional_explorer.style.css import paint, toned
 from regional_explorer.style.element import Node, clean, node
-from regional_explorer.style.formats import NONE, unit_of
+from regional_explorer.style.formats import NONE, unit_of, word
+from regional_explorer.tables.heads import ABOUT
 
 if TYPE_CHECKING:
     from regional_explorer.tables.frame import ShownFrame
@@ -25,8 +27,6 @@ S = TypeVar("S")
 TEXT_WIDTH = 100
 WIDEST_CELL = 34
 LONGEST_WORD = 24
-FEW_ROWS = 5
-"""A table with more rows is folded, unless it has a bad cell or a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,11 @@ class Column(Generic[R]):
             return self.write(value)
         return unit.text(value) if unit else value if isinstance(value, StrEnum) else clean(value)
 
+    def written(self, row: R) -> str:
+        """Return the value of a row as plain text."""
+        shown = self.shown(row)
+        return word(shown) if isinstance(shown, StrEnum) else shown
+
     def tone_of(self, row: R) -> str:
         """Return the tone of a row."""
         return self.tone if isinstance(self.tone, str) else self.tone(row)
@@ -93,6 +98,8 @@ class Column(Generic[R]):
         if text != NONE and (why := why_no_interval(self.value(row))):
             # Grey is for what may be otherwise when measured again.
             return [*letter, toned(text, tone if why == MEASURED_ONCE else "quiet", title=why)]
+        if isinstance(text, VariantName) and word(text) != text:
+            return [*letter, node("span", word(text), title=text)]
         return [*letter, toned(text, tone) if tone or isinstance(text, State) else text]
 
 
@@ -150,7 +157,7 @@ class Table(Generic[R]):
     are the records that they show: all if None. ``empty`` is said if there are none, ``notes`` makes the lines below.
     ``outdated`` is None if the figures are always those of the plan; otherwise the DataFrame says of which plan they
     are, and so does the title if it is another. ``fold`` says whether the rows are in a fold: never, in one that is
-    closed if they are many and neither bad nor a warning, or in one that is closed.
+    closed unless one of them is bad or a warning, or in one that is closed.
     """
 
     title: str
@@ -161,7 +168,7 @@ class Table(Generic[R]):
     heads: tuple[str, ...] = ()
     shown: Sequence[R] | None = None
     outdated: bool | None = None
-    fold: Literal["", "long", "closed"] = ""
+    fold: Literal["", "unless bad", "closed"] = ""
 
     def frame(self) -> ShownFrame:
         """Return all rows with exact values."""
@@ -201,7 +208,7 @@ class Table(Generic[R]):
         """Return the table with aligned columns, about ``width`` wide; long cells are wrapped."""
         if not self.shown_rows:
             return "\n  ".join([self.full_title, *_wrap(self.empty, width - 2)])
-        texts = [[column.shown(row) for row in self.shown_rows] for column in self.shown_columns]
+        texts = [[column.written(row) for row in self.shown_rows] for column in self.shown_columns]
         filled = [(column, cells) for column, cells in zip(self.shown_columns, texts, strict=True) if any(cells)]
         notes = [line for note in (*self.notes(), *self.unsure()) if note for line in _wrap(note, width - 2)]
         return "\n".join([self.full_title, *_aligned(filled, width), *(f"  {line}" for line in notes)])
@@ -232,19 +239,26 @@ class Table(Generic[R]):
         if not shown:
             return [title, node("p", self.empty, class_="rx-empty")]
         classes = ["rx-figure" if column.right else None for column in columns]
-        heads = (node("th", column.title, class_=class_) for column, class_ in zip(columns, classes, strict=True))
+        heads = (head(column.title, class_) for column, class_ in zip(columns, classes, strict=True))
         rows = (
             node("tr", *(node("td", *cell, class_=class_) for cell, class_ in zip(row, classes, strict=True)))
             for row in self.cells()
         )
         drawn = node("table", node("thead", node("tr", *heads)), node("tbody", *rows))
         notes = (node("p", line, class_="rx-note") for line in self.notes() if line)
-        inside = [node("div", drawn, class_="rx-wide rx-outdated" if self.outdated else "rx-wide"), *notes]
+        inside = [
+            node("div", drawn, tabindex="0", class_="rx-wide rx-outdated" if self.outdated else "rx-wide"),
+            *notes,
+        ]
         if not self.fold:
             return [title, *inside]
         bad = any(column.tone_of(row) in {"bad", "warn"} for column in columns for row in shown)
-        is_open = self.fold == "long" and (bad or len(shown) <= FEW_ROWS)
-        return [node("details", node("summary", self.full_title), *inside, open=is_open)]
+        return [node("details", node("summary", self.full_title), *inside, open=bad and self.fold == "unless bad")]
+
+
+def head(title: str, class_: str | None = None) -> Node:
+    """Return the head of a column, which says what it means."""
+    return node("th", title, class_=class_, title=ABOUT.get(title))
 
 
 def _aligned(columns: Sequence[tuple[Column[Any], Sequence[str]]], width: int) -> Iterator[str]:

@@ -109,10 +109,11 @@ DIRECTION_OPTIONS = (
 def config_editor(shown: Shown) -> list[Node]:
     """Return the fields of the open region's config, and the list of keys to add."""
     state, region = shown.state, shown.opened
-    if state.pane != CONFIG or region is None:
+    if not state.shows(CONFIG) or region is None:
         return [node("p", "Select a region: its config is shown here.", class_="rx-quiet")]
     direction, busy, device = state.direction_of(region), state.busy, shown.session.environment.device_type
     config = config_of(region, direction or Direction.FORWARD)
+    config = {**{key: catalogue()[key].default for key in state.added_keys}, **config}
     direction_field = choice("Config of", "direction", DIRECTION_OPTIONS, direction or BOTH_WAYS, disabled=busy)
     partitions = [
         part
@@ -140,11 +141,6 @@ def config_editor(shown: Shown) -> list[Node]:
     hint, query = "search name, type or text", state.key_query
     search = field("Add a key", "key query", query, placeholder=hint, data_live=True, class_="rx-key-search")
     return [node("div", *config_elements), node("div", search, *key_list(query, device, tuple(config), busy=busy))]
-
-
-def first_value(entry: ConfigKey) -> Any:
-    """Return the initial value of a key that is added: the opposite of the default for a bool, else the default."""
-    return not entry.default if isinstance(entry.default, bool) else entry.default
 
 
 def _same_code_text(keys: Sequence[str]) -> str:

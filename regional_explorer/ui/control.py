@@ -16,7 +16,7 @@ from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.region_code import nodes_of_region, qualified_names, region_code
 from regional_explorer.record.session import Session
-from regional_explorer.regions.describe import Choice, choice_for
+from regional_explorer.regions.describe import NO_CHOICE, Choice, choice_for
 from regional_explorer.ui.jobs import Heartbeat, Jobs, Latest, Loop
 from regional_explorer.ui.mark_form import name_of_mark, selectors_of, suggestions
 from regional_explorer.ui.state import CODE, SELECTION, PanelState, Problem, Shown
@@ -48,7 +48,7 @@ class Control:
         self.jobs = Jobs(self)
         self.lock = threading.RLock()
         self._nodes_of_rows: tuple[str, ...] = ()
-        self._choice: tuple[object, Choice] = ((), Choice())
+        self._choice: tuple[object, Choice] = ((), NO_CHOICE)
         self._code_for_targets: dict[tuple[str, str, str], RegionCode] = {}
 
     # ------------------------------------------------------------------------------------------------------- changes
@@ -83,7 +83,7 @@ class Control:
         """What the selected nodes can be marked as, while the form marks these."""
         state, graphs = self.state, self.session.graphs
         if state.mark.kind != SELECTION:
-            return Choice()
+            return NO_CHOICE
         about = state.selection, state.clicked, graphs
         if self._choice[0] != about:
             self._choice = about, choice_for(state.selection, graphs, state.clicked)
@@ -108,7 +108,7 @@ class Control:
     def refresh(self) -> None:
         """Read the exploration again after code in a cell may have changed it."""
         with self.lock:
-            if self.state.busy:  # the worker changes what a session is made of, and may be measuring
+            if self.state.job is not None:  # the worker changes what a session is made of, and may be measuring
                 return
             session = self.exploration.session
             if session != self.session or self.exploration.runs != self.runs:
@@ -132,7 +132,7 @@ class Control:
             RegionalExplorerError: a job is running, or the change is not possible.
         """
         with self.lock:
-            if self.state.busy:
+            if self.state.job is not None:
                 raise BusyError("A job is running. Cancel it or wait for it to finish before you change regions.")
             with self.exploration.exclusive_use.editing():
                 self.refresh()
@@ -150,7 +150,7 @@ class Control:
         self.previews.cancel()
         state, selectors = self.state, selectors_of(self.state, self.choice)
         by_rows = state.mark.kind == SELECTION and set(state.selection) == set(self._nodes_of_rows)
-        if state.busy or not selectors or by_rows:
+        if state.job is not None or not selectors or by_rows:
             return
         name = name_of_mark(state, self.session)
 
@@ -177,7 +177,7 @@ class Control:
             if target:
                 self._code_for_targets[region, target, plan_line(state.plan)] = code
 
-        if not self.state.busy and self.shown().unread:
+        if self.state.job is None and self.shown().unread:
             self.jobs.start("Read the code", read)
 
     # --------------------------------------------------------------------------------------------------------- shown
@@ -192,7 +192,7 @@ class Control:
             runs=self.runs,
             suggestions=self.suggestions,
             choice=self.choice,
-            code=self._code() if self.state.pane == CODE else None,
+            code=self._code() if self.state.shows(CODE) else None,
         )
 
     def _code(self) -> RegionCode | None:
@@ -208,8 +208,9 @@ class Control:
 def _previewed(state: PanelState) -> tuple[object, ...]:
     """Return what a preview depends on besides the name; with another one the preview shown is no longer right."""
     form = state.mark
+    form = state.mark
     chosen = (state.selection, state.clicked, form.alike) if form.kind == SELECTION else ()
-    return form.kind, form.pattern, chosen, state.plan, state.busy
+    return form.kind, form.pattern, chosen, state.plan, state.job is None
 
 
 _CONTROLS: weakref.WeakValueDictionary[int, Control] = weakref.WeakValueDictionary()

@@ -26,8 +26,10 @@ from regional_explorer.record.benchmark import checked_variants
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import markup
 from regional_explorer.tables.benchmark import numerics_table, regions_table, timings_table
-from regional_explorer.tables.plan import partitions_table
+from regional_explorer.tables.plan import measured_plans, partitions_table
+from regional_explorer.tables.profile import profile_tables
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.events import start_job
 from regional_explorer.ui.jobs import Latest
 from regional_explorer.ui.state import IMPORT_RX
 
@@ -62,6 +64,10 @@ class TerminalDisplay:
         with reporting_of_command(sys.stderr) as run:
             yield run
 
+    def profile_in_background(self) -> bool:
+        """Return False: a terminal waits for what it shows."""
+        return False
+
     def show_note(self, note: str) -> None:
         """Show a note."""
         print(note, file=sys.stderr)  # noqa: T201 - a terminal's way to show
@@ -71,7 +77,8 @@ class TerminalDisplay:
         session = self._exploration.session
         sections = [diagnostics_text(session)]
         if self._measured:
-            tables = timings_table(session), partitions_table(session), numerics_table(session)
+            compared = timings_table(session), partitions_table(session), numerics_table(session)
+            tables = compared if session.timings else profile_tables(session)
             sections = [answer_text(answer_of(session)), *(table.text() for table in tables), *sections]
         print("", *filter(None, sections), sep="\n\n" if self._measured else "\n")  # noqa: T201 - a terminal's way to show
         _note_displayed(self._exploration)
@@ -201,6 +208,12 @@ class NotebookDisplay:
             # Not later: where a program runs the notebook, nobody listens any more once the cell has ended.
             self._update_static_copy()
 
+    def profile_in_background(self) -> bool:
+        """Have the panel find out where the time goes, until it is given other work; return False without a panel."""
+        if self._with_panel:
+            start_job(self._control, "profile", background=True)
+        return self._with_panel
+
     def show_note(self, note: str) -> None:
         """Display a note below the cell."""
         display(_note_bundle(note), raw=True)
@@ -218,7 +231,7 @@ class NotebookDisplay:
             self._static_copies.submit(self._update_after_change)
 
     def _update_after_change(self, _outdated: threading.Event) -> None:
-        if not self._control.state.busy:  # drawing would disturb a benchmark; the end of the job is another change
+        if self._control.state.job is None:  # drawing would disturb a benchmark; the end of the job is another change
             self._update_static_copy()
 
     def _update_static_copy(self) -> None:
@@ -231,7 +244,7 @@ class NotebookDisplay:
         picture_inputs = session.plan, session.partitions, session.graphs
         if picture_inputs != self._picture_inputs:
             self._picture_inputs, self._picture = picture_inputs, session_svg(session)
-        html = session_html(session, picture=self._picture)
+        html = session_html(session, picture=self._picture, plans=measured_plans(self._control.runs, session))
         if self._with_panel:
             html = f'<div class="{STATIC_COPY}">{html}</div>{HIDE_LOADING}'
         return {"text/plain": session_text(session), "text/html": html}

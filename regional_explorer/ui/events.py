@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
 from regional_explorer.compiler.run import Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
+from regional_explorer.page.columns import COLUMNS
 from regional_explorer.picture.folds import FoldKind
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.configs import PRESETS
@@ -24,7 +25,8 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.regions.describe import selectors_for
-from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS, first_value
+from regional_explorer.regions.edit import require_match, selectors_of_text
+from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
 from regional_explorer.ui.mark_form import (
@@ -40,11 +42,13 @@ from regional_explorer.ui.state import (
     CODE,
     CONFIG,
     PANES,
-    SOURCE,
+    SELECTOR,
     TIME,
+    WHY,
     InvalidInput,
     NameForm,
     PanelState,
+    Problem,
     Setting,
     Sort,
 )
@@ -116,13 +120,45 @@ class EventKind:
     when: Callable[[Control], bool] = lambda _control: True
 
 
+LOOKING = frozenset(
+    (
+        "select",
+        "pane",
+        "column",
+        "pick",
+        "clear",
+        "sort",
+        "open",
+        "why",
+        "key query",
+        "kind",
+        "pattern",
+        "name",
+        "cancel",
+    )
+)
+"""The events that leave a job in the background alone: all others end it."""
+
+
 def handle(control: Control, event: Event) -> None:
-    """Handle ``event``, unless its kind does not accept it."""
+    """Handle ``event``, unless its kind does not accept it; if a job in the background runs, once that is cancelled."""
     with control.lock:
+        job = control.state.job
+        if job is not None and job.background and event.do in EVENTS.keys() - LOOKING:
+            control.jobs.instead(lambda: handle_safely(control, event))
+            return
         kind = EVENTS.get(event.do)
         about = kind.about(control, event.of) if kind is not None else None
         if kind is not None and about is not None and kind.value(event.value) and kind.when(control):
             kind.handle(control, replace(event, of=about))
+
+
+def handle_safely(control: Control, event: Event) -> None:
+    """Handle ``event``; an error, which ipywidgets or a thread would hide, is shown in the panel."""
+    try:
+        handle(control, event)
+    except Exception as error:  # noqa: BLE001 - as said
+        control.set(problem=Problem.of(error))
 
 
 # ---------------------------------------------------------------------------------------------------------------- jobs
@@ -140,14 +176,16 @@ JOBS: Mapping[str, tuple[str, Work]] = {
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
+    "kernels": ("Time its kernels", lambda ex, state, run: ex.kernel_times(state.opened, state.budget_s, run=run)),
 }
 """The jobs by the event that starts them: what they are called, and what they do."""
 
 
-def _start_job(control: Control, event: Event) -> None:
-    if event.do == "profile":
+def start_job(control: Control, do: str, *, background: bool = False) -> None:
+    """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
+    if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
-    control.jobs.start(*JOBS[event.do])
+    control.jobs.start(*JOBS[do], background=background)
 
 
 def _set_budget(control: Control, event: Event) -> None:
@@ -272,14 +310,22 @@ def _without_error(state: PanelState, setting: Setting) -> PanelState:
     return replace(state, invalid_inputs=invalid)
 
 
+def _show_invalid(control: Control, setting: Setting, invalid: InvalidInput) -> None:
+    control.set(invalid_inputs={**control.state.invalid_inputs, setting: invalid})
+
+
 def _set_value(control: Control, event: Event) -> None:
     """Set a config value from what was typed; an invalid value is shown with its error at its field."""
     region, direction = _opened_config(control)
+    config = config_of(control.state.plan[region], direction or Direction.FORWARD)
     setting, typed = (region, direction, event.of), event.value if isinstance(event.value, bool) else event.text
     try:
         value = parse_value(event.of, typed)
     except RegionalExplorerError as error:
-        control.set(invalid_inputs={**control.state.invalid_inputs, setting: InvalidInput(str(typed), str(error))})
+        _show_invalid(control, setting, InvalidInput(str(typed), str(error)))
+        return
+    if event.of not in config and value == catalogue()[event.of].default:  # a field that was added, and left at it
+        control.update(lambda state: _without_error(state, setting))
         return
     control.edit(
         lambda ex: ex.configure(region, {event.of: value}, direction=direction),
@@ -291,7 +337,10 @@ def _unset_value(control: Control, event: Event) -> None:
     region, direction = _opened_config(control)
     control.edit(
         lambda ex: ex.configure(region, {event.of: DEFAULT}, direction=direction),
-        lambda state, plan: _without_error(state.edited(plan), (region, direction, event.of)),
+        lambda state, plan: _without_error(
+            replace(state.edited(plan), added_keys=tuple(key for key in state.added_keys if key != event.of)),
+            (region, direction, event.of),
+        ),
     )
 
 
@@ -314,8 +363,12 @@ def _configure_opened(control: Control, values: Mapping[str, Any]) -> None:
 
 
 def _add_key(control: Control, event: Event) -> None:
+    """Turn a switch away from its default; of other keys show the field, whose value will be the edit."""
     entry = check_key(event.of)
-    _configure_opened(control, {entry.key: first_value(entry)})
+    if isinstance(entry.default, bool):
+        _configure_opened(control, {entry.key: not entry.default})
+    else:
+        control.update(lambda state: replace(state, added_keys=(*state.added_keys, entry.key)))
 
 
 # ------------------------------------------------------------------------------------------------- rows of the regions
@@ -334,17 +387,34 @@ def _pick_row(control: Control, event: Event) -> None:
         names = [other for other in state.picked if other != name] + ([] if name in state.picked else [name])
     rows = state.with_rows_selected(names)
     # Also where the same rows were selected already: nodes may have been selected in the graph since.
-    control.update(lambda _: replace(rows, selection=control.nodes_of_rows(rows), clicked=None))
-    if state.pane == CODE:
+    nodes = control.nodes_of_rows(rows)
+    control.update(lambda _: replace(rows, selection=nodes, clicked=None, revealed=nodes))
+    if state.shows(CODE):
         control.read_code()
 
 
 def _toggle_config(control: Control, event: Event) -> None:
     """Show the config of a region beside the graph, or close it if it is shown."""
-    if event.of == control.state.opened and control.state.pane == CONFIG:
-        control.set(opened=None, pane=SOURCE)
+    if event.of == control.state.opened and control.state.shows(CONFIG):
+        control.update(lambda state: state.with_pane(WHY))
     else:
         control.update(lambda state: state.with_pane(CONFIG, event.of))
+
+
+def _change_selectors(control: Control, event: Event) -> None:
+    """Have a region pick what was typed; if that is wrong, it is shown with its error in the row."""
+    name, setting = event.of, (event.of, None, SELECTOR)
+    innermost = any(selector.innermost for selector in control.state.plan[name].selectors)
+
+    def change(ex: Exploration) -> None:
+        chosen, draft = selectors_of_text(event.text, innermost=innermost), ex.draft()
+        require_match(name, chosen, draft.graphs, breaks=draft.breaks)
+        ex.plan = draft.plan.changed(name, selectors=chosen)
+
+    try:
+        control.edit(change, lambda state, plan: _without_error(state.edited(plan), setting))
+    except SelectorError as error:
+        _show_invalid(control, setting, InvalidInput(event.text, str(error)))
 
 
 def _sort_rows(control: Control, event: Event) -> None:
@@ -477,7 +547,7 @@ def _is_open(control: Control) -> bool:
 
 
 EVENTS: Mapping[str, EventKind] = {
-    **dict.fromkeys(JOBS, EventKind(_start_job)),
+    **dict.fromkeys(JOBS, EventKind(lambda control, event: start_job(control, event.do))),
     "cancel": EventKind(lambda control, _: control.jobs.cancel()),
     "budget": EventKind(_set_budget, value=is_text),
     "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
@@ -491,6 +561,12 @@ EVENTS: Mapping[str, EventKind] = {
     # the graph, and beside it
     "select": EventKind(_select_nodes, among(CLICKED), are_names),
     "pane": EventKind(_choose_pane, among(PANES)),
+    "column": EventKind(
+        lambda control, event: control.update(
+            lambda state: state.with_column(event.of, shown=event.of not in state.columns)
+        ),
+        among(COLUMNS),
+    ),
     "code": EventKind(lambda control, _: control.read_code()),
     "target": EventKind(_choose_target, value=is_choice(["", *GPU_TARGETS])),
     "show": EventKind(_show_diagnostic, _diagnostic),
@@ -512,6 +588,8 @@ EVENTS: Mapping[str, EventKind] = {
         lambda control, _: control.update(lambda state: replace(state.with_rows_selected(()), selection=()))
     ),
     "open": EventKind(_toggle_config, _region),
+    "why": EventKind(lambda control, event: control.update(lambda state: state.with_pane(WHY, event.of)), _region),
+    "repick": EventKind(_change_selectors, _region, is_text),
     "switch": EventKind(
         lambda control, event: control.edit(lambda ex: ex.enable(event.of) if event.value else ex.disable(event.of)),
         _region,

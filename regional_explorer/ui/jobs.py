@@ -255,14 +255,19 @@ class Jobs:
         self._cancelled = threading.Event()
         self._stop_note = CANCELLED_NOTE
         self._interrupts: JobInterrupts | None = None
+        self._next: list[Callable[[], None]] = []
 
-    def start(self, name: str, work: Work, *, shapes: str = "") -> None:
+    def start(self, name: str, work: Work, *, background: bool = False, shapes: str = "") -> None:
         """Start ``work`` on a thread of its own; the state shows ``shapes`` as those that it traces the call with.
+
+        In the ``background`` it is cancelled as soon as a cell or a panel has other work for the exploration.
 
         Raises:
             BusyError: a job is running.
         """
-        with self._starting(name, shapes=shapes):
+        with self._starting(Job(name, background=background, shapes=shapes)):
+            if background:
+                self._control.exploration.exclusive_use.give_way = self._cancelled.set
             loop, cancelled = self._control.main_loop(), self._cancelled.is_set
             threads: Threads = SAME_THREAD
             if loop is not None:
@@ -290,7 +295,7 @@ class Jobs:
         Raises:
             BusyError: a job is running.
         """
-        with self._starting(name, in_cell=True):
+        with self._starting(Job(name, in_cell=True)):
             pass
         with self._ending(in_cell=True):
             yield self._reporting_run()
@@ -305,14 +310,14 @@ class Jobs:
         return Run(progress=Throttle(show), estimate=left.estimate)
 
     @contextmanager
-    def _starting(self, name: str, *, in_cell: bool = False, shapes: str = "") -> Iterator[None]:
-        """Context manager around what starts a job: the state has the job, unless something fails."""
+    def _starting(self, job: Job) -> Iterator[None]:
+        """Context manager around what starts ``job``: the state has it, unless something fails."""
         with self._control.lock:
-            if self._control.state.busy:
+            if self._control.state.job is not None:
                 raise BusyError("Another job is running. Cancel it or wait for it to finish.")
-            self._cancelled, self._stop_note = threading.Event(), CANCELLED_NOTE
+            self._cancelled, self._stop_note = threading.Event(), "" if job.background else CANCELLED_NOTE
             try:
-                self._control.update(lambda state: state.started(Job(name, in_cell=in_cell, shapes=shapes)))
+                self._control.update(lambda state: state.started(job))
                 yield
             except BaseException:
                 self._stop_watching()
@@ -342,8 +347,9 @@ class Jobs:
             self._show_end(self._stop_note if self._cancelled.is_set() else note, problem)
 
     def _stop_watching(self) -> None:
-        """Stop waiting for interrupts of the kernel, and for pages that close."""
+        """Stop waiting for interrupts of the kernel, for pages that close, and for other work."""
         self._control.heartbeat.stop()
+        self._control.exploration.exclusive_use.give_way = None
         if self._interrupts is not None:
             self._interrupts.stop()
             self._interrupts = None
@@ -357,6 +363,9 @@ class Jobs:
             finally:  # also after an interrupt of the kernel; a cell may have edited the plan meanwhile
                 plan = self._control.session.plan
                 self._control.update(lambda state: state.edited(plan).ended(note, problem))
+            following, self._next = self._next, []
+            for work in following:
+                work()
 
     def _change_job(self, **fields: Any) -> None:
         self._control.update(
@@ -374,6 +383,11 @@ class Jobs:
             if job is not None and not job.in_cell:
                 self._stop(note)
                 self._change_job(cancelling=True)
+
+    def instead(self, work: Callable[[], None]) -> None:
+        """Cancel the job in the background, and do ``work``, which must not raise, once it has ended."""
+        self._next.append(work)
+        self.cancel(note="")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the job on the thread to end; return whether it ended in time."""

@@ -45,7 +45,7 @@ def mark_form(shown: Shown) -> list[Node]:
     title = (
         [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
         if not shown.state.plan.regions
-        else [node("h4", "Mark another region")]
+        else []
     )
     which = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(

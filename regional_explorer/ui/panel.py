@@ -8,19 +8,20 @@ from typing import Any
 
 import traitlets
 
+from regional_explorer.page.answer import answer_nodes
+from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
-from regional_explorer.page.report import results_nodes
+from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
+from regional_explorer.record.answer import answer_of
 from regional_explorer.record.json_file import plan_line
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import Node, node
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
-from regional_explorer.ui.events import Event, handle
+from regional_explorer.ui.events import Event, handle_safely
 from regional_explorer.ui.mark_form import mark_form, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import (
     code_head,
-    diagnostics_list,
     edit_bar,
     header,
     plans,
@@ -28,8 +29,9 @@ from regional_explorer.ui.parts import (
     progress,
     tabs,
     tool_bar,
+    why,
 )
-from regional_explorer.ui.state import CODE, CONFIG, DIAGNOSTICS, PANES, SOURCE, TIME, Problem, Shown
+from regional_explorer.ui.state import CODE, CONFIG, PANES, TIME, WHY, PanelState, Shown
 from regional_explorer.ui.tables import region_table, time_table
 from regional_explorer.ui.widget import SessionView
 
@@ -38,6 +40,12 @@ def but_progress(shown: Shown) -> object:
     """Return everything but the progress of the job."""
     job = shown.state.job
     return replace(shown, state=replace(shown.state, job=job and replace(job, doing="", fraction=0.0, left="")))
+
+
+def standing(shown: Shown) -> object:
+    """Return the job with its progress, or else the note and what is compiled."""
+    job = shown.state.job
+    return job or (shown.state.note, shown.session)
 
 
 def of_session(shown: Shown) -> object:
@@ -57,56 +65,44 @@ class Part:
     key: Callable[[Shown], object] = but_progress
 
 
-def _region_table(shown: Shown) -> list[Node]:
-    state = shown.state
-    opened = state.opened if state.pane == CONFIG else None
-    return region_table(
-        region_summaries(shown.session), state.sort, picked=state.picked, opened=opened, busy=state.busy
-    )
-
-
-def _time_table(shown: Shown) -> list[Node]:
-    return time_table(shown.session if shown.state.pane == TIME else None, busy=shown.state.busy)
-
-
 ABOVE: Mapping[str, Part] = {
     "header": Part(header, {"class_": "rx-header"}),
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
-    "progress": Part(progress, {"class_": "rx-progress"}, lambda shown: (shown.state.job, shown.state.note)),
+    "progress": Part(progress, {"class_": "rx-progress"}, standing),
     "problem": Part(problem, {"class_": "rx-alert"}),
-}
-TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the graph"})}
-BESIDE: Mapping[str, Part] = {
-    CODE: Part(code_head, {}),
-    CONFIG: Part(config_editor, {"class_": "rxt rx-config"}),
-    TIME: Part(_time_table, {"class_": "rxt rx-time"}, lambda shown: (of_session(shown), shown.state.pane == TIME)),
-    DIAGNOSTICS: Part(diagnostics_list, {"class_": "rxt rx-diagnostics"}, of_session),
-}
-BELOW: Mapping[str, Part] = {
-    "regions": Part(_region_table, {"class_": "rxt rx-regions"}),
+    "answer": Part(lambda shown: answer_nodes(answer_of(shown.session)), {"class_": "rx-answer"}, of_session),
+    "regions": Part(region_table, {"class_": "rxt rx-regions"}),
     "editing": Part(edit_bar, {"class_": "rx-editing"}),
     "marking": Part(mark_form, {"class_": "rx-mark"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
+}
+TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
+BESIDE: Mapping[str, Part] = {
+    WHY: Part(why, {"class_": "rxt rx-why"}),
+    CODE: Part(code_head, {}),
+    CONFIG: Part(config_editor, {"class_": "rxt rx-config"}),
+    TIME: Part(time_table, {"class_": "rxt rx-time"}, of_session),
+}
+BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, of_session),
-    "results": Part(lambda shown: results_nodes(shown.session), {"class_": "rx-results"}, of_session),
+    "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
 PARTS: Mapping[str, Part] = {**ABOVE, **TABS, **BESIDE, **BELOW}
-"""Every part by name: above the graph, beside it (one tab at a time), below it."""
+"""Every part by name: above the columns, beside graph and source (one at a time), below."""
 
 
-def frame(pane: str) -> list[Node]:
-    """Return the containers of the graph and of the parts, with the tab ``pane`` shown beside the graph."""
+def frame(state: PanelState) -> list[Node]:
+    """Return the containers of the graph, the source and the parts."""
 
     def containers(parts: Mapping[str, Part]) -> list[Node]:
         return [node("div", **part.place, data_part=name) for name, part in parts.items()]
 
-    code, *others = containers(BESIDE)
-    listing = node("div", class_="rxs", data_part="listing")
-    panes = [node("div", class_="rxs", data_part=SOURCE), node("div", code, listing, class_="rx-code"), *others]
-    for name, container in zip(PANES, panes, strict=True):
-        container[1] |= {"role": "tabpanel", "aria-label": name, **({} if name == pane else {"hidden": True})}
-    beside = node("div", *containers(TABS), node("div", *panes, class_="rx-pane"), class_="rx-beside")
-    views = node("div", node("div", data_view="graph"), beside, class_="rx-views")
+    panes = dict(zip(BESIDE, containers(BESIDE), strict=True))
+    panes[CODE] = node("div", panes[CODE], node("div", class_="rxs", data_part="listing"), class_="rx-code")
+    for name, container in panes.items():
+        container[1] |= {"role": "tabpanel", "aria-label": name, **({} if name == state.pane else {"hidden": True})}
+    (head,) = containers(TABS)
+    views = columns(head, [panes[name] for name in PANES], state.columns)
     return [node("div", class_="rx-style", data_part="style"), *containers(ABOVE), views, *containers(BELOW)]
 
 
@@ -125,7 +121,7 @@ class Panel(SessionView):
 
     def __init__(self, control: Control) -> None:
         self.add_traits(**{f"part_{name}": traitlets.List().tag(sync=True) for name in PARTS})
-        super().__init__(height=380, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state.pane))
+        super().__init__(height=380, kind="rx rx-panel", label="Regional explorer", tree=frame(control.state))
         self.id = self.model_id
         self.control = control
         self._state: Shown | None = None
@@ -141,7 +137,7 @@ class Panel(SessionView):
         before, self._state = self._state, control.shown()
         state, session = self._state.state, self._state.session
         with self.hold_sync():
-            self.tree = frame(state.pane)
+            self.tree = frame(state)
             if before is None or before.state.plan != state.plan:
                 self.plan = plan_line(state.plan)
             for name, part in PARTS.items():
@@ -156,7 +152,7 @@ class Panel(SessionView):
                 self.set_session(session)
                 if before is not None and session.profile not in (None, before.session.profile):
                     self.show_overlay(SHARE)
-            if state.pane == CODE:
+            if state.shows(CODE):
                 self.set_code(() if self._state.code is None else self._state.code.partitions)
             if before is not None and state.revealed is not before.state.revealed:
                 self.reveal(state.revealed)
@@ -178,8 +174,5 @@ class Panel(SessionView):
         """Handle a message of a page: what it shows, and what was pressed."""
         super().handle(message)
         self.control.heartbeat.on_reply()
-        try:
-            held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
-            handle(self.control, Event(message["do"], message["of"], message.get("value"), **held))
-        except Exception as error:  # noqa: BLE001 - ipywidgets would hide it; the panel shows it
-            self.control.set(problem=Problem.of(error))
+        held = {key: bool(message.get(key)) for key in ("shift", "ctrl")}
+        handle_safely(self.control, Event(message["do"], message["of"], message.get("value"), **held))

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from regional_explorer.errors import listing
+from regional_explorer.errors import count, listing
 from regional_explorer.export.plan_as_python import plan_source
+from regional_explorer.page.columns import BESIDE, GRAPH, SOURCE
 from regional_explorer.page.report import session_facts
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.diagnostic import Diagnostic
+from regional_explorer.record.figure import exactly
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.json_file import plan_line
+from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Region
 from regional_explorer.record.region_code import nodes_of_diagnostic, nodes_of_region
 from regional_explorer.record.session import SHAPES, Session
 from regional_explorer.style.css import SIGNS, TONES, toned
 from regional_explorer.style.element import LONG_TEXT, SHORT, Node, clean, clean_page, node, verbatim
+from regional_explorer.style.formats import duration, interval, word
+from regional_explorer.tables.code import TimedRow, kernel_times_table
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans
-from regional_explorer.ui.state import CODE, DIAGNOSTICS, IMPORT_RX, PANES, Shown
+from regional_explorer.tables.table import chip
+from regional_explorer.ui.state import IMPORT_RX, PANES, WHY, PanelState, Shown
 
 
 def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool = False, **attributes: object) -> Node:
@@ -70,29 +76,52 @@ def tool_bar(shown: Shown) -> list[Node]:
         button(
             "▶ Compile & measure",
             "measure",
-            title="Compile stale partitions, check the numerics, measure",
+            title="Compile what is not compiled, check the results, measure",
             disabled=busy,
             class_="rx-primary",
             aria_label="Compile & measure",
         ),
-        button("Compile", "compile", title="Compile stale partitions without measuring", disabled=busy),
+        button("Compile", "compile", title="Compile what is not compiled, without measuring", disabled=busy),
         button("Profile", "profile", title="Time every op, to see where the time goes", disabled=busy),
         button("Cancel", "cancel", title="Stop the job; the results so far are kept", disabled=not stoppable),
         button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
         button("Redo", "redo", title="Redo the change", disabled=busy or not state.future),
-        field(
-            "Budget (s)",
-            "budget",
-            f"{state.budget_s:g}",
-            kind="number",
-            min="0.1",
-            max=f"{MAX_BUDGET_S:g}",
-            step="0.1",
-            disabled=busy,
-            title="Seconds to measure the variants, without compile time",
-        ),
-        _variant_boxes(state.variants, busy=busy),
+        _options(state, busy=busy),
+        _column_buttons(state.columns),
     ]
+
+
+def _options(state: PanelState, *, busy: bool) -> Node:
+    budget = field(
+        "Budget (s)",
+        "budget",
+        f"{state.budget_s:g}",
+        kind="number",
+        min="0.1",
+        max=f"{MAX_BUDGET_S:g}",
+        step="0.1",
+        disabled=busy,
+        title="Seconds to measure the variants, without compile time",
+    )
+    summary = node("summary", "Options", title="What is compared, and for how long")
+    return node("details", summary, node("div", budget, _variant_boxes(state.variants, busy=busy)), class_="rx-options")
+
+
+_COLUMN_TITLES = {GRAPH: "Graph", SOURCE: "Source", BESIDE: "Details"}
+
+
+def _column_buttons(shown: Collection[str]) -> Node:
+    buttons = (
+        button(
+            title,
+            "column",
+            name,
+            title=f"Show or hide the column of the {title.lower()}",
+            aria_pressed=str(name in shown).lower(),
+        )
+        for name, title in _COLUMN_TITLES.items()
+    )
+    return node("div", *buttons, class_="rx-toggles", role="group", aria_label="Columns")
 
 
 def header(shown: Shown) -> list[Node]:
@@ -137,7 +166,6 @@ def _export_buttons(shown: Shown) -> Node:
         button("Save JSON", "save", "json", title="Save the session, for rx.load", disabled=busy),
         copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
         copy_python_button(python, title="Copy the calls that make this plan"),
-        button("Code", "pane", CODE, title="Show the generated code of a region"),
         class_="rx-exports",
         role="group",
         aria_label="Results",
@@ -146,6 +174,9 @@ def _export_buttons(shown: Shown) -> Node:
 
 _VARIANT_TITLES = {
     VariantName.EAGER: "Always measured: all others are compared with it",
+    VariantName.AOT_EAGER: "aot_eager: the captured graphs, run op by op; nothing is compiled",
+    VariantName.REGIONAL: "regional: each region compiled under its config, the rest op by op",
+    VariantName.FULL: "full: the whole call under plain torch.compile",
     VariantName.UPSTREAM: "The same marks under torch's own regional_inductor",
     VariantName.LITE: "The same marks under torch.compile(mode='lite')",
 }
@@ -164,7 +195,7 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
                 disabled=busy or name is VariantName.EAGER,
                 title=_VARIANT_TITLES.get(name),
             ),
-            node("span", name),
+            node("span", word(name)),
             class_="rx-check",
         )
         for name in VariantName
@@ -173,10 +204,10 @@ def _variant_boxes(chosen: tuple[VariantName, ...], *, busy: bool) -> Node:
 
 
 def progress(shown: Shown) -> list[Node]:
-    """Return the progress of the job, or the note of the last one."""
+    """Return the progress of the job, or the note of the last one, or what is left to do; never nothing."""
     job, note = shown.state.job, shown.state.note
     if job is None:
-        return [node("span", note, role="status")] if note else []
+        return [node("span", note or _standing(shown.session), role="status", class_=None if note else "rx-quiet")]
     doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
@@ -184,6 +215,16 @@ def progress(shown: Shown) -> list[Node]:
         doing = f"{doing} (to stop, interrupt the kernel)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
     return [bar, node("span", doing, role="status")]
+
+
+def _standing(session: Session) -> str:
+    """Return how far the plan is compiled and measured."""
+    stale = sum(part.state is State.STALE for part in session.partitions)
+    if stale:
+        return f"{stale} of {count(len(session.partitions), 'piece')} not compiled."
+    if not session.timings or session.is_outdated:
+        return "This plan is not measured yet." if session.partitions else "Nothing is compiled yet."
+    return "Compiled and measured."
 
 
 def problem(shown: Shown) -> list[Node]:
@@ -203,11 +244,19 @@ def traceback(text: str) -> list[Node]:
     return [node("details", node("summary", "Traceback"), verbatim("code", clean_page(text, 4 * LONG_TEXT)))]
 
 
+_PANE_TITLES = {
+    "why": "What was found out, and what to do about it",
+    "code": "The code that Inductor generated for a region",
+    "config": "The Inductor config of a region",
+    "time": "Where the time of the call goes",
+}
+
+
 def tabs(shown: Shown) -> list[Node]:
-    """Return the tabs; the diagnostics tab has the number of diagnostics and the sign of the worst."""
+    """Return the tabs; the first has the number of diagnostics and the sign of the worst."""
     tones = [TONES[diagnostic.severity] for diagnostic in shown.session.diagnostics]
     sign = next((SIGNS[tone] for tone in ("bad", "warn") if tone in tones), "")
-    suffixes = {DIAGNOSTICS: f" {sign}{len(tones)}" if tones else ""}
+    suffixes = {WHY: f" {sign}{len(tones)}" if tones else ""}
     return [
         button(
             f"{name.capitalize()}{suffixes.get(name, '')}",
@@ -215,6 +264,7 @@ def tabs(shown: Shown) -> list[Node]:
             name,
             role="tab",
             class_="rx-tab",
+            title=_PANE_TITLES[name],
             aria_selected=str(name == shown.state.pane).lower(),
             tabindex="0" if name == shown.state.pane else "-1",
         )
@@ -238,21 +288,75 @@ def code_head(shown: Shown) -> list[Node]:
     elif not target and not compiled:
         head += [
             node("p", "Not compiled yet.", class_="rx-quiet"),
-            button("Compile", "compile code", title="Compile stale partitions, then read the code", disabled=busy),
+            button("Compile", "compile code", title="Compile what is not compiled, then read the code", disabled=busy),
         ]
     return [node("div", *head, class_="rx-line"), *([node("p", code.note, class_="rx-quiet")] if code.note else [])]
 
 
-def diagnostics_list(shown: Shown) -> list[Node]:
-    """Return the diagnostics as a list, folded if there are many."""
+def why(shown: Shown) -> list[Node]:
+    """Return the kernels of the open region, slowest first, and the diagnostics: first those about the region."""
+    session, region = shown.session, shown.opened
+    numbers = {id(diagnostic): number for number, diagnostic in enumerate(session.diagnostics)}
 
-    def show_button(number: int, diagnostic: Diagnostic) -> Node | None:
-        if not nodes_of_diagnostic(diagnostic, shown.session):
+    def show_button(_number: int, diagnostic: Diagnostic) -> Node | None:
+        if not nodes_of_diagnostic(diagnostic, session):
             return None
-        title = "Select its nodes in the graph and in the source"
-        return button("Show", "show", str(number), title=title, aria_label=f"Show the nodes of {diagnostic.code}")
+        title, number = "Select its nodes in the graph and in the source", str(numbers[id(diagnostic)])
+        return button("Show", "show", number, title=title, aria_label=f"Show the nodes of {diagnostic.code}")
 
-    return diagnostics_nodes(shown.session.diagnostics, show_button)
+    own = [found for found in session.diagnostics if region is not None and found.region == region.name]
+    others = [found for found in session.diagnostics if found not in own]
+    nothing = (
+        [] if session.diagnostics else [node("p", "No diagnostics: all was done as requested.", class_="rx-quiet")]
+    )
+    return [
+        *([] if region is None else _kernels(region.name, session, busy=shown.state.busy)),
+        *diagnostics_nodes(own, show_button),
+        *([node("h4", "About the rest")] if region is not None and others else []),
+        *diagnostics_nodes(others, show_button),
+        *nothing,
+    ]
+
+
+MOST_KERNELS = 8
+
+
+def _kernels(region: str, session: Session, *, busy: bool) -> list[Node]:
+    """Return the times of a region's kernels as bars, each with its bound, or the button that measures them."""
+    title = node("h4", chip(session.plan.numbers[region]), f" {clean(region, SHORT)}")
+    rows = [row for row in kernel_times_table(session, region).rows if row.seconds is not None]
+    compiled = any(part.region == region and part.artifact is not None for part in session.partitions)
+    about = "Times each kernel of its code, and says how much faster the machine could be"
+    measure = button("Time its kernels", "kernels", region, title=about, disabled=busy or not compiled)
+    if not rows:
+        missing = "Its kernels were not timed." if compiled else "Not compiled: Compile & measure fills this."
+        return [title, node("div", node("span", missing, class_="rx-quiet"), measure, class_="rx-line")]
+    longest = max(row.seconds.value for row in rows if row.seconds)
+    shown = sorted(rows, key=lambda row: -(row.seconds.value if row.seconds else 0.0))[:MOST_KERNELS]
+    more = f"{len(rows) - len(shown)} more below {duration(shown[-1].seconds and shown[-1].seconds.value)}. "
+    return [
+        title,
+        node("table", node("tbody", *(_kernel_row(row, longest) for row in shown)), class_="rx-bars"),
+        node(
+            "p",
+            more if len(rows) > len(shown) else "",
+            "Bars: time of one run; the mark is the bound, what copying its bytes or its products would take.",
+            class_="rx-quiet",
+        ),
+    ]
+
+
+def _kernel_row(row: TimedRow, longest_s: float) -> Node:
+    seconds, least_s = row.seconds or exactly(0.0), row.time and row.time.least_s
+    lines = ", ".join(str(line) for line in row.linked.lines) if row.linked else ""
+    bound = [node("span", style=f"left:{100 * least_s / longest_s:.1f}%")] if least_s else []
+    about = f"bound {duration(least_s)} by {row.time.bound_by}" if least_s and row.time else "no bound is known"
+    return node(
+        "tr",
+        node("td", clean(row.name or "", SHORT), title=clean(lines, LONG_TEXT) or None),
+        node("td", node("i", style=f"width:{100 * seconds.value / longest_s:.1f}%"), *bound, title=about),
+        node("td", duration(seconds.value), class_="rxt-figure", title=interval(seconds, duration) or None),
+    )
 
 
 def plans(shown: Shown) -> list[Node]:

@@ -9,16 +9,19 @@ from typing import Self
 
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionCode
+from regional_explorer.page.columns import BESIDE, COLUMNS
 from regional_explorer.record.benchmark import BY_DEFAULT, VariantName
 from regional_explorer.record.partition import Preview
 from regional_explorer.record.plan import Direction, Plan, Region, SelectorKind, config_of
 from regional_explorer.record.session import Session
-from regional_explorer.regions.describe import Choice
+from regional_explorer.regions.describe import NO_CHOICE, Choice
 
 MAX_UNDO = 100
 DEFAULT_BUDGET_S = 5.0
-SOURCE, CODE, CONFIG, TIME, DIAGNOSTICS = PANES = ("source", "code", "config", "time", "diagnostics")
-"""The tabs beside the graph."""
+WHY, CODE, CONFIG, TIME = PANES = ("why", "code", "config", "time")
+"""The panes beside graph and source, one at a time."""
+SELECTOR = "selector"
+"""The key of the text of a region's selectors among inputs that are invalid."""
 SELECTION = "selection"
 """The kind of mark that marks the nodes selected in the graph."""
 
@@ -41,8 +44,9 @@ class InvalidInput:
 class Job:
     """A running job; ``left`` is how long it still takes, or has taken.
 
-    With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. ``shapes`` are those that it
-    traces the call with, empty if it does something else.
+    With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. One in the ``background`` was
+    asked for by nobody: it is cancelled by whatever else is. ``shapes`` are those that it traces the call with, empty
+    if it does something else.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Job:
     left: str = ""
     cancelling: bool = False
     in_cell: bool = False
+    background: bool = False
     shapes: str = ""
 
 
@@ -106,10 +111,11 @@ class PanelState:
     """Everything the panel shows except the session.
 
     ``picked`` are the regions whose rows are selected; ``selection`` the nodes selected in the graph, as
-    ``graph:name``, and ``clicked`` what was clicked to select them; ``opened`` is the region whose config is shown, for
-    ``direction`` where that was chosen, with the keys that match ``key_query``; without ``sort`` rows are in plan
-    order. ``variants`` and ``budget_s`` are what the next benchmark compares, and its seconds. ``pane`` is the tab
-    beside the graph, ``target`` the GPU for which code is shown there, empty for the code that was compiled.
+    ``graph:name``, and ``clicked`` what was clicked to select them; ``opened`` is the region that the panes are about,
+    its config for ``direction`` where that was chosen, with the keys that match ``key_query``, and fields of
+    ``added_keys``, which have no value yet; without ``sort`` rows are in plan order. ``variants`` and ``budget_s`` are
+    what the next benchmark compares, and its seconds. ``columns`` are those that are not hidden; ``pane`` is the one
+    that is shown beside graph and source, with code for the GPU ``target``, empty for the code that was compiled.
     ``revealed`` are the nodes that the graph scrolls to whenever this is another tuple, be it an equal one.
     """
 
@@ -129,16 +135,22 @@ class PanelState:
     rename: NameForm = NameForm()
     direction: Direction | None = None
     key_query: str = ""
+    added_keys: tuple[str, ...] = ()
     variants: tuple[VariantName, ...] = BY_DEFAULT
     budget_s: float = DEFAULT_BUDGET_S
-    pane: str = SOURCE
+    columns: frozenset[str] = frozenset(COLUMNS)
+    pane: str = WHY
     target: str = ""
     revealed: tuple[str, ...] = ()
 
     @property
     def busy(self) -> bool:
-        """Whether a job is running."""
-        return self.job is not None
+        """Whether a job is running that nothing else may disturb."""
+        return self.job is not None and not self.job.background
+
+    def shows(self, pane: str) -> bool:
+        """Return whether this pane is open."""
+        return self.pane == pane and BESIDE in self.columns
 
     # ---------------------------------------------------------------------------------------------------------- plan
 
@@ -195,21 +207,27 @@ class PanelState:
         """Return the state with exactly the rows ``names`` selected."""
         picked = tuple(dict.fromkeys(names))
         state = replace(self, picked=picked)
-        # The code and config tabs show the region of the selected row.
-        if not picked or self.opened in picked or self.pane not in {CODE, CONFIG}:
-            return state
-        return state.with_pane(self.pane, picked[-1])
+        # What is beside the source is about the region of the selected row.
+        hidden = BESIDE not in self.columns
+        return state if hidden or not picked or self.opened in picked else state.about(picked[-1])
 
     # -------------------------------------------------------------------------------------------------------- fields
 
     def with_pane(self, pane: str, name: str | None = None) -> Self:
-        """Return the state with another tab beside the graph, about ``name`` or else the selected or first region."""
+        """Return the state with another pane beside the source, about ``name`` or else the selected or first region."""
         selected = () if self.opened in self.picked else reversed(self.picked)
         candidates = (name, *selected, self.opened, *(region.name for region in self.plan.regions))
         opened = next((candidate for candidate in candidates if candidate is not None), None)
-        if opened == self.opened:
-            return replace(self, pane=pane)
-        return replace(self, pane=pane, opened=opened, direction=None, key_query="")
+        return replace(self, pane=pane, columns=self.columns | {BESIDE}).about(opened)
+
+    def about(self, opened: str | None) -> Self:
+        """Return the state whose panes are about another region."""
+        same = opened == self.opened
+        return self if same else replace(self, opened=opened, direction=None, key_query="", added_keys=())
+
+    def with_column(self, name: str, *, shown: bool) -> Self:
+        """Return the state with a column shown or hidden."""
+        return replace(self, columns=self.columns | {name} if shown else self.columns - {name})
 
     def direction_of(self, region: Region) -> Direction | None:
         """Return the direction whose config is shown for ``region``; None where one config applies to both."""
@@ -255,8 +273,8 @@ class Shown:
     session: Session
     runs: tuple[Session, ...]
     suggestions: Mapping[str, Sequence[str]]
-    choice: Choice
     code: RegionCode | None
+    choice: Choice = NO_CHOICE
 
     @property
     def opened(self) -> Region | None:

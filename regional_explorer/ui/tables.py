@@ -3,60 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regional_explorer.compiler.region_config import catalogue
 from regional_explorer.errors import count
+from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.partition import State
 from regional_explorer.record.plan import Plan, config_texts
 from regional_explorer.record.profile import ProfileKind
-from regional_explorer.record.regions import RegionSummary
+from regional_explorer.record.regions import RegionSummary, RegionTiming, gain_alone_s, region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import disagreement
 from regional_explorer.record.time_shares import TimeShare, TimeShares
+from regional_explorer.regions.edit import selection_text
 from regional_explorer.style.css import TONES, TRENDS, toned
-from regional_explorer.style.element import SHORT, Node, clean, node
-from regional_explorer.style.formats import NONE, duration, interval, percent, size, speedup, withheld
-from regional_explorer.tables.benchmark import REGION_COLUMNS
+from regional_explorer.style.element import LONG, SHORT, Node, clean, node
+from regional_explorer.style.formats import NONE, duration, interval, percent, signed, size, speedup, withheld
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
-from regional_explorer.tables.table import Column, Number, chip
-from regional_explorer.ui.parts import button
-from regional_explorer.ui.state import Sort
+from regional_explorer.tables.table import chip
+from regional_explorer.ui.parts import alert, button
+from regional_explorer.ui.state import CONFIG, SELECTOR, InvalidInput, Shown, Sort
 
 MOST_CONFIG_CHIPS = 4
-EMPTY_CELLS = ([NONE], ["0"])
-"""The contents of cells without information, which narrow rows leave out."""
 SORT_ARROWS = {None: "", False: " ↑", True: " ↓"}
 
 
 class PanelColumn(NamedTuple):
-    """A column of the region table: its key, the column it shows and is sorted by, its tooltip, and the head's text.
-
-    ``cell`` makes its cells where they show more than the column has.
-    """
+    """A column of the region table: its key and head, what it is about, the value it is sorted by, and its cells."""
 
     key: str
-    column: Column[RegionSummary]
-    title: str
-    cell: Callable[[RegionSummary], Node] | None = None
+    head: str
+    about: str
+    value: Callable[[RegionSummary], Any]
+    cell: Callable[[RegionRow], Sequence[Node | str]]
+    right: bool = False
 
-    @property
-    def class_(self) -> str:
-        """The class of its cells."""
-        return f"rxt-{self.key}{' rxt-figure' if self.column.right else ''}"
 
-    def node(self, summary: RegionSummary) -> Node:
-        """Return the cell of a region."""
-        cell = self.cell(summary) if self.cell else node("td", *self.column.content(summary))
-        empty_class = " rxt-none" if cell[2:] in EMPTY_CELLS else ""
-        cell[1] |= {"class": self.class_ + empty_class, "data-head": self.column.title}
-        return cell
+class RegionRow(NamedTuple):
+    """A region as the table shows it: with its part of what all gain, and the text of its selector that is wrong."""
+
+    summary: RegionSummary
+    gain_alone_s: float
+    invalid: InvalidInput | None
+    opened: bool
+    busy: bool
 
 
 def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[RegionSummary]:
     """Return ``summaries`` in the order of ``sort``; regions without a value in that column come last."""
     if sort is None:
         return list(summaries)
-    key = next(column.column.exact for column in PANEL_COLUMNS if column.key == sort.column)
+    key = next(column.value for column in PANEL_COLUMNS if column.key == sort.column)
     with_value = [summary for summary in summaries if key(summary) not in (None, "")]
     return [
         *sorted(with_value, key=key, reverse=sort.descending),
@@ -64,63 +61,101 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
     ]
 
 
-def region_table(
-    summaries: Sequence[RegionSummary], sort: Sort | None, *, picked: Sequence[str], opened: str | None, busy: bool
-) -> list[Node]:
-    """Return the table of ``summaries``, or nothing where there is no region.
-
-    Args:
-        summaries: the regions in the order of the plan.
-        sort: the order of the rows.
-        picked: names of the selected rows.
-        opened: name of the region whose config is shown.
-        busy: whether a job is running.
-    """
+def region_table(shown: Shown) -> list[Node]:
+    """Return the table of the regions; where there is none, what takes the longest as suggestions."""
+    state, summaries = shown.state, region_summaries(shown.session)
     if not summaries:
-        return []
-    head = node("thead", node("tr", *(_column_head(column, sort) for column in PANEL_COLUMNS), node("th", "")))
+        return _suggested(shown)
+    gain_s = gain_alone_s(timing for summary in summaries if (timing := summary.timing))
+    head = node("thead", node("tr", *(_column_head(column, state.sort) for column in PANEL_COLUMNS), node("th", "")))
     rows = [
-        _region_row(summary, picked=summary.region.name in picked, opened=summary.region.name == opened, busy=busy)
-        for summary in ordered(summaries, sort)
+        _region_row(
+            RegionRow(
+                summary,
+                gain_s,
+                state.invalid_inputs.get((summary.region.name, None, SELECTOR)),
+                opened=summary.region.name == state.opened and state.shows(CONFIG),
+                busy=state.busy,
+            ),
+            picked=summary.region.name in state.picked,
+        )
+        for summary in ordered(summaries, state.sort)
     ]
     body = node("tbody", *rows)
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
 
 
+MOST_SUGGESTED = 4
+
+
+def _suggested(shown: Shown) -> list[Node]:
+    """Return the modules that take the longest, each with a button that marks it; nothing before a profile."""
+    shares = TimeShares.of(shown.session)
+    if shares is None:
+        return []
+    rows = enumerate(rows_of(shares, ProfileKind.MODULE))
+    suggested = [(number, share) for number, share in rows if share.selector is not None][:MOST_SUGGESTED]
+    buttons = (
+        button(
+            f"{clean(share.row.name)}{f' × {share.times}' if share.times > 1 else ''} · {percent(share.row.share)}",
+            "mark time",
+            _row_key(ProfileKind.MODULE, number),
+            disabled=shown.state.busy,
+            title=f"Make {clean(share.row.name)} a region",
+        )
+        for number, share in suggested
+    )
+    label = "No region yet. Mark one, by its part of the time: "
+    return [node("div", node("span", label, class_="rx-quiet"), *buttons, class_="rx-line")] if suggested else []
+
+
 def _column_head(column: PanelColumn, sort: Sort | None) -> Node:
     descending = sort.descending if sort is not None and sort.column == column.key else None
     order = {None: "none", False: "ascending", True: "descending"}[descending]
-    sort_button = button(column.column.title + SORT_ARROWS[descending], "sort", column.key, title=column.title)
-    return node("th", sort_button, aria_sort=order, class_=column.class_)
+    sort_button = button(column.head + SORT_ARROWS[descending], "sort", column.key, title=column.about)
+    return node("th", sort_button, aria_sort=order, class_=_class_of(column))
 
 
-def _region_row(summary: RegionSummary, *, picked: bool, opened: bool, busy: bool) -> Node:
-    name, clean_name = summary.region.name, clean(summary.region.name)
+def _class_of(column: PanelColumn) -> str:
+    return f"rxt-{column.key}{' rxt-figure' if column.right else ''}"
+
+
+def _region_row(row: RegionRow, *, picked: bool) -> Node:
+    name, clean_name = row.summary.region.name, clean(row.summary.region.name)
+    worst, found = row.summary.worst, len(row.summary.diagnostics)
     buttons = node(
         "td",
         button(
-            "Close" if opened else "Config",
-            "open",
+            f"Why {found}" if found else "Why",
+            "why",
             name,
-            aria_expanded=str(opened).lower(),
-            title=f"Show and change the config of {clean_name}",
+            class_=f"rx-{TONES[worst]}" if worst else None,
+            title=f"What was found out about {clean_name}: diagnostics and remedies",
         ),
         button(
             "×",
             "remove",
             name,
-            disabled=busy,
+            disabled=row.busy,
             aria_label=f"Remove {clean_name} from the plan",
             title=f"Remove the region {clean_name} from the plan",
             class_="rxt-small",
         ),
         class_="rxt-last",
     )
+    cells = ((column, column.cell(row)) for column in PANEL_COLUMNS)
     return node(
         "tr",
-        _name_cell(summary, busy=busy),
-        *(column.node(summary) for column in PANEL_COLUMNS[1:]),
+        *(
+            node(
+                "td",
+                *cell,
+                class_=_class_of(column) + (" rxt-none" if list(cell) == [NONE] else ""),
+                data_head=column.head,
+            )
+            for column, cell in cells
+        ),
         buttons,
         data_do="pick",
         data_of=name,
@@ -130,61 +165,78 @@ def _region_row(summary: RegionSummary, *, picked: bool, opened: bool, busy: boo
     )
 
 
-def _name_cell(summary: RegionSummary, *, busy: bool) -> Node:
-    clean_name = clean(summary.region.name)
+def _name_cell(row: RegionRow) -> list[Node]:
+    clean_name = clean(row.summary.region.name)
     switch = node(
         "input",
         type="checkbox",
-        checked=summary.region.enabled,
-        disabled=busy,
+        checked=row.summary.region.enabled,
+        disabled=row.busy,
         data_do="switch",
-        data_of=summary.region.name,
+        data_of=row.summary.region.name,
         aria_label=f"Compile {clean_name}",
         title=f"Compile {clean_name}; when off it runs eagerly",
     )
-    return node("td", switch, chip(summary.number), node("b", clean_name, title=clean_name), class_="rxt-name")
+    return [switch, chip(row.summary.number), node("b", clean_name, title=clean_name)]
 
 
-def _ops_cell(summary: RegionSummary) -> Node:
+def _picks_cell(row: RegionRow) -> list[Node | str]:
+    summary, region, invalid = row.summary, row.summary.region, row.invalid
     forward, backward = summary.ops_forward, summary.ops_backward
-    words = f"{forward} + {backward}" if backward else str(forward)
-    return node("td", words, title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph")
+    pieces = node(
+        "span",
+        f"{count(len(summary.partitions), 'piece')}, {f'{forward} + {backward}' if backward else forward} ops",
+        class_="rx-quiet",
+        title=f"{count(forward, 'op')} in the forward, {backward} in the backward graph; "
+        f"{count(summary.artifacts, 'artifact')}",
+    )
+    text = selection_text(region)
+    if not text or text != clean(text):
+        return [node("span", clean(region.selection, SHORT), title=clean(region.selection, LONG)), pieces]
+    editable = node(
+        "input",
+        type="text",
+        value=invalid.text if invalid else text,
+        data_do="repick",
+        data_of=region.name,
+        disabled=row.busy,
+        class_="rx-wrong" if invalid else None,
+        aria_label=f"What {clean(region.name)} picks",
+        title="What it picks: modules, lines, ops, nodes or subgraphs, and a pattern. Enter changes it",
+        spellcheck="false",
+    )
+    return [editable, pieces, *alert(invalid.error if invalid else "")]
 
 
-def _state_cell(summary: RegionSummary) -> Node:
-    details = [count(len(summary.partitions), "partition"), count(summary.artifacts, "artifact"), summary.note]
-    state = toned(summary.state, TONES.get(summary.state, ""))
-    return node("td", state, title=", ".join(filter(None, details)))
+def _time_cell(row: RegionRow) -> list[Node | str]:
+    summary, timing = row.summary, row.summary.timing
+    compiled = "" if summary.compile_s is None else f"compiled in {duration(summary.compile_s)}"
+    state_about = "; ".join(filter(None, (summary.note, compiled)))
+    state = [toned(summary.state, TONES.get(summary.state, ""))]
+    if state_about:
+        state[0][1]["title"] = state_about
+    if timing is None:
+        return list(state)
+    if summary.state is State.MEASURED:
+        state = []
+    before = duration(timing.eager_s.value)
+    if timing.compiled_s is None:
+        return [*state, node("span", before, title=f"eager {before} in each call")]
+    after = duration(timing.compiled_s.value)
+    unit = after.partition(" ")[2]
+    unsure = timing.eager_s.why or timing.compiled_s.why
+    about = "; ".join(filter(None, (f"eager {before}, compiled {after} in each call", compiled, unsure)))
+    class_ = "rx-quiet" if unsure else None
+    times = node("span", f"{before.removesuffix(f' {unit}')} → {after}", title=about, class_=class_)
+    return [*state, times, *_speedup(timing)]
 
 
-def _config_cell(summary: RegionSummary) -> Node:
-    entries = catalogue()
-
-    def is_default(key: str, value: object) -> bool:
-        return key in entries and value == entries[key].default  # a plan may have keys that this torch does not know
-
-    settings = [
-        f"{direction} {text}" if direction else text
-        for direction, config in summary.region.configs
-        # Where the directions differ, a key at its default may be what makes the difference.
-        for text in config_texts({k: value for k, value in config.items() if direction or not is_default(k, value)})
-    ]
-    if not settings:
-        return node("td", node("span", "default", class_="rx-quiet"))
-    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in settings[:MOST_CONFIG_CHIPS]]
-    more = f"and {len(settings) - MOST_CONFIG_CHIPS} more" if len(settings) > MOST_CONFIG_CHIPS else ""
-    return node("td", *chips, node("span", more, class_="rx-quiet"))
-
-
-def _speedup_cell(summary: RegionSummary) -> Node:
-    timing = summary.timing
-    if timing is not None and withheld(timing):
-        return node("td", toned(timing.verdict, "bad"), title=f"numerics {timing.numerics}")
-    if timing is None or timing.speedup is None:
-        return node("td", NONE)
+def _speedup(timing: RegionTiming) -> list[Node | str]:
+    if withheld(timing):
+        return [toned(timing.verdict, "bad", title=f"numerics {timing.numerics}")]
+    if timing.speedup is None:
+        return []
     tone = TONES.get(timing.verdict, "quiet") if timing.speedup.bounds else "quiet"
-    figure = toned(speedup(timing), tone, TRENDS)
-    between = node("small", interval(timing.speedup).removesuffix("×"))
     bounds_text = "with its CI" if timing.partitions == 1 else "with all its partitions at their bounds at once"
     if timing.speedup.bounds is None:
         bounds_text = f"without CI ({timing.speedup.why})"
@@ -193,36 +245,98 @@ def _speedup_cell(summary: RegionSummary) -> Node:
         about += "; eager are the traced ops here, which are slower than the program's own"
     # What stands in the columns beside it is the sum of medians.
     of_medians = timing.eager_s.value / (timing.compiled_s or timing.eager_s).value
-    if disagrees := disagreement(of_medians, timing.speedup):
-        return node("td", figure, between, toned("noisy", "warn"), title=f"{about}; {disagrees}")
-    return node("td", figure, between, title=about)
+    disagrees = disagreement(of_medians, timing.speedup)
+    noisy = [toned("noisy", "warn", title=disagrees)] if disagrees else []
+    between = node("small", interval(timing.speedup).removesuffix("×"))
+    return [toned(speedup(timing), tone, TRENDS, title=about), between, *noisy]
 
 
-def _diagnostics_cell(summary: RegionSummary) -> Node:
-    if summary.worst is None:
-        return node("td", "0", title="no diagnostic")
-    return node("td", toned(len(summary.diagnostics), TONES[summary.worst]))
+def _gain_cell(row: RegionRow) -> list[Node | str]:
+    timing = row.summary.timing
+    gain = None if timing is None else timing.gain_s
+    if timing is None or gain is None or withheld(timing) or gain.bounds is None:
+        return [NONE]
+    least, most = sorted(gain.bounds)
+    about = f"{signed(-most)} to {signed(-least)} in each call, measured alone"
+    if timing.verdict is not Verdict.FASTER:
+        return [toned(signed(-gain.value), TONES.get(timing.verdict, "quiet"), {}, title=about)]
+    share = f"{percent(gain.value / row.gain_alone_s)} of what the regions gain alone"
+    kept = "" if timing.kept_share is None else f"; the call keeps {percent(timing.kept_share)} of that"
+    return [toned(signed(-gain.value), "good", {}, title=f"{about}: {share}{kept}")]
 
 
-_OF_TABLE = {column.name: column for column in REGION_COLUMNS}
+def _config_cell(row: RegionRow) -> list[Node]:
+    entries, region = catalogue(), row.summary.region
+
+    def is_default(key: str, value: object) -> bool:
+        return key in entries and value == entries[key].default  # a plan may have keys that this torch does not know
+
+    settings = [
+        f"{direction} {text}" if direction else text
+        for direction, config in region.configs
+        # Where the directions differ, a key at its default may be what makes the difference.
+        for text in config_texts({k: value for k, value in config.items() if direction or not is_default(k, value)})
+    ]
+    chips = [node("span", clean(text, SHORT), class_="rx-key") for text in settings[:MOST_CONFIG_CHIPS] or ["default"]]
+    more = f"and {len(settings) - MOST_CONFIG_CHIPS} more" if len(settings) > MOST_CONFIG_CHIPS else ""
+    return [
+        node(
+            "button",
+            *chips,
+            *([more] if more else []),
+            type="button",
+            data_do="open",
+            data_of=region.name,
+            class_="rx-chips",
+            aria_expanded=str(row.opened).lower(),
+            title=f"{'Close' if row.opened else 'Show and change'} the config of {clean(region.name)}",
+        )
+    ]
+
+
+def _results_cell(row: RegionRow) -> list[Node | str]:
+    numerics = row.summary.numerics
+    return [NONE if numerics is None else toned(numerics, TONES.get(numerics, "quiet"))]
+
+
 PANEL_COLUMNS = (
-    PanelColumn("name", _OF_TABLE["region"], "Sort by name"),
-    PanelColumn("ops", Number("ops", lambda s: s.ops_forward + s.ops_backward), "Ops in forward + backward", _ops_cell),
-    PanelColumn("state", _OF_TABLE["state"], "Sort by state", _state_cell),
+    PanelColumn(
+        "name",
+        "region",
+        "The name; ticked regions are compiled, others run eagerly",
+        lambda s: s.region.name,
+        _name_cell,
+    ),
+    PanelColumn(
+        "picks",
+        "picks",
+        "Which ops it is made of; sorted by their number",
+        lambda s: s.ops_forward + s.ops_backward,
+        _picks_cell,
+    ),
+    PanelColumn(
+        "time",
+        "eager → compiled",
+        "Time in each call, run eagerly and compiled, and the ratio with its interval; before that, its state",
+        lambda s: s.timing and s.timing.eager_s.value,
+        _time_cell,
+    ),
+    PanelColumn(
+        "gain",
+        "of the step",
+        "What it saves in each call, measured alone",
+        lambda s: s.timing and s.timing.gain_s and s.timing.gain_s.value,
+        _gain_cell,
+        right=True,
+    ),
     PanelColumn(
         "config",
-        Column("config", lambda s: sum(len(config) for _, config in s.region.configs)),
-        "Sort by the number of keys set",
+        "config",
+        "Inductor config keys that differ from their defaults",
+        lambda s: sum(len(config) for _, config in s.region.configs),
         _config_cell,
     ),
-    PanelColumn("eager", _OF_TABLE["eager_us"], "Run time eagerly"),
-    PanelColumn("compiled", _OF_TABLE["compiled_us"], "Run time compiled"),
-    PanelColumn("speedup", _OF_TABLE["speedup"], "Eager ÷ compiled, with its CI", _speedup_cell),
-    PanelColumn("compile", _OF_TABLE["compile_s"], "Compile time"),
-    PanelColumn("numerics", _OF_TABLE["numerics"], "Compared with eager"),
-    PanelColumn(
-        "diagnostics", Number("notes", lambda s: len(s.diagnostics)), "Diagnostics of the region", _diagnostics_cell
-    ),
+    PanelColumn("results", "results", "Compared with eager's", lambda s: s.numerics, _results_cell),
 )
 
 
@@ -231,15 +345,9 @@ MOST_TIME_ROWS = 15
 ABOUT_TIME = "Times every op as eager mode runs it, forward and backward. Nothing is compiled, and no region is needed."
 
 
-def time_table(session: Session | None, *, busy: bool) -> list[Node]:
-    """Return the rows of a profile, or the button that makes one.
-
-    Args:
-        session: the record; None while the tab is hidden.
-        busy: whether a job is running.
-    """
-    if session is None:
-        return []
+def time_table(shown: Shown) -> list[Node]:
+    """Return the rows of a profile, or the button that makes one."""
+    session, busy = shown.session, shown.state.busy
     shares = TimeShares.of(session)
     start_button = button("Profile" if shares is None else "Profile again", "profile", title=ABOUT_TIME, disabled=busy)
     if shares is None:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Locator, expect
 
-from regional_explorer.style.formats import NONE, duration
+from regional_explorer.record.partition import State
+from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, word
 from tests.browser.lab import Lab
 from tests.browser.views import Explorer
 
@@ -90,17 +91,10 @@ class Pointer:
         # nan and inf are no Python; None stands for what is not a number.
         regions, times = ast.literal_eval(re.sub(r"\b(nan|inf)\b", "None", self.notebook.printed(FRAMES)))
         shown = [
-            [
-                line.get_attribute("aria-label"),
-                cell(line, "state").split()[-1],
-                cell(line, "eager"),
-                cell(line, "compiled"),
-                cell(line, "speedup").split("×")[0].strip("▲▼ ✓"),
-            ]
-            for line in self.panel.rows.all()
+            [line.get_attribute("aria-label"), *figures(line.locator(".rxt-time"))] for line in self.panel.rows.all()
         ]
         assert shown == [
-            [name, state, micro(eager), micro(compiled), NONE if speedup is None else f"{speedup:.2f}"]
+            [name, word(State(state)), micro(eager), micro(compiled), NONE if speedup is None else f"{speedup:.2f}"]
             for name, state, eager, compiled, speedup in regions
         ]
         results = self.panel.root.locator(".rx-results")
@@ -108,12 +102,17 @@ class Pointer:
             title = "Run time" if plan == "current" else "Run time of another plan"
             expect(results.get_by_role("heading", name=title, exact=True)).to_have_count(1)
             # Forward and backward are folded away.
-            line = results.locator(f"tr:has(td:text-is('{phase}')):has(td:text-is('{variant}'))").first
+            line = results.locator(f"tr:has(td:text-is('{phase}')):has(td:text-is('{word(variant)}'))").first
             assert duration(median * 1e-6) in (line.text_content() or "")
 
 
-def cell(line: Locator, column: str) -> str:
-    return line.locator(f".rxt-{column}").inner_text().removeprefix(column).strip()
+def figures(cell: Locator) -> list[str]:
+    """Return state, times and speedup of a region; what has figures is measured, and does not say so."""
+    shown, said = cell.inner_text(), " ".join(one.get_attribute("title") or "" for one in cell.locator("span").all())
+    state = next((word(one) for one in State if f"{STATE_GLYPHS[one]} {word(one)}" in shown), "measured")
+    times = dict(re.findall(r"(eager|compiled) ([\d.,]+ (?:µs|ms|s)\b)", said))
+    speedup = re.search(r"([\d.]+)×", shown)
+    return [state, times.get("eager", NONE), times.get("compiled", NONE), speedup[1] if speedup else NONE]
 
 
 def micro(value: float | None) -> str:
@@ -129,12 +128,13 @@ def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(noteboo
     pointer.click(press("Profile").first, panel.root.get_by_label("Time by module"))
     pointer.edit(press("Mark encoders.*.attn"), attention)
     # A config: a switch that is added is turned away from its default.
-    pointer.click(attention.get_by_role("button", name="Config"), panel.root.get_by_label("Config keys"))
+    pointer.click(attention.locator("[data-do=open]"), panel.root.get_by_label("Config keys"))
     pointer.edit(press("Add epilogue_fusion"), attention.get_by_text("epilogue_fusion=False"))
     # Measured beside eager alone; its code.
-    for variant in ("aot_eager", "full"):
+    panel.open_options()
+    for variant in ("traced", "torch.compile"):
         pointer.click(panel.root.get_by_role("checkbox", name=variant, exact=True), attention)
-    pointer.edit(press("Compile & measure"), attention.get_by_text("measured"))
+    pointer.edit(press("Compile & measure"), attention.get_by_text("→"))
     pointer.click(panel.root.get_by_role("tab", name="Code"), panel.code.locator(".rxs-kernel"))
     # Without the config again, and both compared.
     pointer.edit(press("Undo"), attention)
@@ -148,7 +148,7 @@ def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(noteboo
 def test_what_was_measured_stays_with_what_an_edit_leaves_as_it_is(notebook: Lab) -> None:
     pointer = Pointer(notebook)
     panel, press = pointer.panel, pointer.panel.button
-    panel.rows.first.locator(".rxt-state").click()
+    panel.rows.first.locator(".rxt-time").click()
     pointer.edit(press("Split"), panel.row("attn.1"))
     panel.graph.search.fill("op:mm")
     panel.root.get_by_title("Select all matches").click()

@@ -421,6 +421,7 @@ def test_while_the_kernel_is_busy_the_last_selection_holds_in_whichever_view_it_
     views = [Graph(one) for one in page.locator(".rxg").all()]
     for graph, node in zip([*views, views[0]], ("gelu0", "mm1", "gelu2"), strict=True):
         graph.stage.scroll_into_view_if_needed()
+        graph.press("f")
         graph.click(node)
         assert page.evaluate("state.selection") == [f"0/forward:{node}"]
     messages = page.evaluate(CHOSEN)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import FloatRect, Locator, expect
+import pytest
+from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from tests.browser.lab import Lab
 
@@ -32,6 +35,23 @@ INK = """
 })))
 """
 ANSWERED = "root => root.rxView.view.answered >= root.rxView.view.number"
+
+
+AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def faults_for_some_readers(page: Page, root: str = "html") -> list[tuple[str, list[str]]]:
+    """Return what axe-core finds serious below an element: too little contrast, controls without names, and so on."""
+    if not AXE.exists():
+        advice = "axe-core is not installed: run npm ci"
+        pytest.fail(advice) if os.environ.get("CI") else pytest.skip(advice)
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("root => axe.run(root)", root)
+    return [
+        (one["id"], [part["html"][:200] for part in one["nodes"][:3]])
+        for one in found["violations"]
+        if one["impact"] in {"serious", "critical"}
+    ]
 
 
 def box_of(shown: Locator) -> FloatRect:
@@ -135,7 +155,7 @@ class Explorer:
         return self.root.locator(f"tr[aria-label='{region}']")
 
     def pick(self, region: str, *modifiers: Literal["Control", "Shift"]) -> None:
-        self.row(region).locator(".rxt-state").click(modifiers=modifiers)
+        self.row(region).locator(".rxt-time").click(modifiers=modifiers)
 
     def is_picked(self, region: str) -> None:
         expect(self.row(region)).to_have_attribute("aria-selected", "true")
@@ -147,17 +167,26 @@ class Explorer:
         """Return the line of the source with this text."""
         return self.root.locator(".rxs-line", has_text=text)
 
+    def open_config(self, region: str) -> None:
+        self.row(region).locator("[data-do=open]").click()
+
     def mark(self, name: str) -> None:
         self.name.fill(name)
         self.press("Mark")
 
+    def open_options(self) -> None:
+        if not self.budget.is_visible():
+            self.root.get_by_text("Options", exact=True).click()
+
     def set_budget(self, seconds: float) -> None:
+        self.open_options()
         self.budget.fill(f"{seconds:g}")
         self.budget.press("Enter")
 
     def measure(self, *, budget_s: float) -> None:
         """Measure the regions beside eager alone."""
-        for variant in ("aot_eager", "full"):
-            self.root.get_by_label(variant, exact=True).uncheck()
         self.set_budget(budget_s)
+        for variant in ("traced", "torch.compile"):
+            self.root.get_by_label(variant, exact=True).uncheck()
+        self.root.get_by_text("Options", exact=True).click()
         self.press("Compile & measure")

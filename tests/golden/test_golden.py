@@ -20,9 +20,9 @@ from regional_explorer.page.saved import page_html
 from regional_explorer.picture.layout import layers
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import draw
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import to_html
 from regional_explorer.tables.frame import table_csv
+from regional_explorer.ui.state import PanelState, Shown
 from regional_explorer.ui.tables import region_table, time_table
 from tests.shared.sessions import FRAMES
 
@@ -44,8 +44,8 @@ def frame_csv(name: str) -> Callable[[SavedSession], str]:
 
 
 def panel_tables(results: SavedSession) -> str:
-    regions = region_table(region_summaries(results.session), None, picked=(), opened=None, busy=False)
-    return readable(to_html(*regions, *time_table(results.session, busy=False)))
+    shown = Shown("", "ex", PanelState(results.session.plan), results.session, (), {}, None)
+    return readable(to_html(*region_table(shown), *time_table(shown)))
 
 
 def picture(results: SavedSession) -> str:

@@ -13,9 +13,9 @@ from regional_explorer.picture.graphviz import dot_lines, graphviz, layout_comma
 from regional_explorer.picture.open_folds import compose
 from regional_explorer.picture.svg import session_svg
 from regional_explorer.record.plan import Plan
-from regional_explorer.record.regions import region_summaries
 from regional_explorer.style.element import node, to_html
 from regional_explorer.tables.plan import diagnostics_nodes
+from regional_explorer.ui.state import PanelState, Shown
 from regional_explorer.ui.tables import region_table
 from tests.shared import sessions
 from tests.shared.pages import Page
@@ -28,11 +28,11 @@ TAGS = SVG | {
     *("table", "thead", "tbody", "tr", "th", "td", "span", "details", "summary", "circle"),
 }
 ATTRIBUTES = {name.lower() for name in SVG_ATTRIBUTES} | {
-    *("lang", "charset", "name", "content", "http-equiv", "open", "xmlns", "title"),
+    *("lang", "charset", "name", "content", "http-equiv", "open", "xmlns", "title", "tabindex"),
     *("stroke", "fill", "stroke-width", "stroke-dasharray", "cx", "cy", "r"),
 }
 PAGE_TAGS = TAGS | {"script", "main", "h1", "button", "pre", "small"}
-PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "tabindex", "data-head"}
+PAGE_ATTRIBUTES = ATTRIBUTES | {"hidden", "id", "type", "data-head"}
 PANEL_TAGS = TAGS | {"input", "button", "small", "b", "label"}
 UNSEEN = re.compile("[\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
@@ -91,7 +91,7 @@ def test_in_tables_of_the_panel(text: str) -> None:
     session = sessions.hostile(text)
     (region,) = session.plan.regions
     session = replace(session, plan=Plan((replace(region, config={}),)))  # its keys are checked
-    table = region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
+    table = region_table(Shown("", "ex", PanelState(session.plan), session, (), {}, None))
     page = to_html(*table, *diagnostics_nodes(session.diagnostics))
     assert Page(page).tags <= PANEL_TAGS
     assert not UNSEEN.search(page)

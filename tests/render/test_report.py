@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.page import report
-from regional_explorer.page.answer import sentences
+from regional_explorer.page.answer import answer_nodes, sentences
 from regional_explorer.page.report import session_html, session_text
 from regional_explorer.page.saved import page_html
 from regional_explorer.picture.svg import session_svg
@@ -61,8 +61,10 @@ def test_a_warning_of_several_variants_is_told_once_with_figures_and_phase_of_th
         )
         return " ".join(timings_table(replace(base, timings=tuple(timings))).text().split())
 
-    assert "eager, aot_eager, regional, full: the machine got quicker meanwhile, by 20%: look" in said(20, 20, 20, 20)
-    differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise aot_eager, regional, full"
+    assert "eager, traced, your plan, torch.compile: the machine got quicker meanwhile, by 20%: look" in said(
+        20, 20, 20, 20
+    )
+    differing = "eager: the machine got quicker meanwhile, by 20%: look; likewise traced, your plan, torch.compile"
     assert differing in said(20, 21, 22, 23)
     assert said(20, 21, 22, 23).count("got quicker") == 1
     of_backward = replace(base.timings[0], phase=Phase.BACKWARD, warnings=("slow",))
@@ -105,7 +107,7 @@ def test_a_config_that_was_not_applied_as_asked_is_flagged_with_a_word() -> None
 
 def test_a_failed_partition_shows_its_error() -> None:
     session = sessions.trained(2, state=State.FAILED, error="CppCompileError: no compiler")
-    page = Page(to_html(*report.results_nodes(session)))
+    page = Page(to_html(*report.report_nodes(session, regions=False)))
     assert page.texts["td"][4] == "✗ failed"
     assert "mlp in 0/backward: CppCompileError: no compiler" in page.words
     assert "mlp in 0/forward: CppCompileError: no compiler" in partitions_table(session).text()
@@ -150,7 +152,7 @@ def test_what_is_merely_to_be_known_is_folded() -> None:
 
 def test_results_say_one_thing_first() -> None:
     session = sessions.measured()
-    first = report.results_nodes(session)[0]
+    first = answer_nodes(answer_of(session))[0]
     assert (first[1]["class"], words(first)) == ("rx-headline", " ".join(sentences(answer_of(session))))
 
 
@@ -213,7 +215,7 @@ def test_text_keeps_to_the_width(width: int) -> None:
 
 def test_narrow_columns_break_between_words_only_and_no_figure_from_its_unit() -> None:
     said = numerics_table(sessions.measured(numerics=NumericsVerdict.FAILED)).text(width=80)
-    assert {"regional", "float32", "gradient", "layers.0.w"} <= set(said.split())
+    assert {"your", "float32", "gradient", "layers.0.w"} <= set(said.split())
     assert "320 µs" in timings_table(sessions.measured()).text(width=60)
 
 

@@ -133,6 +133,33 @@ def test_a_second_click_that_finds_another_selection_is_ignored(
     assert control.state.problem is None
 
 
+def test_what_a_region_picks_is_changed_in_its_row(panel: Panel, control: Control, exploration: Exploration) -> None:
+    def field() -> Any:
+        (found,) = elements(panel.part("regions"), data_do="repick", data_of="act")
+        return found
+
+    before = exploration.plan
+    assert field()[1]["value"] == "ops aten.relu*"
+    for typed, picked in (
+        ("ops:aten.sum*", "ops:aten.sum*"),
+        ("ops relu, sum", "ops:relu,sum"),
+        ("ops aten.relu*", ""),
+    ):
+        type_in(panel, "repick", typed, "act")
+        assert exploration.plan["act"].selection == (picked or before["act"].selection)
+    assert exploration.plan == before
+    for typed, told in (("ops nope", "matches no operation"), ("relu", "Write modules, lines, ops")):
+        type_in(panel, "repick", typed, "act")
+        assert told in rows(panel)["act"]
+        assert field()[1]["value"] == typed
+        assert exploration.plan == before
+    type_in(panel, "repick", "ops aten.sum*", "act")
+    assert control.state.invalid_inputs == {}
+    pick(panel, "mm", "act")
+    panel.press("merge")
+    assert elements(panel.part("regions"), data_do="repick") == [], "a merged region is not of one selector's text"
+
+
 def relu_of_merged(panel: Panel, control: Control) -> str:
     """Merge the two regions, and select the result; return its ReLU."""
     pick(panel, "mm", "act")
@@ -365,11 +392,12 @@ def test_a_field_fits_the_type_of_its_key(
 ) -> None:
     panel.press("open", "act")
     panel.press("add", key)
-    assert key in exploration.plan["act"].config
+    assert (key in exploration.plan["act"].config) is (kind == "checkbox"), "a key at its default is no edit"
     shown = fields(panel)[key]
     assert (shown[0], shown[1].get("type")) == (tag, kind)
     fill(panel, key, typed)
-    assert exploration.plan["act"].config[key] == value
+    default = catalogue()[key].default
+    assert exploration.plan["act"].config == ({} if value == default and kind != "checkbox" else {key: value})
     assert wrong(panel) == ""
 
 
@@ -474,26 +502,27 @@ def test_a_key_is_put_in_once_and_taken_out_and_a_preset_put_in(panel: Panel, ex
 
 def test_one_config_is_open_at_a_time_and_its_row_offers_to_close_it(panel: Panel) -> None:
     def closing() -> list[str]:
-        return [name for name, row in rows(panel).items() if "Close" in row]
+        opened = elements(panel.part("regions"), data_do="open", aria_expanded="true")
+        return [one[1]["data-of"] for one in opened]
 
     for name, shown in (("mm", ["max_fusion_size"]), ("act", [])):
         panel.press("open", name)
         assert text(panel, "config").startswith(f"Config of {name}")
         assert (list(fields(panel)), closing()) == (shown, [name])
-    panel.press("pane", "source")
+    panel.press("pane", "why")
     assert closing() == []
     panel.press("open", "mm")
     panel.press("open", "mm")
-    assert (fields(panel), closing(), panel.control.state.pane) == ({}, [], "source")
+    assert (fields(panel), closing(), panel.control.state.shows("config")) == ({}, [], False)
 
 
 def test_each_direction_has_its_fields(panel: Panel, exploration: Exploration) -> None:
     panel.press("open", "mm")
     type_in(panel, "direction", "backward")
     fill(panel, "max_fusion_size", "2")
-    panel.press("add", "cpp.simdlen")
+    fill(panel, "cpp.simdlen", "256")
     assert exploration.plan["mm"].config == {"max_fusion_size": 8}
-    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": None}
+    assert exploration.plan["mm"].backward_config == {"max_fusion_size": 2, "cpp.simdlen": 256}
     assert "backward max_fusion_size=2" in text(panel, "regions")
     fill(panel, "max_fusion_size", "abc")
     assert "takes an int" in wrong(panel)

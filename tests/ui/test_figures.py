@@ -28,8 +28,9 @@ from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import Node, to_html, words
 from regional_explorer.style.formats import NONE, STATE_GLYPHS, duration, speedup, times
+from regional_explorer.style.formats import word as word_for
 from regional_explorer.tables.benchmark import regions_table
-from regional_explorer.ui.state import PanelState, Sort
+from regional_explorer.ui.state import PanelState, Shown, Sort
 from regional_explorer.ui.tables import ordered, region_table
 from tests.shared import programs, sessions
 
@@ -79,20 +80,29 @@ def in_frame(session: Session) -> list[Row]:
 
 def table_of(session: Session) -> list[Node]:
     """Return the region table of the panel."""
-    return region_table(region_summaries(session), None, picked=(), opened=None, busy=False)
+    return region_table(Shown("", "ex", PanelState(session.plan), session, (), {}, None))
 
 
 def in_panel(session: Session) -> list[Row]:
     def shown(row: Node) -> Row:
         cells = {cell[1]["data-head"]: cell for cell in row[2:] if "data-head" in cell[1]}
-        glyph, state = words(cells["state"]).split()
-        assert glyph == STATE_GLYPHS[State(state)]
-        forward, _, backward = words(cells["ops"]).partition(" + ")
-        counts = int(forward), int(backward or 0), int(cells["state"][1]["title"].split()[0])
-        texts = {head: re.sub(r"^[✓✗▲▼] ", "", words(cell).strip()) for head, cell in cells.items()}
-        texts["speedup"] = texts["speedup"].split()[0]  # without its interval
-        heads = ("eager", "compiled", "speedup", "numerics", "compile")
-        return row[1]["data-of"], state, *counts, *(None if texts[head] == NONE else texts[head] for head in heads)
+        said = [(words(part).strip(), part[1].get("title", "")) for part in cells["eager → compiled"][2:]]
+        state = next((text.split(" ", 1) for text, _ in said if text[0] in STATE_GLYPHS.values()), ["✓", "measured"])
+        (name,) = (one for one in State if word_for(one) == state[1])
+        assert state[0] == STATE_GLYPHS[name]
+        pieces = cells["picks"][-1]
+        forward, backward = re.findall(r"(\d+)(?: ops?)? in", pieces[1]["title"])
+        counts = int(forward), int(backward), int(words(pieces).split()[0])
+        about = " ".join(title for _, title in said if "÷" not in title)
+        times = dict(re.findall(r"(eager|compiled|compiled in) ([\d.]+ \w+)", about))
+        speedups = [text for text, _ in said if "×" in text and "→" not in text]
+        figures = (
+            *(times.get(head) for head in ("eager", "compiled")),
+            re.sub("^[▲▼] ", "", speedups[0]) if speedups else None,
+            None if words(cells["results"]) == NONE else words(cells["results"]).strip("✓✗! "),
+            times.get("compiled in"),
+        )
+        return row[1]["data-of"], str(name), *counts, *figures
 
     return [shown(row) for table in table_of(session) for row in table[3][2:]]
 
@@ -120,10 +130,10 @@ def test_a_region_is_as_its_worst_partition_wherever_it_is_shown(
     assert shown[1] == word
     look = graph_traits(session, Records())["look"]
     _, entry = look["legend"][0]
-    assert entry[-1][-1] == word
+    assert entry[-1][-1] == word_for(word)
     assert entry[1]["title"].endswith(word)
     (said,) = [entry[-1] for when, entry in look["legend"] if when == word]
-    assert said.split()[:2] == [STATE_GLYPHS[State(word)], word]
+    assert said.startswith(f"{STATE_GLYPHS[State(word)]} {word_for(word)}")
     if states and len(set(states)) == 1:
         assert {piece["state"] for piece in look["pieces"][0]} == {word}
         assert {piece["words"][1].split()[0] for piece in look["pieces"][0]} == {STATE_GLYPHS[State(word)]}
@@ -149,9 +159,9 @@ def test_rows_without_a_figure_come_last(measured: Session) -> None:
     facts = region_summaries(replace(measured, plan=replace(measured.plan, regions=regions)))
     assert [one.region.name for one in facts] == ["other", "mlp"]
     for descending in (False, True):
-        assert [one.region.name for one in ordered(facts, Sort("speedup", descending))] == ["mlp", "other"]
+        assert [one.region.name for one in ordered(facts, Sort("gain", descending))] == ["mlp", "other"]
     assert [one.region.name for one in ordered(facts, Sort("name"))] == ["mlp", "other"]
-    assert [one.region.name for one in ordered(facts, Sort("ops", descending=True))] == ["mlp", "other"]
+    assert [one.region.name for one in ordered(facts, Sort("picks", descending=True))] == ["mlp", "other"]
 
 
 def pieces_of(session: Session) -> list[Any]:
@@ -213,14 +223,13 @@ def test_a_speedup_without_interval_is_grey_and_says_why(verdict: Verdict) -> No
     session = sessions.measured_alone(speedup=Figure(2.0, why=why), verdict=verdict)
     row = to_html(*table_of(session))
     assert f'title="eager ÷ compiled, without CI ({why}): {verdict}"' in row
-    assert '<span class="rx-quiet">2.00×</span>' in row
+    assert '">2.00×</span>' in row
 
 
 def test_a_wrong_region_has_a_verdict_in_place_of_a_speedup() -> None:
     session = sessions.measured_alone(numerics=NumericsVerdict.FAILED, speedup=None)
     row = to_html(*table_of(session))
-    assert '<td title="numerics failed"' in row
-    assert '<span class="rx-bad">✗ withheld</span>' in row
+    assert '<span class="rx-bad" title="numerics failed">✗ withheld</span>' in row
 
 
 def test_every_speedup_stands_beside_the_words_not_comparable_where_that_is_the_verdict() -> None:

@@ -23,6 +23,7 @@ from regional_explorer.exploration.exploration import Exploration, explore
 from regional_explorer.style.element import Node
 from regional_explorer.ui import jobs
 from regional_explorer.ui.control import Control, control_of
+from regional_explorer.ui.events import start_job
 from regional_explorer.ui.jobs import (
     ABANDONED_NOTE,
     CANCELLED_NOTE,
@@ -45,6 +46,44 @@ def on_a_thread(work: Callable[[], Any]) -> Future[Any]:
 
 
 # --------------------------------------------------------------------------------------- what a job shows, and its end
+
+
+def test_a_profile_that_nobody_asked_for_ends_when_something_is_asked_for(
+    own_exploration: Exploration,
+) -> None:
+    control = control_of(own_exploration)
+    panel = Panel(control)
+
+    def start() -> Blocked:
+        def profile(_budget_s: float, *, run: Run) -> None:
+            with own_exploration.exclusive_use.turn(run, "profile") as run:
+                work(run=run)
+
+        work = Blocked()
+        own_exploration.profile = profile  # type: ignore[method-assign,assignment]
+        start_job(control, "profile", background=True)
+        assert work.begun.wait(10)
+        return work
+
+    start()
+    panel.press("pick", "mm")
+    panel.press("why", "mm")
+    assert control.state.job is not None, "to look is to ask for nothing"
+    assert enabled(panel, "tools", "measure")
+    panel.press("remove", "act")
+    assert control.jobs.wait(10)
+    assert [region.name for region in own_exploration.plan.regions] == ["mm"], "what was pressed is done"
+    assert text(panel, "progress").endswith("pieces not compiled.")
+    assert text(panel, "problem") == ""
+    start()
+    own_exploration.configure("mm", max_fusion_size=2)  # in a cell
+    assert control.jobs.wait(10)
+    assert own_exploration.plan["mm"].config == {"max_fusion_size": 2}
+    work = start()
+    work.go_on.set()
+    assert control.jobs.wait(10)
+    own_exploration.configure("mm", max_fusion_size=3)
+    panel.close()
 
 
 def test_the_primary_button_measures_what_was_chosen_and_nothing_else_is_done_meanwhile(

@@ -31,7 +31,7 @@ from regional_explorer.tables.plan import measured_plans
 from regional_explorer.ui.control import Control, control_of
 from regional_explorer.ui.jobs import CANCELLED_NOTE
 from regional_explorer.ui.panel import Panel
-from regional_explorer.ui.parts import diagnostics_list
+from regional_explorer.ui.parts import why
 from regional_explorer.ui.state import Shown
 from regional_explorer.ui.tables import rows_of, time_share
 from tests.shared import sessions
@@ -78,7 +78,7 @@ def test_pressing_show_selects_the_place_in_its_graph(panel: Panel, control: Con
 def test_a_diagnostic_is_told_in_full_and_one_without_a_place_cannot_be_shown(control: Control) -> None:
     message = "<b>bad</b> " + "x" * 500  # a text, which the page makes a text node
     found = Diagnostic(DiagnosticCode.REGION_SPLIT, message, Severity.ERROR, upstream="nothing", advice=("do this",))
-    heading, listed = diagnostics_list(with_diagnostics(control, found))
+    heading, listed = why(with_diagnostics(control, found))
     assert heading == ["h4", {}, "1 diagnostic"]
     for said in ("✗ error", message, "What to do: do this"):
         assert said in words(listed)
@@ -238,7 +238,7 @@ def test_lines_nodes_and_kernels_light_each_other(
     keys = {element[1]["data-of"] for element in elements(panel.part("listing"), data_do="nodes")}
     assert {"s0", "k0.1", "c0.1"} <= keys
     before = control.session
-    panel.press("pane", "source")
+    panel.press("column", "beside")
     panel.press("pane", "code")
     assert not control.state.busy  # it is known already
     assert control.session is before
@@ -382,12 +382,12 @@ def test_the_button_profiles_and_shows_what_it_found(own_exploration: Exploratio
     panel.press("pane", "time")
     assert "Where does the time go?" in text(panel, "time")
     assert not any(one["title"] == SHARE for one in panel.overlays)
-    panel.press("pane", "source")
+    panel.press("pane", "why")
     panel.press("budget", value="0.05")
     panel.press("profile")
     assert panel.control.jobs.wait(60)
     assert panel.control.state.pane == "time"
-    assert "aot_eager took" in text(panel, "time")
+    assert "the trace took" in text(panel, "time")
     assert panel.shown["overlay"] == SHARE == panel.overlays[-1]["title"]
     number = [tab["id"] for tab in panel.tabs].index(panel.first)
     assert getattr(panel, f"folds{number}")["times"]["nodes"]

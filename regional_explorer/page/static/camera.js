@@ -1,8 +1,8 @@
 // The part of the picture that is in the window: `x`, `y` is the point in the middle, `k` the scale.
 
 const MAX_SCALE = 6,
-  READABLE = 0.62,
-  REVEALED = 0.9, // the scale of a part that is shown of a picture that is not readable as a whole
+  READABLE = 0.9, // titles have 10 pixels at scale 1
+  WIDEST = 1.2, // of a part of a picture that is not readable as a whole
   MARGIN = 16;
 
 const clamp = (low, value, high) => Math.min(Math.max(value, low), high);
@@ -43,6 +43,11 @@ export class Camera {
     return clamp(0.002, k, 1.4);
   }
 
+  exceeds(width) {
+    const { width: w, height: h } = this.picture;
+    return w * this.k > width - 2 * MARGIN + 1 || h * this.k > this.height - 2 * MARGIN + 1;
+  }
+
   // All moves go through this: the picture never leaves the window.
   moveTo(x, y, k = this.k) {
     this.k = clamp(Math.min(this.whole, 1) / 2, k, MAX_SCALE);
@@ -50,7 +55,6 @@ export class Camera {
     this.y = kept(y, this.picture.height, this.height / this.k);
   }
 
-  // Move the picture by so many pixels.
   pan(dx, dy) {
     this.moveTo(this.x - dx / this.k, this.y - dy / this.k);
   }
@@ -66,12 +70,15 @@ export class Camera {
     this.moveTo(this.picture.width / 2, this.picture.height / 2, this.whole);
   }
 
-  // The initial position: the whole picture if it is readable at that scale, else its beginning.
-  open() {
+  // The whole picture if that is readable; else as wide as the window, or as is readable, from the rectangle `first` on.
+  open(first = { x: 0, y: 0, w: this.picture.width }) {
     this.fit();
     if (this.k >= READABLE) return;
-    const middle = (picture, window) => Math.min(picture / 2, (window / 2 - MARGIN) / REVEALED);
-    this.moveTo(middle(this.picture.width, this.width), middle(this.picture.height, this.height), REVEALED);
+    const { width, height } = this.picture,
+      k = clamp(READABLE, (this.width - 2 * MARGIN) / Math.max(width, 1), WIDEST),
+      half = (this.width / 2 - MARGIN) / k;
+    const x = width <= 2 * half ? width / 2 : clamp(half, first.x + first.w / 2, width - half);
+    this.moveTo(x, Math.max(first.y - 2 * MARGIN, 0) + Math.min(height / 2, (this.height / 2 - MARGIN) / k), k);
   }
 
   /** Whether all of a rectangle is in the window. */
@@ -80,9 +87,8 @@ export class Camera {
     return x >= x0 && y >= y0 && x + w <= x1 && y + h <= y1;
   }
 
-  // Move just enough to bring a rectangle into the window.
   reveal({ x, y, w, h }) {
-    if (this.k < READABLE) this.moveTo(this.x, this.y, REVEALED);
+    if (this.k < READABLE) this.moveTo(this.x, this.y, READABLE);
     const room = 40 / this.k;
     const { x0, y0, x1, y1 } = this.seen;
     const outX = x - room < x0 || x + w + room > x1,

@@ -25,13 +25,12 @@ function setAttributes(element, now, before = {}) {
 
 const build = (part) => (typeof part === "string" ? part : el(part[0], part[1], ...part.slice(2).map(build)));
 const same = (a, b) => a === b || JSON.stringify(a) === JSON.stringify(b);
-// The attributes that identify an element: if only others change, the element is updated in place.
+// The attributes that identify an element.
 const IDENTITY = ["data-do", "data-of", "data-part", "type"];
 const isTwin = (a, b) => Array.isArray(a) && a[0] === b?.[0] && IDENTITY.every((key) => a[1][key] === b[1][key]);
 const filled = new WeakMap(); // the children that an element was given last
 
-// Fill an element with the children that `now` describes. Only those that differ are changed, so that focus and scroll
-// positions stay.
+// Fill an element with the children that `now` describes. Only those that differ change: focus and scroll stay.
 export function fill(parent, now) {
   const before = filled.get(parent) ?? [];
   if (now !== before) patch(parent, now, before);
@@ -51,7 +50,7 @@ function patch(parent, now, before) {
   while (parent.childNodes.length > now.length) parent.lastChild.remove();
 }
 
-// Copy what a button has in `data-of`, and let it say so. Without HTTPS or permission only the old copy command works.
+// Copy what a button has in `data-of`, and say so. Without HTTPS or permission only the old command works.
 export async function copy(item) {
   const text = item.dataset.of;
   const onCopy = (event) => { event.clipboardData.setData("text/plain", text); event.preventDefault(); event.stopPropagation(); };
@@ -68,13 +67,13 @@ export async function copy(item) {
   item.timer = setTimeout(() => { item.textContent = item.named; }, 2000);
 }
 
-// Return whether two lists have the same entries.
+// Whether two lists have the same entries.
 export const alike = (some, others) => some.length === others.length && some.every((one, i) => one === others[i]);
 
-// The entry after `current`, or with -1 as the step the one before it; the last and the first are neighbours.
+// The entry `step` after `current`; the last and the first are neighbours.
 export const turn = (all, current, step) => all.at((all.indexOf(current) + step) % all.length);
 
-// Return whether the actual background of `element` is dark, whoever set it.
+// Whether the background of `element` is dark, whoever set it.
 export function isDark(element) {
   const probe = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
   probe.fillStyle = getComputedStyle(element).backgroundColor;
@@ -83,7 +82,7 @@ export function isDark(element) {
   return 0.3 * red + 0.6 * green + 0.1 * blue < 128;
 }
 
-// Call `changed` when the theme, a style sheet or the pixels of the screen may have changed: no event tells of colours.
+// Call `changed` when theme, style sheets or the screen may have changed: no event tells of colours.
 export function followLook(signal, changed) {
   const observer = new MutationObserver(changed);
   for (const element of [document.documentElement, document.body]) observer.observe(element, { attributes: true });
@@ -107,7 +106,6 @@ export function debounced(signal, ms, work) {
   };
 }
 
-// Listen to events of a model until `signal` aborts.
 export function follow(model, signal, handlers) {
   for (const [name, handler] of Object.entries(handlers)) {
     model.on(name, handler);
@@ -120,8 +118,7 @@ export const widget = (View) => ({
   render({ model, el: host }) {
     const controller = new AbortController(), root = el("div", { class: model.get("kind"), role: "group", "aria-label": model.get("label") });
     host.append(root);
-    // JupyterLab's shortcuts do not apply inside. From the focused element up, it first looks for this attribute, then for a
-    // shortcut; those of cells apply to whatever has the focus in a notebook, so that an element around it comes too late.
+    // No shortcut of JupyterLab applies to an element with this attribute; on one around it, it would come too late.
     host.addEventListener("focusin", ({ target }) => { target.dataset.lmSuppressShortcuts = "true"; }, { signal: controller.signal });
     new View(model, root, controller.signal, "tree");
     return () => controller.abort();

@@ -33,10 +33,12 @@ export class Graph {
   clicked = ""; // what the last selection is of
   module = ""; // of the box that was hovered last
   /** @type {"open" | "fit" | null} how the window follows the picture until it is moved by hand */ aim = "open";
+  first = "";
   line = null;
   lasso = false;
   help = false;
   mapOff = false;
+  strip = 0; // the width of the minimap beside the drawing
   frame = 0;
   look = ""; // the colours, font and pixel ratio of the last frame
 
@@ -47,7 +49,7 @@ export class Graph {
     this.signal = signal;
     this.root = root;
     this.get = (name) => model.get(name);
-    Object.assign(root, { rxView: this }); // for who looks at a page from outside: tests, benchmarks, a console
+    Object.assign(root, { rxView: this }); // for tests, benchmarks, a console
     fill(root, this.get("bars"));
     this.element = (selector) => root.querySelector(selector);
     this.stage = this.element(".rxg-stage");
@@ -61,7 +63,11 @@ export class Graph {
     this.askForOthers = debounced(signal, IDLE_MS, () => this.ask(this.get("graphs").keys()));
     follow(model, signal, {
       change: () => this.load(),
-      "change:selection": () => this.readSelection(),
+      "change:selection": () => {
+        this.readSelection();
+        view.light();
+        view.follow("chosen");
+      },
       "change:search": () => this.find(),
       "change:marked": () => this.find(),
     });
@@ -86,8 +92,12 @@ export class Graph {
     return this.get("shown").folds?.[this.tab.id] ?? AS_AT_FIRST;
   }
 
+  get overlays() {
+    return this.get("overlays").filter(({ values }) => !values || Object.keys(values).length);
+  }
+
   get overlay() {
-    return this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
+    return this.overlays.find(({ title }) => title === this.get("shown").overlay);
   }
 
   // Ask the kernel for graphs that are not here; return whether all are.
@@ -134,7 +144,7 @@ export class Graph {
     const measure = (text, size) => this.painter.letters.width(text, size);
     this.picture = this.camera.picture = new Picture(this.outline, this.opening, measure);
     Object.assign(this, { cursor: -1, anchor: this.picture.boxWith(held) });
-    if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open" });
+    if (before?.tab !== this.picture.tab) Object.assign(this, { anchor: -1, aim: "open", first: "" });
     this.readSelection();
     this.readSearch();
     this.settle(before, focus);
@@ -147,7 +157,7 @@ export class Graph {
       text = overlay ? `Overlay: ${overlay.title}` : "Overlay",
       tool = (name) => this.element(`[data-do=${name}]`),
       about = { textContent: text, ariaLabel: `${text}: ${tool("overlay").title}` };
-    Object.assign(tool("overlay"), { ...about, disabled: !this.get("overlays").length });
+    Object.assign(tool("overlay"), { ...about, disabled: !this.overlays.length });
     for (const [name, on] of Object.entries({ overlay, lasso, help })) tool(name).ariaPressed = String(Boolean(on));
     for (const name of ["upstream", "downstream"]) tool(name).disabled = !this.selection.size;
     this.element(".rxg-help").hidden = !help;
@@ -176,7 +186,8 @@ export class Graph {
       },
       legend: () => {
         const entries = this.get("look").legend.filter(([when]) => !when || outline?.used.has(when));
-        return [...entries.map(([, entry]) => entry), this.overlay?.scale];
+        const unpainted = this.get("overlays").find(({ title }) => title === this.get("shown").overlay);
+        return [...entries.map(([, entry]) => entry), unpainted?.scale];
       },
       count: () => {
         if (found.error) return [["span", { class: "rxg-wrong" }, found.error]];
@@ -205,12 +216,13 @@ export class Graph {
     return `${selection.size} of ${picture.nodes} nodes selected${elsewhere ? `, ${elsewhere} in other graphs` : ""}`;
   }
 
-  // Until the user moves the window: "open" is the initial position, "fit" is used after a fold was opened or closed.
+  // Until the user moves the window, it is where it opens, or fits.
   // Then the box that was in the middle of the window stays in place in a new picture.
   settle(before, id) {
     const { camera } = this,
       [from, to] = [before, this.picture].map((picture) => picture?.rect(picture.boxWith(id)));
-    if (this.aim && camera.width) camera[this.aim]();
+    const first = this.first ? this.picture?.rect(this.picture.boxWith(this.first)) : undefined;
+    if (this.aim && camera.width) camera[this.aim](first);
     else if (from && to) camera.moveTo(camera.x + to.x + to.w / 2 - from.x - from.w / 2, camera.y + to.y - from.y);
     else camera.pan(0, 0);
   }
@@ -218,7 +230,7 @@ export class Graph {
   readSelection() {
     const { picture } = this;
     if (!picture) return;
-    // What the kernel sends before it has heard of the last selection, in whichever view that was made, is older.
+    // What the kernel sends before it has heard of the last selection is older.
     const { ids, page, number } = this.get("chosen") ?? {};
     if (number > (this.get("answered")?.[page] ?? 0) && this.get("selection") !== ids) this.model.set("selection", ids);
     this.selection = new Set(picture.numbers(this.get("selection")));
@@ -267,8 +279,9 @@ export class Graph {
   }
 
   resize() {
-    const { clientWidth: width, clientHeight: height } = this.stage;
-    if (!width || !height) return;
+    const { clientWidth, clientHeight: height } = this.stage,
+      width = clientWidth - this.strip;
+    if (width <= 0 || !height) return;
     Object.assign(this.camera, { width, height });
     this.painter.resize(width, height);
     this.settle();
@@ -279,11 +292,19 @@ export class Graph {
     this.frame ||= requestAnimationFrame(() => this.paint());
   }
 
-  // Colours and fonts are compared in each frame: whatever changed them, any frame puts the picture right.
+  // Colours and fonts are compared in each frame: whatever changed them.
   paint() {
     cancelAnimationFrame(this.frame);
     this.frame = 0;
     if (!this.picture || !this.root.isConnected) return;
+    const strip = this.map.strip(!this.mapOff, this.stage.clientWidth);
+    if (strip !== this.strip) {
+      this.strip = strip;
+      this.map.canvas.hidden = !strip;
+      this.stage.style.setProperty("--strip", `${strip}px`);
+      this.look = "";
+      return this.resize(); // which paints
+    }
     const style = getComputedStyle(this.root),
       look = `${style.backgroundColor} ${style.fontFamily} ${devicePixelRatio}`;
     if (look !== this.look) this.prepare(style);
@@ -294,7 +315,7 @@ export class Graph {
       selecting = this.selection.size > 0;
     const searched = { finding: found.any, found: found.counts, hit };
     this.painter.draw(this.camera, { ...searched, selected, selecting, hover, cursor, linked, line });
-    this.map.draw(!this.mapOff, found.boxes);
+    this.map.draw();
   }
 
   pick(nodes, how = "only", clicked = "") {
@@ -362,7 +383,7 @@ export class Graph {
   }
 
   // Show the first of these nodes that is in the tab, or else the tab of the first.
-  reveal(nodes) {
+  reveal(nodes, quietly = false) {
     const graphs = nodes.map((node) => node.slice(0, node.indexOf(":"))),
       here = this.tab.graphs.map((graph) => this.get("graphs")[graph].id),
       tabs = this.get("tabs").map(({ id }) => id);
@@ -371,7 +392,9 @@ export class Graph {
     if (this.picture?.tab !== this.tab.id) return;
     this.awaited = [];
     const [node] = this.picture.numbers(nodes);
-    if (node !== undefined) this.goTo(this.picture.nodeBoxes[node]);
+    if (node === undefined) return;
+    this.goTo(this.picture.nodeBoxes[node]);
+    if (quietly) this.hover(-1);
   }
 
   nextHit(step) {
@@ -389,9 +412,10 @@ export class Graph {
     this.model.set("shown", value);
   }
 
-  // After a fold was opened or closed, the picture is fitted to the window.
-  setOpening(opening) {
-    this.aim = "fit";
+  // The picture then begins at the fold that was opened or closed, if it is larger than the window.
+  setOpening(opening, first = "") {
+    this.aim = "open";
+    this.first = first;
     this.setShown({ folds: { ...this.get("shown").folds, [this.tab.id]: opening } });
   }
 
@@ -402,7 +426,7 @@ export class Graph {
     if (!fold) return;
     const chosen = { ...this.opening.chosen, [fold.key]: Boolean(opens) },
       focus = opens ? fold.key : this.outline.path(fold.key).at(-2)?.key;
-    this.setOpening({ ...this.opening, chosen, focus });
+    this.setOpening({ ...this.opening, chosen, focus }, this.picture.idOf(box));
   }
 
   // Show a fold as it was when it was opened: those inside are as at first. Without a key, the whole tab is.
@@ -441,7 +465,7 @@ export class Graph {
       upstream: () => this.pick(this.outline.reach(this.selection, true), "add"),
       downstream: () => this.pick(this.outline.reach(this.selection, false), "add"),
       overlay: () => {
-        const titles = [undefined, ...this.get("overlays").map(({ title }) => title)];
+        const titles = [undefined, ...this.overlays.map(({ title }) => title)];
         this.setShown({ overlay: turn(titles, this.overlay?.title, 1) });
       },
     }[name];

@@ -1,9 +1,10 @@
-// The minimap: the whole picture in a corner, with a frame for the window; press or drag to move the window.
+// The minimap: the whole picture beside the drawing, with a frame that is pressed or dragged to move the window.
 
 const MOST_WIDTH = 180,
   MOST_HEIGHT = 130,
   LEAST_SIDE = 20,
-  CORNER = 14; // how far it is from the corner
+  LEAST_WINDOW = 480, // of the drawing and it
+  ROOM = 16; // around it
 
 export class Minimap {
   k = 1;
@@ -35,13 +36,17 @@ export class Minimap {
     }
   }
 
-  // Hidden if it would cover one of `boxes`.
-  draw(enabled, boxes) {
+  // Its width; 0 where all of the picture is seen.
+  strip(enabled, width) {
+    const { width: w, height: h } = this.camera.picture;
+    if (!enabled || width < LEAST_WINDOW || !this.camera.exceeds(width)) return 0;
+    return Math.round(Math.max(w * Math.min(MOST_WIDTH / w, MOST_HEIGHT / h), LEAST_SIDE)) + ROOM;
+  }
+
+  draw() {
     const { camera, canvas } = this,
-      { ground, picture, ratio } = this.painter,
+      { ground, ratio } = this.painter,
       { x0, y0, x1, y1 } = camera.seen;
-    const allSeen = x0 <= 0 && y0 <= 0 && x1 >= picture.width && y1 >= picture.height;
-    canvas.hidden = !enabled || allSeen || camera.width < 480 || boxes.some((box) => this.covers(picture.rect(box)));
     if (canvas.hidden) return;
     const pen = canvas.getContext("2d");
     pen.fillStyle = ground.paper;
@@ -51,13 +56,5 @@ export class Minimap {
     pen.strokeStyle = ground.ink;
     pen.lineWidth = 1.5 * ratio;
     pen.strokeRect(x0 * k, y0 * k, (x1 - x0) * k, (y1 - y0) * k);
-  }
-
-  covers({ x, y, w, h }) {
-    const { camera, canvas } = this,
-      [left, top] = camera.toWindow(x, y),
-      [right, bottom] = camera.toWindow(x + w, y + h);
-    const [wide, high] = [canvas.width, canvas.height].map((length) => length / this.painter.ratio + CORNER);
-    return right > camera.width - wide && bottom > camera.height - high && left < camera.width && top < camera.height;
   }
 }

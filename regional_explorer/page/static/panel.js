@@ -6,16 +6,19 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
+const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
 class Panel extends SessionView {
+  dead = false; // whether the kernel is gone for good
+
   constructor(model, root, signal, tree) {
     super(model, root, signal, tree);
     const flush = debounced(signal, TYPING_MS, () => this.flush());
     // Live fields are sent while the user types, others on Enter or when the field loses the focus.
     this.on("input", (item) => { if (item) item.dirty = true; flush(); });
-    // What was typed and taken back is no change. A field that only the window left is still the active element.
+    // What was typed and taken back is no change. A field that the window left is still the active element.
     this.on("focusout", (_, { target }) => { target.dirty &&= target === document.activeElement || target.matches(LIVE); });
     this.gone = el("div", { class: "rx-gone", role: "alert" });
     this.gone.addEventListener("click", ({ target }) => { if (target.dataset.of) copy(target); });
@@ -31,20 +34,28 @@ class Panel extends SessionView {
   watch() {
     const now = Date.now();
     if (this.answered >= this.number) this.asked = now;
-    // A job reports progress often: if nothing arrives, ask the kernel.
+    // A job reports progress often: if not, ask the kernel.
     if (this.answered >= this.number && this.all("progress").length && now - this.lastUpdate > PATIENCE_MS) this.send({ do: "here", of: "" });
     const text = this.raw?.comm_live === false ? RESTARTED : now - this.asked > PATIENCE_MS ? SILENT : "";
     if (text === this.trouble) return;
     this.trouble = text;
-    this.root.inert = text === RESTARTED;
+    this.dead = text === RESTARTED;
+    this.grey();
     const button = el("button", { type: "button", "data-of": this.get("plan"), title: "Paste it after %regional_compile --plan" }, "Copy plan");
     this.gone.replaceChildren(el("span", {}, text), button);
     if (text) this.root.before(this.gone);
     else this.gone.remove();
   }
 
+  // Without a kernel, what needs it is grey.
+  grey() {
+    this.root.classList.toggle("rx-dead", this.dead);
+    if (this.dead) for (const item of this.all("[data-do]:is(button, input, select)")) if (!item.matches(LOCAL)) item.disabled = true;
+  }
+
   show() {
     super.show();
+    if (this.dead) this.grey();
     this.lastUpdate = Date.now();
     for (const field of this.all("[data-do]:is(input, select)")) {
       if (field.sent > this.answered || field.dirty) continue; // what was typed is newer than the kernel's value

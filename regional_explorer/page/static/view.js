@@ -1,12 +1,13 @@
-// The view of a session: its graph, and panes of rows that stand for nodes and are lit with them. The kernel speaks by
-// traits, among them elements that are shown as it describes them; the page by numbered messages, which tell what is done
-// to elements with `data-do`, and what it sets of the model it only shares with other views in the page.
+// The view of a session: its graph, and rows that stand for nodes and are lit with them. The kernel speaks by traits, the
+// page by numbered messages: what was done to elements with `data-do`.
 
 import { copy, el, fill, follow, turn, widget } from "./dom.js";
 import { Graph } from "./graph.js";
 
 const MOST_HOVERED = 400; // pointing at more nodes highlights none
 const LISTS = "tbody, .rxs-list";
+const WIDTHS = "rx-widths"; // where the browser remembers how wide the columns are
+const LEAST_WIDTH = 220, STEP = 40; // of a column, and of a key that moves its edge
 
 export class SessionView {
   page = Math.random().toString(36).slice(2);
@@ -42,6 +43,7 @@ export class SessionView {
         if (!event.target.closest(".rxg") && !rests(event)) this.point(item?.dataset.do === "nodes" ? this.nodesOf([item]) : []);
       });
     this.show();
+    this.widen();
     const host = el("div", { class: "rxg", role: "group", "aria-label": "Graph view" });
     root.querySelector("[data-view=graph]").append(host);
     this.graph = new Graph(this, host);
@@ -77,7 +79,7 @@ export class SessionView {
     this.light();
   }
 
-  // Fill the elements with `data-part` with the part of that name, those with `data-bar` with what the graph says.
+  // Fill the elements with `data-part` and `data-bar`.
   refresh() {
     const active = /** @type {HTMLElement} */ (document.activeElement), dataset = this.root.contains(active) ? active.dataset : null;
     if (this.tree) fill(this.root, this.get(this.tree));
@@ -95,7 +97,7 @@ export class SessionView {
     twin?.focus({ preventScroll: true });
   }
 
-  // For each pane, `of` has the number of each node's chain, -1 for none, and `chains` pairs of rows: those that stand
+  // By pane, `of` has the number of each node's chain, -1 for none; `chains` pairs of rows: those that stand
   // for what the node is in, and for the node itself.
   readLinks(links, graphs) {
     Object.assign(this, { links, graphs, nodes: new Map(), anchor: "" });
@@ -130,6 +132,16 @@ export class SessionView {
     }
   }
 
+  // Bring the first lit row into view in each pane but the one that is worked in; what is chosen is unfolded.
+  follow(lit) {
+    for (const pane of this.all(".rxs")) {
+      const row = pane.querySelector(`[data-lit~=${lit}]`);
+      if (!row || pane.matches(":hover, :focus-within")) continue;
+      if (lit === "chosen") row.closest("details")?.setAttribute("open", "");
+      this.bringIntoView(row, pane);
+    }
+  }
+
   // Highlight nodes in the graph, and their rows; rows of another pane come into view.
   point(ids) {
     const hovered = ids.length > MOST_HOVERED ? [] : ids;
@@ -137,7 +149,7 @@ export class SessionView {
     this.hovered = hovered;
     this.graph.draw();
     this.light();
-    for (const pane of this.all(".rxs")) if (!pane.matches(":hover, :focus-within")) this.bringIntoView(pane.querySelector("[data-lit~=hovered]"), pane);
+    this.follow("hovered");
   }
 
   // Not by `scrollIntoView`, which would scroll the notebook too.
@@ -147,8 +159,49 @@ export class SessionView {
     box.scrollTop += Math.min(top - seen.top, 0) || Math.max(bottom - seen.bottom, 0);
   }
 
+  // The edges of columns are dragged, or moved by arrow keys; the browser remembers the widths.
+  widen() {
+    const columns = this.all("[data-column]"), { signal } = this, stored = globalThis.origin === "null" ? {} : localStorage;
+    const grow = (widths) => { for (const column of columns) column.style.flexGrow = widths[column.dataset.column] ?? ""; };
+    const move = (grip, dx) => {
+      const shown = columns.filter(({ hidden }) => !hidden), wide = shown.map(({ offsetWidth }) => offsetWidth);
+      const right = shown.findIndex((column) => grip.compareDocumentPosition(column) & Node.DOCUMENT_POSITION_FOLLOWING);
+      const by = Math.max(LEAST_WIDTH - wide[right - 1], Math.min(dx, wide[right] - LEAST_WIDTH));
+      wide[right - 1] += by;
+      wide[right] -= by;
+      const widths = Object.fromEntries(shown.map(({ dataset }, i) => [dataset.column, wide[i]]));
+      grow(widths);
+      grip.ariaValueNow = String(Math.round((100 * wide[right - 1]) / (wide[right - 1] + wide[right])));
+      stored[WIDTHS] = JSON.stringify(widths);
+    };
+    grow(JSON.parse(stored[WIDTHS] ?? "{}"));
+    const on = (grip, name, handler) => grip.addEventListener(name, handler, { signal });
+    for (const grip of this.all(".rx-grip")) {
+      on(grip, "pointerdown", ({ pointerId }) => grip.setPointerCapture(pointerId));
+      on(grip, "pointermove", ({ movementX, buttons }) => buttons & 1 && move(grip, movementX));
+      on(grip, "keydown", ({ key }) => move(grip, { ArrowLeft: -STEP, ArrowRight: STEP }[key] ?? 0));
+    }
+  }
+
+  // Panes and columns are shown and hidden at once, and without a kernel; what that then says is the same.
+  open(does, of) {
+    if (does === "column") for (const column of this.all(`[data-column=${of}]`)) column.toggleAttribute("hidden");
+    if (does === "pane") {
+      for (const pane of this.all("[role=tabpanel]")) pane.toggleAttribute("hidden", pane.ariaLabel !== of);
+      for (const tab of this.all("[data-do=pane]")) Object.assign(tab, { ariaSelected: String(tab.dataset.of === of), tabIndex: tab.dataset.of === of ? 0 : -1 });
+    }
+    for (const item of this.all("[data-do=column]")) item.ariaPressed = String(!this.all(`[data-column=${item.dataset.of}][hidden]`).length);
+  }
+
+  full(item) {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else (item.closest("[data-column]") ?? item.closest(".rxg")).requestFullscreen?.();
+  }
+
   press(item, event, value = null) {
     const { do: does, of = "" } = item.dataset, { shiftKey, ctrlKey, metaKey } = event;
+    if (does === "full") return this.full(item);
+    this.open(does, of);
     if (item.closest(".rxg")) return this.graph.act(does, of);
     if (does === "nodes") return this.pickRow(item, event);
     return this.send({ do: does, of, value, shift: Boolean(shiftKey), ctrl: Boolean(ctrlKey || metaKey) });
@@ -157,17 +210,18 @@ export class SessionView {
   /** @returns {HTMLElement[]} the rows of a list that arrow keys move between */
   rows(list) { return [...(list?.querySelectorAll("[data-do=pick], [data-do=nodes]") ?? [])]; }
 
-  // Select the nodes of a row; with Shift those of all rows of its list from the last one, with Ctrl in addition, or not
-  // any more if all of them were selected.
+  // Select the nodes of a row; with Shift those of all rows from the last one, with Ctrl in addition, or no longer.
   pickRow(row, { shiftKey, ctrlKey, metaKey }) {
     const rows = this.rows(row.closest("[role=listbox]")), at = rows.indexOf(row), from = shiftKey ? rows.findIndex(({ dataset }) => dataset.of === this.anchor) : -1;
     if (!shiftKey) this.anchor = row.dataset.of;
     const nodes = this.nodesOf(rows.slice(Math.min(from < 0 ? at : from, at), Math.max(from, at) + 1));
+    if (!nodes.length) return;
     const clicked = row.closest("[data-part=source]") ? "line" : "";
-    if (nodes.length) this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only", clicked);
+    this.graph.choose(nodes, ctrlKey || metaKey ? "toggle" : "only", clicked);
+    this.graph.reveal(nodes, true);
   }
 
-  // Arrow keys move between tabs or rows, with Shift they extend the selection; Enter selects a row, Space adds one.
+  // Arrow keys move between tabs or rows, with Shift they extend; Enter selects a row, Space adds one.
   key(item, event) {
     const { key, shiftKey, target } = event, rows = this.rows(target.closest(LISTS)), from = rows.indexOf(target);
     if (target.role === "tab" && /^Arrow(Left|Right)$/.test(key)) {

@@ -1,0 +1,55 @@
+"""The columns of a panel or page: graph, source, and what is beside them; each can be hidden, widened, full screen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from regional_explorer.style.element import Node, node
+
+GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
+
+
+def columns(head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS) -> Node:
+    """Return the columns, of which the page hides and shows each; ``head`` is above what is ``beside`` the others."""
+    source = node("div", class_="rxs", data_part="source")
+    contents = {
+        GRAPH: [node("div", data_view="graph")],
+        SOURCE: [_head(node("span", "Source")), node("div", source, class_="rx-pane")],
+        BESIDE: [_head(head), node("div", *beside, class_="rx-pane")],
+    }
+    grips = {
+        SOURCE: _grip("Width of the graph and the source"),
+        BESIDE: _grip("Width of the source and what is beside it"),
+    }
+    return node(
+        "div",
+        *(
+            element
+            for name, children in contents.items()
+            for element in (
+                grips.get(name),
+                node("div", *children, class_="rx-column", data_column=name, hidden=name not in shown),
+            )
+            if element is not None
+        ),
+        class_="rx-views",
+    )
+
+
+def _head(title: Node | str) -> Node:
+    full = node("button", "⤢", type="button", data_do="full", title="Full screen, and back", aria_label="Full screen")
+    return node("div", title, full, class_="rx-head")
+
+
+def _grip(label: str) -> Node:
+    about = "Drag it, or press ← and →"
+    return node(
+        "div",
+        role="separator",
+        aria_orientation="vertical",
+        aria_valuenow="50",
+        aria_label=label,
+        title=about,
+        tabindex="0",
+        class_="rx-grip",
+    )
