@@ -235,9 +235,9 @@ class _Patterns:
                 globs = grouped((_with_stars(parts, stars), parts) for parts in paths)
                 for glob, matched in globs.items():
                     if len(matched) > 1 and any(all(parts[at].isdigit() for at in stars) for parts in matched):
-                        names = [".".join(parts) for parts in matched]
-                        origins = _union(map(picked.__getitem__, names))
-                        yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(names))
+                        matches = [".".join(parts) for parts in matched]
+                        origins = _union(map(picked.__getitem__, matches))
+                        yield _Pattern(SelectorKind.MODULES, glob, origins, one_instance=called.isdisjoint(matches))
 
     def _op_patterns(self) -> Iterable[_Pattern]:
         """Return the names of operators, first as the program has them; as in ``picks``, not those of the backward."""
