@@ -108,8 +108,10 @@ def reached(session: Session) -> tuple[Reach, ...]:
             gain_s, share = median_figure(paired_gaps(samples_s[0], samples_s[-1])), share_of_gain(*samples_s)
             verdict = compared[-1].verdict
             sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
-            times = (timing.median_s for timing in compared)
-            reaches.append(Reach(phase, *times, gain_s, share, *sure, withheld_text(*compared)))
+            eager_s, regional_s, full_s = (timing.median_s for timing in compared)
+            reaches.append(
+                Reach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
+            )
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
     return tuple(reaches)
