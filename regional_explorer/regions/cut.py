@@ -350,16 +350,8 @@ def _new_piece(cut: CutGraph, part: Part, carved: list[fx.Node], prepared: Prepa
     inputs, copied = _inputs_and_copied(cut.gm, part.nodes)
     outputs = [node for node in part.nodes if any(user not in inside for user in node.users)]
     gm = fx.GraphModule(cut.gm, _piece_graph([*copied, *part.nodes], inputs, outputs, carved), class_name="Piece")
-    return Piece(
-        part.claim,
-        cut.id,
-        gm,
-        nodes=_names_of(part.nodes),
-        inputs=_names_of(inputs),
-        outputs=_names_of(outputs),
-        carved=_names_of(carved),
-        prepared=prepared,
-    )
+    of_nodes, of_inputs, of_outputs, of_carved = map(_names_of, (part.nodes, inputs, outputs, carved))
+    return Piece(part.claim, cut.id, gm, of_nodes, of_inputs, of_outputs, of_carved, prepared)
 
 
 def _names_of(nodes: Sequence[fx.Node]) -> tuple[str, ...]:

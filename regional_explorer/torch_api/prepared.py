@@ -92,7 +92,7 @@ class InductorGraph:
         for alias in self.aliases:
             source = inputs[alias.source] if alias.of_input else results[alias.source]
             shown = results[alias.result]
-            if torch._C._is_alias_of(source, shown):
+            if torch._C._is_alias_of(source, shown):  # type: ignore[attr-defined]  # not in its stubs
                 results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
         return results
 
@@ -133,11 +133,11 @@ def lower_as_it_is(
         if not prepared.joint_passes:
             gm = after_joint_passes(gm, in_bodies=True)
         outputs = gm.graph.output_node()
-        results = outputs.args[0]
+        results: Any = outputs.args[0]
         aliases = tuple(_aliases(gm.graph.find_nodes(op="placeholder"), results))
         # Every result of a piece is read by other code, which was made for these strides.
         outputs.meta["user_visible_output_idxs"] = list(range(len(results)))
-        graph = compile_fx.compile_fx_inner(
+        graph: Any = compile_fx.compile_fx_inner(
             gm,
             list(inputs),
             is_inference=prepared.kind is GraphKind.INFERENCE,

@@ -478,3 +478,10 @@ def test_a_name_is_suggested_once():
     ex = rx.explore(lambda x: x.softmax(-1), (torch.randn(4, 8),), decompositions=True)
     with pytest.raises(SelectorError, match=r"Did you mean 'softmax'\?$"):
         ex.mark("r", ops="aten._softmax*")
+
+
+def test_a_module_without_submodules_says_how_to_mark_its_ops():
+    ex = rx.explore(torch.nn.GELU(), (torch.randn(3),))
+    with pytest.raises(rx.SelectorError, match=r"None of them is inside a submodule: ops='\*' marks all"):
+        ex.mark("r", modules="*")
+    assert len(ex.mark("r", ops="*").partitions) == 1
