@@ -98,11 +98,11 @@ class Command:
         return exploration
 
     def only_profiles(self, exploration: Exploration) -> bool:
-        """Return whether there is nothing to compile: no region, and no variant that was asked for."""
+        """Return whether nothing was asked to be compiled: no region, and no variant."""
         return not exploration.plan.regions and not self.variants and not self.cold
 
-    def measure(self, exploration: Exploration, run: Run) -> bool:
-        """Compile and measure unless ``bench`` is False, or profile; return False if interrupted.
+    def measure(self, exploration: Exploration, run: Run, *, only_profile: bool = False) -> bool:
+        """Compile and measure, or only profile, unless ``bench`` is False; return False if interrupted.
 
         Raises:
             RegionalExplorerError: nothing could be measured.
@@ -110,7 +110,7 @@ class Command:
         if not self.bench:
             return True
         try:
-            if self.only_profiles(exploration):
+            if only_profile:
                 exploration.profile(self.budget, run=run)
                 return True
             if self.cold:
