@@ -132,8 +132,9 @@ class RegionalMagics(Magics):
         self._explored[source] = exploration
         if command.output is not None:  # bound first, so that an interrupt keeps the results so far
             self.shell.user_ns[command.output] = exploration
+        only_profile = command.only_profiles(exploration)
         if call.quiet:
-            if not command.measure(exploration, PLAIN_RUN):
+            if not command.measure(exploration, PLAIN_RUN, only_profile=only_profile):
                 print("Interrupted. The results so far are kept.")  # noqa: T201 - no display is made
             command.finish(exploration)
             return exploration
@@ -142,10 +143,9 @@ class RegionalMagics(Magics):
         display.begin()
         if note := self._note_on_earlier_plan(earlier_plan, exploration.plan, name or control_of(exploration).owner()):
             display.show_note(note)
-        only_profiles = command.only_profiles(exploration)
-        if command.bench and not (only_profiles and display.profile_in_background()):
-            with display.working("Profile" if only_profiles else "Compile & measure") as run:
-                complete = command.measure(exploration, run)
+        if command.bench and not (only_profile and display.profile_in_background()):
+            with display.working("Profile" if only_profile else "Compile & measure") as run:
+                complete = command.measure(exploration, run, only_profile=only_profile)
             if not complete:
                 display.show_note("Interrupted. The results so far are shown.")
         display.finish()

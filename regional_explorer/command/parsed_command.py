@@ -101,11 +101,11 @@ class Command:
         return exploration
 
     def only_profiles(self, exploration: Exploration) -> bool:
-        """Return whether there is nothing to compile: no region, and no variant that was asked for."""
+        """Return whether nothing was asked to be compiled: no region, and no variant."""
         return not exploration.plan.regions and not self.variants and not self.cold
 
-    def measure(self, exploration: Exploration, run: Run) -> bool:
-        """Compile and measure unless ``bench`` is False, or profile; with ``tune`` search for a plan first.
+    def measure(self, exploration: Exploration, run: Run, *, only_profile: bool = False) -> bool:
+        """Compile and measure, or only profile, unless ``bench`` is False; with ``tune`` search for a plan first.
 
         Return False if interrupted.
 
@@ -117,7 +117,7 @@ class Command:
         try:
             if self.tune is not None:
                 exploration.tune(self.tune, apply=True, run=run)
-            elif self.only_profiles(exploration):
+            elif only_profile:
                 exploration.profile(self.budget, run=run)
                 return True
             if self.cold:

@@ -102,7 +102,7 @@ class Pointer:
             title = "Run time" if plan == "current" else "Run time of another plan"
             expect(results.get_by_role("heading", name=title, exact=True)).to_have_count(1)
             # Forward and backward are folded away.
-            line = results.locator(f"tr:has(td:text-is('{phase}')):has(td:text-is('{word(variant)}'))").first
+            line = results.locator(f"tr:has(td:text-is('{phase}')):has(:text-is('{word(variant)}'))").first
             assert duration(median * 1e-6) in (line.text_content() or "")
 
 

@@ -51,7 +51,7 @@ def test_keys_in_the_panel_change_no_cell(host: Lab) -> None:
             panel.root.get_by_label("Shapes", exact=True).focus,
             partial(panel.pick, "mlp"),
             panel.switch("mlp").focus,
-            panel.button("Config").first.focus,
+            panel.row("mlp").locator("[data-do=open]").focus,
             panel.line("torch.relu").focus,
             panel.graph.stage.focus,
             panel.kind.focus,

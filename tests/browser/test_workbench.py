@@ -179,7 +179,7 @@ def test_line_node_and_kernel_light_each_other(notebook: Lab, panel: Explorer) -
     line = panel.code.locator(".rxs-from", has_text="self.ffn(y)")
     expect(line).to_have_attribute("data-lit", re.compile("selected"))
     expect(panel.code.locator(".rxs-text[data-lit*=selected]").first).to_contain_text("cpp_fused")
-    line.hover()
+    line.hover(position={"x": 40, "y": 5})
     expect(panel.code.locator(".rxs-text[data-lit*=hovered]").first).to_be_visible()
     panel.graph.search.fill("op:aten.silu")
     panel.graph.search.press("Enter")
