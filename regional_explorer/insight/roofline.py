@@ -12,10 +12,10 @@ import torch
 from torch import fx
 
 from regional_explorer.capture.live_graph import LiveGraph
-from regional_explorer.compiler.artifact import Wanted
 from regional_explorer.compiler.fingerprint import traced_layouts
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import PLAIN_RUN, Run
+from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
 from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
@@ -82,7 +82,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     if layouts is None:
         return FullGraph(live.id, names, ArtifactCode("", problem="the sizes of its inputs are not all known"))
     try:
-        code = code_under(Wanted(live.id, piece, layouts, {}, ""), program.store.generated)
+        code = code_under(Wanted(live.id, Workpiece(piece, layouts, (), ""), {}), program.store.generated)
     except Exception as error:  # noqa: BLE001 - whatever Inductor raises for a graph that is never compiled as a whole
         code = ArtifactCode("", problem=f"{type(error).__name__}: {error}".splitlines()[0])
     return FullGraph(live.id, names, code)

@@ -142,26 +142,27 @@ def _ratio(speed: Speed | None) -> str:
     if speed.speedup is None:
         return f"no ratio to {speed.against}, {speed.verdict}"
     low, value, high = (f"{end:.2f}" if end >= FINE_RATIO else significant(end) for end in ends(speed.speedup))
-    note = "" if speed.comparable else f", results {NumericsVerdict.NOT_COMPARABLE}"
+    told_below = (speed.of, speed.against) == (WORDS[PLAN], WORDS[VariantName.EAGER])
+    note = "" if speed.comparable or told_below else f", results {NumericsVerdict.NOT_COMPARABLE}"
     return f"{value}× {speed.against} ({low}–{high}), {speed.verdict}{note}"
 
 
 _RESULTS: Mapping[NumericsVerdict, str] = {
-    NumericsVerdict.OK: "Its results are those of eager, within rounding.",
+    NumericsVerdict.OK: "The results are those of eager, within rounding.",
     NumericsVerdict.FAILED: "The results of {plan} are wrong, so that no speed is given",
     NumericsVerdict.CHAOTIC: "Whether the results of {plan} are right cannot be told, since rounding is amplified "
     "without limit, so that no speed is given",
-    NumericsVerdict.NOT_COMPARABLE: "Its results cannot be compared with those of eager; ex.numerics says why.",
-    NumericsVerdict.NOT_CHECKED: "Its results were not checked.",
-    NumericsVerdict.NOT_COMPARED: "Its results were not compared.",
+    NumericsVerdict.NOT_COMPARABLE: "The results cannot be compared with those of eager; ex.numerics says why.",
+    NumericsVerdict.NOT_CHECKED: "The results were not checked.",
+    NumericsVerdict.NOT_COMPARED: "The results were not compared.",
 }
 
 
 def _results(answer: Answer) -> str:
     if answer.results is None:
-        return "Its results were not checked." if answer.times.get(WORDS[PLAN]) else ""
+        return "The results were not checked." if answer.times.get(WORDS[PLAN]) else ""
     if answer.results is NumericsVerdict.OK and answer.bitwise:
-        return "Its results are those of eager, bit for bit."
+        return "The results are those of eager, bit for bit."
     text = _RESULTS.get(answer.results, "").format(plan=_under(answer, PLAN))
     return text if text.endswith(".") or not text else f"{text}{f': {answer.errors}' if answer.errors else ''}."
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -152,7 +153,7 @@ def floats(*sizes):
     return torch.randn(*sizes, requires_grad=True)
 
 
-MODELS = {
+MODELS: dict[str, tuple[Any, Any]] = {
     "gated": (Gated, lambda: (floats(12, 64),)),
     "norms": (Norms, lambda: (floats(12, 32),)),
     "GPT": (GPT, lambda: (torch.randint(0, 50, (2, 16)),)),
