@@ -281,6 +281,10 @@ def canonical(piece: Piece, inputs: Sequence[Layout], mode: Any) -> tuple[fx.Gra
         copy = graph.node_copy(node, copies.__getitem__)
         if node.op != "output":
             rename(copy, f"{_kind_of_name(piece, node)}_{index}")
+        if piece.prepared is None and node.target is torch.ops.aten.view.default:
+            # Inductor's decompositions lay some results out otherwise than the trace, so that a view of them fails
+            # (torch 2.11 to 2.15, docs/upstream.md).
+            copy.target = torch.ops.aten.reshape.default
         copy.meta = {"custom": {FALLBACK: True}} if is_carved(node) else {}
         if piece.prepared is not None and "original_aten" in node.meta:  # Inductor names kernels by it
             copy.meta["original_aten"] = node.meta["original_aten"]

@@ -59,6 +59,15 @@ def test_compiled_under_another_autocast_than_it_was_explored_under_it_computes_
         torch.testing.assert_close(ex.compiled(x), x @ weight)
 
 
+def test_a_view_of_what_inductor_lays_out_otherwise_than_eager_compiles():
+    def f(x):
+        return torch.cat([torch.empty(0), x.transpose(1, 2)], -2).view(8, 6, 3).sin()
+
+    ex = rx.explore(f, (torch.randn(2, 6, 4, 3),))
+    ex.mark("all", ops="*")
+    assert_compiled_is_right(ex)
+
+
 def test_editing_one_of_several_regions_compiles_that_one_alone():
     ex = rx.explore(programs.twelve, (torch.randn(4, requires_grad=True),))
     assert ex.partitions.region.nunique() == 12
