@@ -315,8 +315,8 @@ def test_the_exploration_that_a_terminal_showed_last_is_found(run: Run) -> None:
         ("-c a:max_fusion_size=big f(x)", "takes an int"),
         ("-c a:fx_graph_cache=True f(x)", "cannot be set for one region"),
         ("--variants eager,ful f(x)", "Did you mean 'full'"),
-        ("--budget 0 f(x)", "--budget takes seconds above 0"),
-        ("--budget abc f(x)", "--budget takes seconds above 0"),
+        ("--budget 0 f(x)", "--budget and --tune take seconds above 0"),
+        ("--budget abc f(x)", "--budget and --tune take seconds above 0"),
         ("--plan nowhere.json f(x)", "Cannot read nowhere.json"),
         ("--save out.txt f(x)", "one of .json, .html, .svg, .csv"),
         ("--save nowhere/out.json f(x)", "there is no directory"),
@@ -332,7 +332,7 @@ def test_every_bad_line_gives_one_clear_line(refused: Refused, line: str, messag
         ("--no-bench\nz = 10", "here the last line is 'z = 10'"),
         ("--no-bench\n# nothing", "the cell has no statement"),
         ("f(x)\nf(x)", "In a cell the call is the last line"),
-        ("--budget abc\nz = 10\nf(x)", "--budget takes seconds"),
+        ("--budget abc\nz = 10\nf(x)", "--budget and --tune take seconds"),
         (
             "--no-bench\ny = f(x)\nprint(y.sum())",
             "print(y.sum()) calls Python's own print, in which there is nothing to compile.",
@@ -800,7 +800,7 @@ def test_a_small_call_is_compiled_and_measured(run: Run, shell: Any, capsys: Out
     assert set(ex.timings["variant"]) == {"eager", "regional"}
     assert [part.state for part in ex.session.partitions] == ["measured"]
     out, err = capsys.readouterr()
-    assert "regional" in out
+    assert "under your plan" in out
     assert "compiling act" in err
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -61,9 +63,10 @@ def checked_limits(
 def _checked_number(name: str, value: object, meaning: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0.0:
-        raise InvalidArgumentError(f"{name}={shown_value(value)}: give a number of {meaning}.")
-    return float(value)
+    with contextlib.suppress(OverflowError, ValueError):  # too large, or a signalling NaN
+        if isinstance(value, Real) and not isinstance(value, bool) and 0.0 <= float(value) < math.inf:
+            return float(value)
+    raise InvalidArgumentError(f"{name}={shown_value(value)}: give a number of {meaning}.")
 
 
 def _known(configs: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:

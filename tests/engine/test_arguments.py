@@ -22,6 +22,7 @@ from regional_explorer.compiler.run import SAME_THREAD
 from regional_explorer.errors import RegionalExplorerError
 from regional_explorer.exploration.code_results import RegionStages
 from regional_explorer.exploration.edits import Edits
+from regional_explorer.record.action import looks_at
 from regional_explorer.record.json_file import dump_plan, load_plan
 from regional_explorer.record.plan import SelectorKind
 from tests.record.test_files import PLAN, run_mutations
@@ -147,6 +148,11 @@ DOORS: dict[str, Any] = {
     "code config": (lambda ex, **k: ex.code("act", **k), [], {"config": {"max_fusion_size": 4}, **CANCELLED}),
     "code target": (lambda ex, target: ex.code("act", target=target, **CANCELLED), ["h100"], {}),
     "stages": (lambda ex, *a, **k: ex.stages(*a, **k), ["act"], {"config": {}, "target": None, **CANCELLED}),
+    "suggest": (lambda ex: ex.suggest(), [], {}),
+    "apply": (lambda ex, *a: ex.apply(*a), lambda ex: [looks_at("partitions")], {}),
+    "tune": (lambda ex, *a, **k: ex.tune(*a, **k), [0.01],
+             {"numerics": "close", "max_memory": None, "max_compile_s": None, "keys": None, "ledger": None,
+              "apply": False, **CANCELLED}),
     "roofline": (lambda ex, **k: ex.roofline(**k), [], {"bitwise": False, **CANCELLED}),
     "profile": (lambda ex, *a, **k: ex.profile(*a, **k), [0.01], CANCELLED),
     "kernel_times": (lambda ex, *a, **k: ex.kernel_times(*a, **k), ["act", 0.01], CANCELLED),

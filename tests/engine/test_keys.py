@@ -20,7 +20,9 @@ def key(fn, args, config=None, *, tracing="real"):
     gm = make_fx(fn, tracing_mode=tracing)(*args)
     for node in gm.graph.find_nodes(op="placeholder"):
         node.meta.setdefault("val", args[0])
-    return artifact_key(fingerprint(SimpleNamespace(gm=gm), layouts_of(args)), config or {}, surroundings())
+    return artifact_key(
+        fingerprint(SimpleNamespace(gm=gm, prepared=None), layouts_of(args)), config or {}, surroundings()
+    )
 
 
 def x(*size, dtype=torch.float32):
@@ -126,7 +128,7 @@ def key_of_call(kernel, **constants):
         "tensors_to_clone": ["target"],
     }
     graph.output(graph.call_function(triton_kernel_wrapper_functional, kwargs=arguments))
-    return fingerprint(SimpleNamespace(gm=fx.GraphModule({}, graph)), layouts_of([x()]))
+    return fingerprint(SimpleNamespace(gm=fx.GraphModule({}, graph), prepared=None), layouts_of([x()]))
 
 
 @pytest.fixture

@@ -223,7 +223,7 @@ def test_bodies_without_options_are_told_to_run_eagerly(plain):
     assert "nested.Block.forward" in found.message
     # torch inlines the first block's, which needs no gradient of its input
     assert ("1 subgraph " in found.message) is INLINES
-    assert 'ex.mark("blocks", subgraphs="*")' in found.remedy
+    assert "ex.mark('blocks', subgraphs='*')" in found.remedy
     assert plain.plan.regions == ()
     with pytest.raises(rx.SelectorError, match="Did you mean 'Block'"):
         plain.mark("blocks", subgraphs="Blok")

@@ -247,7 +247,7 @@ def test_a_region_marked_while_the_layouts_are_recorded_is_compiled_for_its_own(
     ex.compile()
     assert states(ex) == {"before": "compiled", "after": "compiled"}
     before = next(switch for switch in ex.live.program.switches if switch.piece.claim.region == "before")
-    assert [layout.aligned for layout in before.inputs] == [False], "the trace takes all tensors for aligned"
+    assert [layout.aligned for layout in before.known.inputs] == [False], "the trace takes all tensors for aligned"
 
 
 def test_edits_of_several_threads_are_all_kept():

@@ -152,7 +152,7 @@ def test_what_crosses_a_border_and_full_would_fuse_is_shown_once_the_plan_was_me
     shown = ex.roofline(bitwise=False)
     text, html = str(shown), shown._repr_mimebundle_()["text/html"]
     for said in (
-        "How much of full Inductor's gain the plan reaches",
+        "How much of torch.compile's gain the plan reaches",
         "3 eager ops and 1 kernel of regions; in full Inductor, 2 kernels",
         "≤",
         "cannot be measured",
@@ -308,7 +308,10 @@ def test_memory_that_nothing_was_written_to_is_not_compared():
     [
         (HALF, "50 % (40 % to 60 %)"),
         (Figure(0.9, 0.7, 1.3), "90 % (70 % to 100 %)"),
-        (Figure(0.5, why="too few rounds (5)"), "50 %\n  Without interval: full's gain reached (too few rounds (5))."),
+        (
+            Figure(0.5, why="too few rounds (5)"),
+            "50 %\n  Without interval: torch.compile's gain reached (too few rounds (5)).",
+        ),
         (Figure(1.1, 1.05, 1.2), "all: it is faster than full"),
         (Figure(1.1, 0.9, 1.2), "all, as far as the rounds tell"),
         (Figure(-0.5, -0.6, -0.4), "none"),
