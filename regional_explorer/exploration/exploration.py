@@ -237,6 +237,7 @@ class Exploration(Edits, Results):
         self, tracing: Tracing, change: Callable[[Plan], Plan], run: Run = PLAIN_RUN, *, dynamic: bool | None
     ) -> None:
         """Replace the trace by another one, and the plan by what ``change`` makes of the one at its end."""
+        self.exclusive_use.refuse_while_searching("traced again")
         with self._turn(run) as run:
             if run.cancelled():
                 return
@@ -341,7 +342,8 @@ class Exploration(Edits, Results):
         of them. Plans are checked against eager first; those with equal code are timed once. At the end the best ones,
         eager, plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none
         is faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
-        ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back.
+        ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back. It is the one at
+        the beginning: between two races the exploration can be edited and compiled, but not traced again or closed.
 
         Args:
             budget_s: seconds for everything, compiles included; exceeded by a compile that has begun, at most.
@@ -365,8 +367,12 @@ class Exploration(Edits, Results):
         device = self.live.environment.device_type
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
         book = Ledger(default_path() if ledger is None else ledger)
-        with self._turn(run, "tune") as run:
-            self.live.tune(limits, book, run)
+        check_run(run)
+        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
+            self.live.require_open()
+            self.live.tune(
+                limits, book, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
+            )
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised
         if apply and found.plan is not None:
@@ -832,6 +838,7 @@ class Exploration(Edits, Results):
         Raises:
             BusyError: a measurement is running.
         """
+        self.exclusive_use.refuse_while_searching("closed")
         with self.exclusive_use.turn(PLAIN_RUN) as run, self.exclusive_use.editing():
             if not run.cancelled():
                 self.live.close()
