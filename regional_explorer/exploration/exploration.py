@@ -339,14 +339,15 @@ class Exploration(Edits, Results):
         """Search for the plan that makes the call fastest, and return it with all that was tried.
 
         The whole graph as one region is traced in every sensible way, with C++ wrappers and other configs on the best
-        of them. Plans are checked against eager first; those with equal code are timed once. At the end the best ones,
-        eager, plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none
-        is faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
+        of them; then come the plan at hand in these ways, what ``suggest`` names, and configs per region of the best.
+        Plans are checked against eager first; those with equal code are timed once. At the end the best ones, eager,
+        plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none is
+        faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
         ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back. It is the one at
         the beginning: between two races the exploration can be edited and compiled, but not traced again or closed.
 
         Args:
-            budget_s: seconds for everything, compiles included; exceeded by a compile that has begun, at most.
+            budget_s: seconds for everything, compiles included; what has begun and cannot be cancelled is completed.
             numerics: ``"close"`` for results that the numerics check passes, ``"bitwise"`` for eager's to the bit.
             max_memory: the most bytes of a plan's peak; by default what eager needs.
             max_compile_s: the most seconds of a plan's compile.
@@ -361,7 +362,8 @@ class Exploration(Edits, Results):
             InvalidArgumentError: another argument is invalid.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of ``keys`` is invalid.
             NoCompilerError: there is no C++ compiler.
-            BusyError: another thread, such as a job of the panel, measures.
+            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
+            Exception: what nobody expected; it says what was best until then, and ``ex.tuning`` has the tries.
         """
         check_flag("apply", apply)
         device = self.live.environment.device_type
@@ -656,7 +658,8 @@ class Exploration(Edits, Results):
         Raises:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
             ClosedError: the exploration is closed.
-            BusyError: another thread, such as a job of the panel, measures.
+            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
+            Exception: what nobody expected; it says what was best until then, and ``ex.tuning`` has the tries.
         """
         check_flag("apply", apply)
         with self._turn(run) as run:

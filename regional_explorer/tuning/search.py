@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, RegionalExplorerError, count
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.race import surely_slower
@@ -50,6 +48,7 @@ from regional_explorer.tuning.space import (
     ways,
     whole,
 )
+from regional_explorer.tuning.spending import Spending
 
 FINAL_SHARE = 0.2
 """The part of the budget that is kept for the final comparison."""
@@ -69,8 +68,6 @@ COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
 """What became of plans whose pieces can be raced."""
 WRAPPED_WITHIN = 0.1
 """A way of tracing gets a C++ wrapper if without one it is slower than the best by this part at most."""
-WRAPPER_COSTS = 2.5
-"""How much longer a compile with a C++ wrapper takes, until one was seen."""
 
 
 def keep_nothing(_so_far: Tuning) -> None:
@@ -116,9 +113,7 @@ class _Search(Generic[P]):
     ready: dict[str, P] = field(default_factory=dict)
     prepared_keys: dict[str, str] = field(default_factory=dict)
     titles_by_code: dict[str, str] = field(default_factory=dict)
-    costs: dict[tuple[bool, bool], list[float]] = field(default_factory=dict)
     bitwise: dict[str, bool] = field(default_factory=dict)
-    spent_on: dict[str, float] = field(default_factory=dict)
     references: dict[str, TimedCall] = field(default_factory=dict)
     pieces: list[PieceRace] = field(default_factory=list)
     most_bytes: float | None = None
@@ -128,11 +123,10 @@ class _Search(Generic[P]):
     stopped: str = Stop.PRECISE
     rounds: int = 0
     noise: Noise = QUIET
-    began_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Start the clock."""
-        self.began_s = self._now()
+        self.time = Spending(self.bench, self.limits.budget_s, self._so_far)
 
     # -------------------------------------------------------------------------------------------------- the search
 
@@ -150,20 +144,20 @@ class _Search(Generic[P]):
 
     def _measure_references(self) -> None:
         bench = self.bench
-        with self._spending("compiling", "starting the toolchain"):
+        with self.time.step("compiling", "starting the toolchain"):
             bench.start()
         self.references[EAGER] = bench.eager()
         self.tries[EAGER] = Try(EAGER, Stage.REFERENCE, Outcome.MEASURED)
-        with self._spending("memory", f"reading the memory of {EAGER}"):
-            peak = bench.peak(self.references[EAGER], self._share_s(MEMORY_SHARE))
+        with self.time.step("memory", f"reading the memory of {EAGER}"):
+            peak = bench.peak(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self.most_bytes = self.limits.max_memory
         if self.most_bytes is None and peak is not None:
             high = peak.peak_bytes.high
             self.most_bytes = max(peak.least_bytes, peak.peak_bytes.value if high is None else high)
-        began_s = self._now()
+        began_s = self.time.now()
         try:
-            with self._spending("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
+            with self.time.step("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
                 self.references[TORCH_COMPILE], compile_s = bench.full()
         except (NoCompilerError, CancelledError):
             raise
@@ -171,9 +165,9 @@ class _Search(Generic[P]):
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
         else:
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
-            self.costs[False, False] = [self._now() - began_s]
-            with self._spending("memory", f"reading the memory of {TORCH_COMPILE}"):
-                peak = bench.peak(self.references[TORCH_COMPILE], self._share_s(MEMORY_SHARE))
+            self.time.first_cost_s = self.time.now() - began_s
+            with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
+                peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
             self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
 
     def _at_hand(self) -> list[Candidate]:
@@ -235,9 +229,9 @@ class _Search(Generic[P]):
             for change, one in zip(new, neighbours(base, new), strict=True)
             if one.title in self.tries and self.tries[one.title].outcome in COMPILED
         }
-        if not changed or self._now() + self._share_s(PIECES_SHARE) > self._deadline():
+        if not changed or self.time.now() + self.time.share_s(PIECES_SHARE) > self._deadline():
             return False
-        with self._spending("tracing", "cutting the pieces of the best plan"):
+        with self.time.step("tracing", "cutting the pieces of the best plan"):
             others = {change: self.bench.prepare(one.plan) for change, (_, one) in changed.items()}
         raced = self._race_pieces(best, others)
         changes = {place: changed[change][0] for place, change in best_changes(raced).items()}
@@ -250,8 +244,8 @@ class _Search(Generic[P]):
 
     def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, Raced]]]:
         """Race each kind of piece of a plan for which that can matter; what takes most of the time gets most of it."""
-        with self._spending("timing", "timing the pieces of the best plan", timed=True):
-            pieces = self.bench.pieces(self.ready[best], self._share_s(PIECES_SHARE / 4.0))
+        with self.time.step("timing", "timing the pieces of the best plan", timed=True):
+            pieces = self.bench.pieces(self.ready[best], self.time.share_s(PIECES_SHARE / 4.0))
         time_s, least_s = self.tries[best].time_s, 0.0
         if time_s is not None:
             least_s = MIN_FLOOR * time_s.value
@@ -263,9 +257,9 @@ class _Search(Generic[P]):
                 why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
                 self.pieces.append(replace(known, why_not=why_not))
                 continue
-            budget_s = self._share_s(PIECES_SHARE) * piece.in_a_call / all_s
+            budget_s = self.time.share_s(PIECES_SHARE) * piece.in_a_call / all_s
             try:
-                with self._spending("timing", f"racing the pieces of the best plan: {piece.partition}", timed=True):
+                with self.time.step("timing", f"racing the pieces of the best plan: {piece.partition}", timed=True):
                     results = self.bench.race_piece(piece, others, budget_s)
             except (CancelledError, NoCompilerError):
                 raise
@@ -293,19 +287,19 @@ class _Search(Generic[P]):
     def _try(self, candidates: Iterable[Candidate]) -> None:
         """Compile, check and race candidates, some at a time, as far as the budget goes."""
         batch: dict[str, tuple[Candidate, P]] = {}
-        began_s = self._now()
+        began_s = self.time.now()
         for one in candidates:
             if one.title in self.tries:
                 continue
             self.candidates[one.title] = one
             if not self._has_time(one, [other for other, _ in batch.values()]):
-                needs = f"it would take about {duration(self._cost_s(one))} to compile and time"
+                needs = f"it would take about {duration(self.time.cost_s(one))} to compile and time"
                 self._leave_out(one, f"the budget is spent: {needs}")
             elif (prepared := self._prepare(one)) is not None:
                 batch[one.title] = one, prepared
             if len(batch) == (BATCH if self._has_compared else 1):
                 self._try_batch(batch, began_s)
-                batch, began_s = {}, self._now()
+                batch, began_s = {}, self.time.now()
         if batch:
             self._try_batch(batch, began_s)
         self._free_losers()
@@ -313,8 +307,8 @@ class _Search(Generic[P]):
     def _has_time(self, one: Candidate, batched: Sequence[Candidate]) -> bool:
         """Return whether the budget allows to compile, check and time a candidate too."""
         if not self._has_compared and not batched:
-            return self._now() < self._deadline()  # without a single plan there is nothing to compare
-        return self._now() + sum(map(self._cost_s, (one, *batched))) <= self._deadline()
+            return self.time.now() < self._deadline()  # without a single plan there is nothing to compare
+        return self.time.now() + sum(map(self.time.cost_s, (one, *batched))) <= self._deadline()
 
     def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float) -> None:
         """Compile, check and race plans; what they cost from ``began_s`` on says what others will."""
@@ -322,15 +316,16 @@ class _Search(Generic[P]):
         right = [title for title in compiled if self._is_right(title)]
         for title in right:
             self._read_memory(title)
-        self._race(right)
+        if self.time.now() < self._deadline():  # else only the final comparison times them
+            self._race(right)
         for one, _ in batch.values():
-            self.costs.setdefault(_cost_kind(one), []).append((self._now() - began_s) / len(batch))
+            self.time.note_cost(one, (self.time.now() - began_s) / len(batch))
         self.keep(self.tuning())
 
     def _prepare(self, one: Candidate) -> P | None:
         """Trace and cut a candidate; None if that fails, or if the result is known already."""
         try:
-            with self._spending("tracing", f"tracing: {one.title}"):
+            with self.time.step("tracing", f"tracing: {one.title}"):
                 prepared = self.bench.prepare(one.plan)
         except (CancelledError, NoCompilerError):
             raise
@@ -366,10 +361,10 @@ class _Search(Generic[P]):
     def _compile(self, batch: Mapping[str, tuple[Candidate, P]]) -> list[str]:
         """Compile candidates side by side; return the titles of those with code of their own."""
         run, new, deadline_s = self.bench.context.run, list[str](), self._deadline()
-        limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self._now() > deadline_s)
-        with self._spending("compiling", f"compiling {count(len(batch), 'plan')}"):
-            results = self.bench.compile([made for _, made in batch.values()], self._reporting(limited))
-        self._stop_if_cancelled()
+        limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > deadline_s)
+        with self.time.step("compiling", f"compiling {count(len(batch), 'plan')}"):
+            results = self.bench.compile([made for _, made in batch.values()], self.time.reporting(limited))
+        self.time.stop_if_cancelled()
         for (one, made), built in zip(batch.values(), results, strict=True):
             if built is None:
                 self._leave_out(one, "the budget was spent before it was compiled")
@@ -400,7 +395,7 @@ class _Search(Generic[P]):
     def _is_right(self, title: str) -> bool:
         """Return whether the results of a plan are what they have to be."""
         try:
-            with self._spending("checking", f"checking numerics: {title}"):
+            with self.time.step("checking", f"checking numerics: {title}"):
                 checked = self.bench.check(self.ready[title])
         except CancelledError:
             raise
@@ -423,7 +418,7 @@ class _Search(Generic[P]):
         others = [best] if best is not None and best not in titles and self._make_ready(best) else []
         result = self._measure(
             [self._baseline, *others, *titles],
-            self._share_s(RACE_SHARE),
+            self.time.share_s(RACE_SHARE),
             f"racing {count(len(titles), 'plan')}",
             self._slower,
         )
@@ -456,8 +451,8 @@ class _Search(Generic[P]):
 
     def _read_memory(self, title: str) -> None:
         call = self.bench.call(self.ready[title], title)
-        with self._spending("memory", f"reading the memory of {title}"):
-            peak = self.bench.peak(call, self._share_s(MEMORY_SHARE))
+        with self.time.step("memory", f"reading the memory of {title}"):
+            peak = self.bench.peak(call, self.time.share_s(MEMORY_SHARE))
         if peak is None:
             return
         low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
@@ -499,14 +494,14 @@ class _Search(Generic[P]):
         """Return the seconds for the rounds of the final comparison: what is left after the first calls."""
         times = [self.tries[title].time_s for title in titles]
         first_calls_s = FIRST_CALLS * sum(time.value for time in times if time is not None)
-        left_s = self.began_s + self.limits.budget_s - self._now() - first_calls_s
-        return min(self._share_s(FINAL_SHARE), max(self._share_s(FINAL_SHARE / 4.0), left_s))
+        left_s = self.time.end_s - self.time.now() - first_calls_s
+        return min(self.time.share_s(FINAL_SHARE), max(self.time.share_s(FINAL_SHARE / 4.0), left_s))
 
     def _finalists(self) -> list[str]:
         """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
-        end_s, finalists = self.began_s + self.limits.budget_s, list[str]()
-        for title in self._ranked():
-            is_ready = title in self.ready or (self._now() < end_s and self._make_ready(title))
+        end_s, finalists = self.time.end_s, list[str]()
+        for title in (*self._ranked(), *self._unraced()):
+            is_ready = title in self.ready or (self.time.now() < end_s and self._make_ready(title))
             if title != AT_HAND and is_ready and len(finalists) < FINALISTS:
                 finalists.append(title)
         return finalists
@@ -519,18 +514,18 @@ class _Search(Generic[P]):
         if plan is None:
             return False
         try:
-            with self._spending("tracing", f"tracing again: {title}"):
+            with self.time.step("tracing", f"tracing again: {title}"):
                 prepared = self.bench.prepare(plan)
-            with self._spending("compiling", f"compiling again: {title}"):
-                run, end_s = self.bench.context.run, self.began_s + self.limits.budget_s
-                limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self._now() > end_s)
-                built = self.bench.compile([prepared], self._reporting(limited))[0]
+            with self.time.step("compiling", f"compiling again: {title}"):
+                run, end_s = self.bench.context.run, self.time.end_s
+                limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > end_s)
+                built = self.bench.compile([prepared], self.time.reporting(limited))[0]
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as when it was tried first
             self._drop(title, Outcome.FAILED, _in_a_line(error), remember=False)
             return False
-        self._stop_if_cancelled()
+        self.time.stop_if_cancelled()
         if built is None or built.failure:
             self._drop(title, Outcome.FAILED, built.failure if built else "it was not compiled", remember=False)
             return False
@@ -556,6 +551,10 @@ class _Search(Generic[P]):
         plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
         return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
 
+    def _unraced(self) -> list[str]:
+        """Return the plans that were compiled and are right when there was no time left for a race."""
+        return [title for title in self.ready if self.tries[title].can_be_chosen and self.tries[title].score is None]
+
     def _best(self) -> str | None:
         return next(iter(self._ranked()), None)
 
@@ -568,8 +567,8 @@ class _Search(Generic[P]):
     ) -> RoundsResult:
         bench = self.bench
         calls = [self.references.get(title) or bench.call(self.ready[title], title) for title in titles]
-        context = dataclasses.replace(bench.context, run=self._reporting(bench.context.run, doing))
-        with self._spending("timing", doing, timed=True), bench.measuring():
+        context = dataclasses.replace(bench.context, run=self.time.reporting(bench.context.run, doing))
+        with self.time.step("timing", doing, timed=True), bench.measuring():
             return measure_rounds(calls, budget_s, context, baseline=self._baseline, prune=prune)
 
     def _note_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
@@ -619,26 +618,10 @@ class _Search(Generic[P]):
 
     def _free_losers(self) -> None:
         """Free the traces of what is out of the race: the best stay, and the plan at hand."""
-        kept = {*self._ranked()[: FINALISTS + 1], AT_HAND}
+        kept = {*self._ranked()[: FINALISTS + 1], *self._unraced(), AT_HAND}
         self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
         plans = [self.tries[title].plan for title in self.ready]
         self.bench.free([plan.tracing for plan in plans if plan is not None])
-
-    def _cost_s(self, one: Candidate) -> float:
-        """Return how many seconds it will take to trace, compile, check and time a candidate, by what others took."""
-        wrapped, has_keys = _cost_kind(one)
-        alike = ((wrapped, has_keys), (wrapped, not has_keys), (not wrapped, has_keys), (not wrapped, not has_keys))
-        known = next((kind for kind in alike if kind in self.costs), None)
-        if known is None:
-            return 0.0
-        mean_s = sum(self.costs[known]) / len(self.costs[known])
-        return mean_s * (WRAPPER_COSTS if wrapped and not known[0] else 1.0)
-
-    def _now(self) -> float:
-        return self.bench.context.clock.now()
-
-    def _share_s(self, share: float) -> float:
-        return share * self.limits.budget_s
 
     @property
     def _has_compared(self) -> bool:
@@ -647,40 +630,14 @@ class _Search(Generic[P]):
 
     def _deadline(self) -> float:
         """Return when the final comparison has to begin; the first plan may take half of its time."""
-        return self.began_s + self._share_s(1.0 - FINAL_SHARE * (1.0 if self._has_compared else 0.5))
+        return self.time.began_s + self.time.share_s(1.0 - FINAL_SHARE * (1.0 if self._has_compared else 0.5))
 
-    @contextmanager
-    def _spending(self, what: str, doing: str, *, timed: bool = False) -> Iterator[None]:
-        """A step whose time goes to ``what``; what is being done is reported first."""
-        self._stop_if_cancelled()
-        self._report(self.bench.context.run, doing)
-        began_s = self._now()
-        try:
-            with self.bench.step(timed=timed):
-                yield
-        finally:
-            self.spent_on[what] = self.spent_on.get(what, 0.0) + self._now() - began_s
-
-    def _report(self, run: Run, doing: str) -> None:
-        spent_s = self._now() - self.began_s
-        run.estimate(max(0.0, self.limits.budget_s - spent_s))
+    def _so_far(self) -> str:
+        """Return what was found until now, for the line of progress."""
         best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
-        so_far = ""
-        if best is not None and (score := self.tries[best].score) is not None:
-            so_far = f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
-        run.progress(f"{so_far}{doing}", min(1.0, spent_s / self.limits.budget_s))
-
-    def _reporting(self, run: Run, doing: str = "") -> Run:
-        """Return the run whose reports are those of the search."""
-        return dataclasses.replace(
-            run,
-            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
-            estimate=lambda _: None,
-        )
-
-    def _stop_if_cancelled(self) -> None:
-        if self.bench.context.run.cancelled():
-            raise CancelledError
+        if best is None or (score := self.tries[best].score) is None:
+            return ""
+        return f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
 
     def _stop_if(self, result: RoundsResult) -> None:
         """End the search if its rounds were interrupted or cancelled: what they had is kept."""
@@ -697,8 +654,8 @@ class _Search(Generic[P]):
             self.gain,
             self.limits.numbers,
             self.limits.budget_s,
-            self._now() - self.began_s,
-            dict(self.spent_on),
+            self.time.spent_s,
+            dict(self.time.spent_on),
             tuple(self.pieces),
             str(self.stopped),
             self.rounds,
@@ -715,15 +672,6 @@ def _surely_behind(one: Try, best: Try) -> float:
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"
-
-
-def _cost_kind(one: Candidate) -> tuple[bool, bool]:
-    """Return whether C++ calls the kernels of a candidate, and whether its config is all that is new of it.
-
-    Such kernels are built longer, and of such a config most kernels are built already.
-    """
-    wrapped = any(WRAPPER.items() <= config.items() for region in one.plan.regions for _, config in region.configs)
-    return wrapped, one.stage in (Stage.KEYS, Stage.TOGETHER)
 
 
 def _in_a_line(error: Exception) -> str:

@@ -281,6 +281,9 @@ def test_a_short_budget_still_compares_one_plan_or_says_what_it_lacked(tmp_path:
     assert tuning.answer == title(JOINT)
     assert {one.title for one in tuning.tries if one.final} >= {EAGER, TORCH_COMPILE, title(JOINT)}
     assert tuning.spent_s <= 60.0
+    late = tune(ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=45.0)), limits(60.0), Ledger(tmp_path / "c"))
+    assert late.answer == title(JOINT)
+    assert late.spent_s <= 60.0
     too_slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=90.0), at_hand=MARKED)
     lacking = tune(too_slow, limits(60.0), Ledger(tmp_path / "b"))
     assert lacking.plan is None
