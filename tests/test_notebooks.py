@@ -30,7 +30,7 @@ def test_it_runs(name: str) -> None:
         cell.source = cell.source.replace("blocks=4, width=256", "blocks=1, width=64")
         cell.source = cell.source.replace('"cpp.simdlen": 256', '"max_fusion_size": 16')  # needs a header of its own
     printed = run(notebook, NOTEBOOKS, PRINT_TABLES if name == ALWAYS else "")
-    assert ("Diagnostics" in printed and "torch.compile" in printed) == (name == ALWAYS)
+    assert all(text in printed for text in ("Diagnostics", "traced", "Plans tried")) == (name == ALWAYS)
     ran = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.execution_count for cell in ran)
     assert any(cell.outputs for cell in ran)

@@ -29,7 +29,7 @@ from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, in_s
 from regional_explorer.record.graph import Graph, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
-from regional_explorer.record.plan import Direction, Plan, Region, Selector, config_of
+from regional_explorer.record.plan import Direction, Plan, Selector, config_of
 from regional_explorer.regions.cut import PartitionNumbering, Piece, PieceContent, cut_graph, pieces_of, running
 from regional_explorer.regions.instances import Instance
 from regional_explorer.regions.select import Assignment, assign
@@ -97,13 +97,11 @@ class CutProgram:
         Raises:
             SelectorError: a selector is malformed; nothing has changed.
         """
-        before = self.plan
-        moved = before.cut is not plan.cut or len(before.regions) != len(plan.regions)
-        if moved or not all(map(Region.same_nodes, before.regions, plan.regions)):
-            self.cut(plan)
-        else:
+        if self.plan.cuts_the_same(plan):
             self.plan = plan
             self.apply_artifacts()
+        else:
+            self.cut(plan)
 
     def cut(self, plan: Plan) -> None:
         """Cut the graphs along ``plan`` at the next use. Nothing is traced, and artifacts are kept."""

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from regional_explorer.compiler.run import Run, interruptible
 from regional_explorer.errors import BusyError
 from regional_explorer.torch_api.compile_lock import acquired
+
+_LET_IN_S = 0.5
+"""Seconds for which a search lets those in who wait for their turn, before it takes its next one."""
+_POLL_S = 0.05
 
 
 class ExclusiveUse:
@@ -19,6 +25,9 @@ class ExclusiveUse:
     thread between cells, so a cell that waited for it would wait forever. While one runs the plan cannot be edited
     either, or its samples would be of two plans.
 
+    A search takes a turn for each of its steps. Between them the plan can be edited, and other threads may compile and
+    measure: only what would take the search its trace is refused until it ends.
+
     ``give_way`` cancels the measurement that is running, if that was asked for by nobody: it is waited for.
     """
 
@@ -26,6 +35,8 @@ class ExclusiveUse:
         self._lock = threading.RLock()
         self._editing = threading.RLock()
         self._measuring = ""
+        self._waiting: set[int] = set()
+        self._searching: tuple[str, int] | None = None
         self.give_way: Callable[[], None] | None = None
 
     @contextmanager
@@ -39,18 +50,24 @@ class ExclusiveUse:
             BusyError: another thread measures.
             KeyboardInterrupt: at the end, if one was dropped inside.
         """
+        me = threading.get_ident()
 
         def on_wait() -> None:
             self._refuse_while_measuring()
+            self._waiting.add(me)
             run.waiting()
 
-        with interruptible(run) as run:
+        if measuring:
+            self._refuse_while_the_main_thread_searches(measuring)
+        with interruptible(run) as run, ExitStack() as at_the_end:
+            at_the_end.callback(self._waiting.discard, me)
 
             def cancelled() -> bool:
                 self._refuse_while_measuring()
                 return run.cancelled()
 
             with acquired(self._lock, cancelled, on_wait) as may_begin:
+                self._waiting.discard(me)
                 if not may_begin:
                     yield replace(run, cancelled=lambda: True)
                     return
@@ -61,6 +78,64 @@ class ExclusiveUse:
                     yield run
                 finally:
                     self._measuring = outer
+
+    @contextmanager
+    def searching(self, method: str) -> Iterator[None]:
+        """A block in which the method ``method`` of the exploration searches, in steps.
+
+        Raises:
+            BusyError: another search is under way.
+        """
+        self.refuse_while_searching("searched a second time")
+        self._searching = method, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._searching = None
+
+    @contextmanager
+    def step(self, run: Run, measuring: str = "") -> Iterator[None]:
+        """Context manager: a turn of a search; threads that wait for theirs come first, measurements of others too.
+
+        Raises:
+            BusyError: another thread measures, and waits for the main thread, on which this is.
+            concurrent.futures.CancelledError: the search was cancelled before its turn came.
+        """
+        until_s = time.monotonic() + _LET_IN_S
+        while self._waiting and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        with ExitStack() as turn:
+            while True:
+                try:
+                    taken = turn.enter_context(self.turn(run, measuring))
+                    break
+                except BusyError:
+                    if _is_main(threading.get_ident()):
+                        raise
+                if run.cancelled():
+                    raise CancelledError
+                time.sleep(_POLL_S)
+            if taken.cancelled():
+                raise CancelledError
+            yield
+
+    def refuse_while_searching(self, what: str) -> None:
+        """Raise BusyError while a search is under way: what is to be done would take it its trace."""
+        if self._searching is not None:
+            raise BusyError(
+                f"ex.{self._searching[0]}() is searching. Until it ends, the exploration can be edited and compiled, "
+                f"but not {what}: wait for it, or cancel it where it was started, then try again."
+            )
+
+    def _refuse_while_the_main_thread_searches(self, measuring: str) -> None:
+        """Raise BusyError if the main thread searches and this is another one.
+
+        What another thread measures runs on the main thread, between cells: the search would wait for it, and it for
+        the end of the search's cell.
+        """
+        search = self._searching
+        if search is not None and _is_main(search[1]) and threading.get_ident() != search[1]:
+            self.refuse_while_searching(f"measured by ex.{measuring}()")
 
     @contextmanager
     def editing(self) -> Iterator[None]:
@@ -89,3 +164,7 @@ class ExclusiveUse:
                 f"ex.{self._measuring}() is measuring. Until it ends, nothing else can edit, trace, compile, measure "
                 "or close the exploration: wait for it, or cancel it where it was started, then try again."
             )
+
+
+def _is_main(thread: int) -> bool:
+    return thread == threading.main_thread().ident

@@ -237,6 +237,7 @@ class Exploration(Edits, Results):
         self, tracing: Tracing, change: Callable[[Plan], Plan], run: Run = PLAIN_RUN, *, dynamic: bool | None
     ) -> None:
         """Replace the trace by another one, and the plan by what ``change`` makes of the one at its end."""
+        self.exclusive_use.refuse_while_searching("traced again")
         with self._turn(run) as run:
             if run.cancelled():
                 return
@@ -338,13 +339,15 @@ class Exploration(Edits, Results):
         """Search for the plan that makes the call fastest, and return it with all that was tried.
 
         The whole graph as one region is traced in every sensible way, with C++ wrappers and other configs on the best
-        of them. Plans are checked against eager first; those with equal code are timed once. At the end the best ones,
-        eager, plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none
-        is faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
-        ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back.
+        of them; then come the plan at hand in these ways, what ``suggest`` names, and configs per region of the best.
+        Plans are checked against eager first; those with equal code are timed once. At the end the best ones, eager,
+        plain ``torch.compile`` and the plan at hand take turns in one run, whose figures are the result. If none is
+        faster beyond doubt, the result says so. The plan at hand stays unless ``apply`` is given:
+        ``ex.plan = result.plan`` applies what was found, ``ex.plan`` kept from before puts it back. It is the one at
+        the beginning: between two races the exploration can be edited and compiled, but not traced again or closed.
 
         Args:
-            budget_s: seconds for everything, compiles included; exceeded by a compile that has begun, at most.
+            budget_s: seconds for everything, compiles included; what has begun and cannot be cancelled is completed.
             numerics: ``"close"`` for results that the numerics check passes, ``"bitwise"`` for eager's to the bit.
             max_memory: the most bytes of a plan's peak; by default what eager needs.
             max_compile_s: the most seconds of a plan's compile.
@@ -359,14 +362,19 @@ class Exploration(Edits, Results):
             InvalidArgumentError: another argument is invalid.
             UnknownConfigKeyError, InvalidConfigKeyError, InvalidConfigValueError: a config of ``keys`` is invalid.
             NoCompilerError: there is no C++ compiler.
-            BusyError: another thread, such as a job of the panel, measures.
+            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
+            Exception: what nobody expected; it says what was best until then, and ``ex.tuning`` has the tries.
         """
         check_flag("apply", apply)
         device = self.live.environment.device_type
         limits = checked_limits(budget_s, numerics, max_memory, max_compile_s, keys, device)
         book = Ledger(default_path() if ledger is None else ledger)
-        with self._turn(run, "tune") as run:
-            self.live.tune(limits, book, run)
+        check_run(run)
+        with reporting(run) as run, interruptible(run) as run, self.exclusive_use.searching("tune"):
+            self.live.require_open()
+            self.live.tune(
+                limits, book, run, lambda measuring: self.exclusive_use.step(run, "tune" if measuring else "")
+            )
         found = self.live.tuning
         assert found is not None  # noqa: S101 - else the search has raised
         if apply and found.plan is not None:
@@ -650,7 +658,8 @@ class Exploration(Edits, Results):
         Raises:
             SourcePatchError: ``apply``, and a file is not tracked or not clean, is a cell, or cannot be written.
             ClosedError: the exploration is closed.
-            BusyError: another thread, such as a job of the panel, measures.
+            BusyError: another search is under way, or another thread, such as a job of the panel, measures.
+            Exception: what nobody expected; it says what was best until then, and ``ex.tuning`` has the tries.
         """
         check_flag("apply", apply)
         with self._turn(run) as run:
@@ -832,6 +841,7 @@ class Exploration(Edits, Results):
         Raises:
             BusyError: a measurement is running.
         """
+        self.exclusive_use.refuse_while_searching("closed")
         with self.exclusive_use.turn(PLAIN_RUN) as run, self.exclusive_use.editing():
             if not run.cancelled():
                 self.live.close()

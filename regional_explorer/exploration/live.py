@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from msgspec.structs import replace
@@ -146,11 +147,17 @@ class Live:
             if results.timings:
                 self.measurements.remember(self.session)
 
-    def tune(self, limits: Limits, ledger: Ledger, run: Run) -> None:
-        """Search for the best plan, and keep what was found; see ``Exploration.tune``."""
-        bench = LiveBench(self.variants, self.environment, run)
-        with bench.closing(), self.capture.generated.collected():
-            self.tuning = tune(bench, limits, ledger)
+    def tune(
+        self, limits: Limits, ledger: Ledger, run: Run, turn: Callable[[bool], AbstractContextManager[Any]]
+    ) -> None:
+        """Search for the best plan, each step in a ``turn``, and keep what was found; see ``Exploration.tune``."""
+
+        def keep(so_far: Tuning) -> None:
+            self.tuning = so_far
+
+        bench = LiveBench(self.variants, self.environment, run, turn)
+        with bench.closing():
+            self.tuning = tune(bench, limits, ledger, keep)
         Stop(self.tuning.stopped).raise_interrupt()
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -16,8 +16,10 @@ from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.reference import check_partition
+from regional_explorer.measure.rounds import Prune, RoundsResult, keep_all
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
-from regional_explorer.record.benchmark import NumericsVerdict, Timing
+from regional_explorer.record.benchmark import NumericsVerdict, Phase, Timing
+from regional_explorer.record.statistics import VERDICT_CONFIDENCE, interval
 from regional_explorer.torch_api.graphs import BoxedCall, outside_autocast
 
 
@@ -36,6 +38,24 @@ def timed_call(name: str, function: BoxedCall, args: Sequence[Any], put_back: Ca
 NOW = "now"
 
 
+def surely_slower(
+    result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
+) -> list[str]:
+    """Return which of these are slower than the best of those that ``may_lead``, by more than the least difference."""
+    ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
+    known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
+    if not known or result.noise.is_too_much:
+        return []
+    best, least = max(known, key=known.__getitem__), 1.0 - result.floor(phase)
+    slower = []
+    for name in names:
+        ratios = result.ratios(name, phase, best)
+        bounds = None if name == best or ratios is None else interval(ratios, VERDICT_CONFIDENCE)
+        if bounds is not None and bounds[1] < least:
+            slower.append(name)
+    return slower
+
+
 def race(
     workpiece: Workpiece,
     args: Sequence[Any],
@@ -44,11 +64,13 @@ def race(
     artifact_under: Callable[[Mapping[str, Any]], Artifact],
     budget_s: float,
     context: MeasureContext,
+    *,
+    prune: Prune = keep_all,
 ) -> dict[str, Timing]:
     """Return the times of the candidates relative to ``now``, by name, measured in interleaved rounds.
 
     Candidates are configs. One that does not compile, refuses ``args``, or does not compute what eager does is left out
-    before anything is timed.
+    before anything is timed. ``prune`` takes candidates out of the rounds that follow.
 
     Raises:
         RegionCompileError: ``now`` refuses ``args``.
@@ -78,6 +100,6 @@ def race(
         if not entries:
             return {}
         untimed(partial(enter, NOW, now))
-        rounds = measure_rounds(entries, budget_s, context, baseline=NOW)
+        rounds = measure_rounds(entries, budget_s, context, baseline=NOW, prune=prune)
     rounds.stopped.raise_interrupt()
     return {timing.variant: timing for timing in timings_of(rounds, verdicts)}

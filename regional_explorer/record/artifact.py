@@ -319,6 +319,14 @@ def code_hash(code: str, build: str = "") -> str:
     return hashlib.sha256((plain + build).encode()).hexdigest()[:16]
 
 
+_LAUNCH = re.compile(r"^\s*(?:cpp|triton)_\w+(?:\.run)?\(", re.MULTILINE)
+
+
+def launches_in(code: str) -> int:
+    """Return how many launches of generated kernels are written in generated code; library calls are none."""
+    return len(_LAUNCH.findall(code))
+
+
 class KernelPair(Record, frozen=True):
     """A kernel before and after, None where it has no counterpart.
 

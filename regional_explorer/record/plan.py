@@ -377,6 +377,11 @@ class Plan(Record, frozen=True):
         """The number of each region by name: its place, colour and letter."""
         return {region.name: number for number, region in enumerate(self.regions)}
 
+    def cuts_the_same(self, other: Plan) -> bool:
+        """Return whether both cut the same pieces out of one trace: they differ in configs at most."""
+        alike = self.cut is other.cut and len(self.regions) == len(other.regions)
+        return alike and all(map(Region.same_nodes, self.regions, other.regions))
+
     def added(self, region: Region) -> Plan:
         """Return the plan with ``region`` at its end, replacing one of the same name."""
         check_argument("region", region, Region, "an rx.Region", PlanError)

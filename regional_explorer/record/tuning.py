@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.record import Count, Record, Seconds
 
 EAGER = "eager"
@@ -25,6 +25,8 @@ class Stage(StrEnum):
     WRAPPER = "C++ wrappers"
     KEYS = "single keys"
     TOGETHER = "keys together"
+    OTHERS = "other plans"
+    PIECES = "keys per region"
 
 
 class Outcome(StrEnum):
@@ -84,6 +86,9 @@ class Try(Record, frozen=True):
     kept_bytes: Count | None = None
     """What its forwards keep for their backward; None if a size is dynamic, or without a backward."""
 
+    launches: Count | None = None
+    """How many launches of generated kernels are in the code of its partitions; None if it was not compiled."""
+
     remembered: bool = False
     """Whether this is from the ledger: an earlier search has tried it."""
 
@@ -97,6 +102,31 @@ class Try(Record, frozen=True):
         """How fast it is: beside ``torch.compile``, or where that fails, beside eager; None if it is not known."""
         figure = self.over_full or self.speedup
         return None if figure is None else figure.value
+
+
+class PieceRace(Record, frozen=True):
+    """What configs do to the partitions of one kind, of the best plan, alone on recorded inputs."""
+
+    partition: str
+    region: str
+    direction: Direction
+    runs: Count
+    """How often a call runs partitions of this kind."""
+
+    seconds: Seconds
+    """The time of one of them as it was."""
+
+    codes: Count = 0
+    """How many other codes it raced."""
+
+    best: str = ""
+    """The config under which it is fastest, beyond doubt; empty if none is."""
+
+    gain: Figure | None = None
+    """The median over rounds of as it was ÷ under ``best``."""
+
+    why_not: str = ""
+    """Why it did not race."""
 
 
 class Tuning(Record, frozen=True, dict=True):
@@ -118,6 +148,7 @@ class Tuning(Record, frozen=True, dict=True):
     spent_on: Mapping[str, Seconds] = {}
     """Where the time went: tracing, compiling, checking, timing, memory."""
 
+    pieces: tuple[PieceRace, ...] = ()
     stopped: str = ""
     rounds: Count = 0
     noise: Noise = QUIET

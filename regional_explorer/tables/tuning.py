@@ -8,9 +8,10 @@ from dataclasses import replace
 from regional_explorer.errors import count, listing
 from regional_explorer.record.figure import once
 from regional_explorer.record.session import Session
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Try, Tuning
+from regional_explorer.record.tracing import AS_TORCH_COMPILE
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Stage, Try, Tuning
 from regional_explorer.style.element import clean
-from regional_explorer.style.formats import NONE, duration, interval, times, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, size, times, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
 
 
@@ -74,10 +75,44 @@ def answer(tuning: Tuning) -> str:
         so_far = f" Best so far, while searching: {best.title}, {_beside(best)}." if best is not None else ""
         return f"The search ended before its final comparison: {tuning.stopped}.{so_far}"
     if tuning.gain is None or rival is None:
+        tried = [one for one in tuning.tries if one.plan is not None]
+        if not any(one.final for one in tried):
+            tried.sort(key=lambda one: one.outcome is Outcome.NOT_TRIED)
+            why = next((f": {one.title}: {one.why}" for one in tried if one.why), "")
+            return f"No plan was compared with {plan.title}{why}."
         closest = f" The best of the others: {best.title}, {_beside(best)}." if best and best is not plan else ""
         return f"Nothing was found that is faster than {plan.title}.{closest}"
     over_eager = f"; {with_interval(plan.speedup)} as fast as eager" if plan.speedup and rival.title != EAGER else ""
-    return f"{plan.title}: {with_interval(tuning.gain)} as fast as {rival.title}{over_eager}."
+    found = f"{plan.title}: {with_interval(tuning.gain)} as fast as {rival.title}{over_eager}."
+    return " ".join([found, *_differences(tuning, plan)])
+
+
+def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
+    """Yield in what a plan differs from ``torch.compile``, as far as that was counted or measured.
+
+    The whole graph traced as ``torch.compile`` traces it has its code, and keeps what it keeps.
+    """
+    twin = next((one for one in tuning.tries if _is_twin(one)), None)
+    twin = tuning.by_title.get(twin.same_as, twin) if twin is not None else None
+    if answer.plan is None or TORCH_COMPILE not in tuning.by_title:
+        return
+    counted = []
+    if twin is not None and None not in (answer.launches, twin.launches) and answer.launches != twin.launches:
+        counted.append(f"{answer.launches} instead of {count(twin.launches or 0, 'launch', 'launches')} of its kernels")
+    if twin is not None and None not in (answer.kept_bytes, twin.kept_bytes) and answer.kept_bytes != twin.kept_bytes:
+        kept = f"{size(answer.kept_bytes or 0)} instead of {size(twin.kept_bytes or 0)}"
+        counted.append(f"{kept} kept for the backward")
+    peaks = [one.peak_bytes for one in (answer, tuning.by_title[TORCH_COMPILE])]
+    if peaks[0] is not None and peaks[1] is not None:
+        counted.append(f"a peak of {size(int(peaks[0].value))} instead of {size(int(peaks[1].value))}")
+    if counted:
+        yield f"Beside torch.compile it has {listing(counted)}."
+    if not answer.plan.tracing.decompositions:
+        yield "Ops are decomposed by each partition, not before autograd."
+
+
+def _is_twin(one: Try) -> bool:
+    return one.stage is Stage.TRACING and one.plan is not None and one.plan.tracing == AS_TORCH_COMPILE
 
 
 def _beside(one: Try) -> str:
@@ -93,6 +128,13 @@ def what_was_not(tuning: Tuning) -> Iterator[str]:
     left_out = [one for one in tuning.tries if one.outcome is Outcome.NOT_TRIED]
     if left_out:
         yield f"Not tried: {listing([f'{clean(one.title)} ({one.why})' for one in left_out], 3)}; ex.tuning has all."
+    raced = [one for one in tuning.pieces if not one.why_not]
+    if raced:
+        faster = [
+            f"{one.partition} {with_interval(one.gain)} under {one.best}" for one in raced if one.gain is not None
+        ]
+        found = f"faster beyond doubt: {listing(faster, 3)}" if faster else "none was faster under another config"
+        yield f"{count(len(raced), 'kind')} of pieces of the best plan raced alone: {found}."
     remembered = sum(one.remembered for one in tuning.tries)
     if remembered:
         yield f"{count(remembered, 'result')} of an earlier search {'was' if remembered == 1 else 'were'} taken over."

@@ -4,47 +4,56 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.capture.trace import Capture
+from regional_explorer.capture.trace import Capture, TracedGraphs
 from regional_explorer.compiler import toolchain
 from regional_explorer.compiler.artifact_folder import Machine
-from regional_explorer.compiler.compilation import compile_plan
+from regional_explorer.compiler.compilation import compile_plan, start_toolchain
+from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.compiler.program import Program
-from regional_explorer.compiler.run import Run, T
-from regional_explorer.compiler.switch import Switch
+from regional_explorer.compiler.recording import Recorded, record_inputs
+from regional_explorer.compiler.run import Run, T, no_progress
+from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.benchmark import Results, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
 from regional_explorer.measure.numerics import in_words
-from regional_explorer.measure.timings import MeasureContext
+from regional_explorer.measure.partitions import distinct
+from regional_explorer.measure.race import as_in_the_call, race, surely_slower, timed_call
+from regional_explorer.measure.timings import MeasureContext, measure_rounds
 from regional_explorer.measure.variants import Variants
-from regional_explorer.record.benchmark import MemoryPeak, VariantName
+from regional_explorer.record.artifact import launches_in
+from regional_explorer.record.benchmark import MemoryPeak, Phase, VariantName, Verdict
+from regional_explorer.record.figure import exactly
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.kept import kept_for_backward
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.session import Environment, Session
+from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
-from regional_explorer.tuning.search import Built, Checked
+from regional_explorer.regions.suggest import suggestions
+from regional_explorer.tuning.bench import Built, Checked
+from regional_explorer.tuning.pieces import Raced, TimedPiece
 
 
 @dataclass(frozen=True)
 class LivePlan:
-    """A plan on a trace of the call; ``frames`` is how many that trace had when the plan was cut."""
+    """A plan on a trace of the call."""
 
     variants: Variants
     key: str
     kept_bytes: int | None
-    frames: int
 
     @property
     def program(self) -> Program:
@@ -55,25 +64,59 @@ class LivePlan:
 class LiveBench:
     """What a search does with the plans of a call, done for real.
 
-    Each way of tracing has one trace, which plans share; that of the plan at hand is the exploration's. All share its
-    artifacts, so that equal code is compiled once, and none again when the answer is applied. To be closed.
+    Each way of tracing has one trace, that of the exploration included, on which plans stand beside each other: what
+    calls of the exploration run stays as it is. All share its artifacts, so that equal code is compiled once, and none
+    again when the answer is applied. To be closed.
+
+    ``turn`` gives a turn of the exploration, for timed work or for other.
     """
 
-    def __init__(self, variants: Variants, environment: Environment, run: Run) -> None:
+    def __init__(
+        self,
+        variants: Variants,
+        environment: Environment,
+        run: Run,
+        turn: Callable[[bool], AbstractContextManager[Any]],
+    ) -> None:
         self.variants = variants
         self._call = variants.call
+        self._turn = turn
         self.grad = variants.call.grad
         self.at_hand = variants.program.plan
         self.device_type = environment.device_type
         self.context = MeasureContext.of(run, replace(environment, threads=torch.get_num_threads()))
         self._machine = Machine.here([environment.device.partition(" ")[0]])
-        self._captures: dict[Tracing, Capture] = {}
+        self.suggested: Sequence[Suggestion] = suggestions(variants.program.capture.graphs)
+        self._own_tracing = variants.program.capture.tracing
+        self._programs: dict[Tracing, list[Program]] = {}
+        self._frames: dict[TracedGraphs, int] = {}
         self._kept_keys: set[str] = set()
+
+    @contextmanager
+    def step(self, *, timed: bool) -> Iterator[None]:
+        """A turn of the exploration; after it calls run what its own plan says."""
+        with self._turn(timed), self.variants.program.capture.generated.collected():
+            captures = [self.variants.program.capture, *(known[0].capture for known in self._programs.values())]
+            self._frames = {capture: len(capture.frames) for capture in captures}
+            try:
+                yield
+            finally:
+                self.variants.program.select_regional(on=True)
 
     # ---------------------------------------------------------------------------------------------------------- plans
 
+    def start(self) -> None:
+        """Start the toolchain, once per process.
+
+        Raises:
+            NoCompilerError: there is no C++ compiler.
+        """
+        self._untimed(lambda: start_toolchain(self.variants.program, no_progress))
+
     def prepare(self, plan: Plan) -> LivePlan:
         """Trace the call in the way of a plan, unless that was done, and cut it.
+
+        A plan that differs from one that was cut in configs alone costs no further run of the call.
 
         Raises:
             CaptureError: it cannot be traced like that.
@@ -81,21 +124,28 @@ class LiveBench:
         return self._untimed(lambda: self._prepare(plan))
 
     def _prepare(self, plan: Plan) -> LivePlan:
-        variants, earlier = self.variants, self.variants.program
-        if plan != self.at_hand:
-            if plan.tracing not in self._captures:
-                self._captures[plan.tracing] = Capture(self._call, plan.tracing, dynamic=variants.dynamic)
-            capture = self._captures[plan.tracing]
-            program = Program(capture, plan, earlier.store, tried=earlier.tried, toolchain=earlier.toolchain)
-            variants = Variants(self._call, program, dynamic=variants.dynamic)
-        program = variants.program
+        program = self._program(plan)
         program.record_layouts()
         keys = program.keys()
         key = _content(program, lambda switch: keys.get(switch, f"{switch.failure}"))
         facts = f"{key}{self._machine}{torch.get_num_threads()}{self.grad}"
-        return LivePlan(
-            variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept(program), len(program.capture.frames)
-        )
+        variants = Variants(self._call, program, dynamic=self.variants.dynamic)
+        return LivePlan(variants, hashlib.sha256(facts.encode()).hexdigest()[:20], self._kept(program))
+
+    def _program(self, plan: Plan) -> Program:
+        """Return the program of a plan on the trace that it asks for, beside those of other plans."""
+        main, known = self.variants.program, self._programs.setdefault(plan.tracing, [])
+        if not known and plan.tracing == self._own_tracing:
+            main.record_layouts()  # of the plan at hand it learns them for good
+            known.append(main.beside(self.at_hand))
+        elif not known:
+            capture = Capture(self._call, plan.tracing, dynamic=self.variants.dynamic)
+            known.append(Program(capture, plan, main.store, tried=main.tried, toolchain=main.toolchain))
+        same_cut = next((one for one in known if one.plan.cuts_the_same(plan)), None)
+        program = (same_cut or known[0]).beside(plan)
+        if same_cut is None:
+            known.append(program)
+        return program
 
     def _kept(self, program: Program) -> int | None:
         """Return the bytes that forwards keep for their backward; None if one is not known, or without a backward."""
@@ -137,8 +187,9 @@ class LiveBench:
         return Checked(wrong, all(row.bitwise for row in rows))
 
     def trouble(self, prepared: LivePlan) -> str:
-        """Return what has gone wrong since a plan was prepared; empty if nothing has."""
-        if len(prepared.program.capture.frames) != prepared.frames:
+        """Return what has gone wrong in this step; empty if nothing has."""
+        capture = prepared.program.capture
+        if len(capture.frames) != self._frames[capture]:
             return "Dynamo traced the call again while it ran"
         refusals = (switch.refusal for switch in prepared.program.switches if switch.refused is not None)
         return next(filter(None, refusals), "")
@@ -148,6 +199,82 @@ class LiveBench:
     def call(self, prepared: LivePlan, title: str) -> TimedCall:
         """Return the call under a compiled plan."""
         return dataclasses.replace(prepared.variants.get(VariantName.REGIONAL), name=title)
+
+    # --------------------------------------------------------------------------------------------------------- pieces
+
+    def pieces(self, prepared: LivePlan, budget_s: float) -> list[TimedPiece]:
+        """Record what each kind of partition of a compiled plan takes, and time it alone.
+
+        Those that run eagerly, or that this call does not run, are left out.
+        """
+        program = prepared.program
+        recorded = self._untimed(lambda: record_inputs(program, distinct(program)))
+        kinds = {one.switch.partition.name: one for one in recorded if not one.why_not and one.switch.artifact}
+        with as_in_the_call():
+            calls = self._untimed(lambda: [call for name, one in kinds.items() for call in _alone(name, one)])
+            if not calls:
+                return []
+            result = measure_rounds(calls, budget_s, self._silent, baseline=calls[0].name)
+        result.stopped.raise_interrupt()
+        return [
+            TimedPiece(
+                name,
+                one.switch.piece.claim.region,
+                Direction.of_graph(one.switch.piece.graph_id),
+                sum(one.runs.values()),
+                result.time(name, Phase.FORWARD).value,
+                one,
+            )
+            for name, one in kinds.items()
+            if name in result.samples
+        ]
+
+    def race_piece(self, piece: TimedPiece, others: Mapping[str, LivePlan], budget_s: float) -> dict[str, Raced]:
+        """Race a piece against itself under other plans of the same cut; those that are not right are left out.
+
+        Plans under which its code is equal get one figure, and those under which it is as it was that of the baseline.
+
+        Raises:
+            CancelledError, KeyboardInterrupt: it was cancelled or interrupted.
+        """
+        switch, now = piece.what.switch, piece.what.switch.artifact
+        store, workpiece = self.variants.program.store, switch.known
+        titles: dict[str, list[str]] = {}
+        configs: dict[str, Mapping[str, Any]] = {}
+        for title, other in others.items():
+            twin = next(one for one in other.program.switches if one.partition == switch.partition)
+            key = other.program.keys().get(twin, "")
+            if key in store.artifacts:
+                code = store.code_hash(key) or key
+                titles.setdefault(code, []).append(title)
+                configs.setdefault(code, other.program.config_for(twin))
+        as_it_was = titles.pop(store.code_hash(now.key) or now.key, [])
+        settings = surroundings()
+        timings = race(
+            workpiece,
+            piece.what.args,
+            now,
+            {code: configs[code] for code in titles},
+            lambda config: store.artifact(workpiece.wanted(config, settings)),
+            budget_s,
+            self._silent,
+            prune=lambda result: surely_slower(result, Phase.FORWARD, list(result.samples)),
+        )
+        raced = {
+            code: Raced(timing.speedup, timing.verdict)
+            for code, timing in timings.items()
+            if code in titles and timing.speedup is not None
+        }
+        return {
+            **{title: Raced(exactly(1.0), Verdict.BASELINE) for title in as_it_was},
+            **{title: raced[code] for code, same in titles.items() if code in raced for title in same},
+        }
+
+    @property
+    def _silent(self) -> MeasureContext:
+        return dataclasses.replace(self.context, run=self.context.run.silent())
+
+    # -------------------------------------------------------------------------------------------------- references
 
     def eager(self) -> TimedCall:
         """Return the call as it is."""
@@ -171,18 +298,17 @@ class LiveBench:
     def measuring(self) -> Iterator[None]:
         """A block in which calls are timed: afterwards the user's state is as before."""
         toolchain.build.wait()
-        try:
-            with self._call.restoring():
-                yield
-        finally:
-            self.variants.program.select_regional(on=True)
+        with self._call.restoring():
+            yield
 
     # -------------------------------------------------------------------------------------------------------- freeing
 
     def free(self, keep: Collection[Tracing]) -> None:
-        """Free the traces in other ways than these."""
-        for tracing in self._captures.keys() - set(keep):
-            self._captures.pop(tracing).close()
+        """Free the traces in other ways than these; that of the exploration stays."""
+        for tracing in self._programs.keys() - {*keep, self._own_tracing}:
+            for program in self._programs.pop(tracing):
+                if program.main is None:
+                    program.capture.close()
 
     def keep(self, prepared: LivePlan) -> None:
         """Keep the artifacts of a plan when the traces are freed: it is going to be applied."""
@@ -204,6 +330,15 @@ class LiveBench:
 
     def _untimed(self, work: Callable[[], T]) -> T:
         return self.context.run.threads.run_untimed(work)
+
+
+def _alone(name: str, recorded: Recorded) -> Iterator[TimedCall]:
+    """Yield the call of a compiled partition on what was recorded, unless that is refused."""
+    switch = recorded.switch
+    if switch.artifact is not None:
+        with suppress(RegionCompileError):
+            compiled = alone(switch.known, switch.artifact, recorded.args)
+            yield timed_call(name, compiled, recorded.args, switch.known.putting_back(recorded.args))
 
 
 def _content(program: Program, name_of: Callable[[Switch], str]) -> str:
@@ -231,4 +366,7 @@ def _built(program: Program) -> Built | None:
     code = _content(
         program, lambda switch: store.code_hash(keys[switch]) or keys[switch] if switch in keys else "eager"
     )
-    return Built(code, sum(store.artifacts[key].made.waited_s for key in set(keys.values())))
+    artifacts = [store.artifacts[key] for key in keys.values()]
+    launches = sum(launches_in(artifact.code) for artifact in artifacts) if all(one.code for one in artifacts) else None
+    seconds = sum(store.artifacts[key].made.waited_s for key in set(keys.values()))
+    return Built(code, seconds, launches=launches)

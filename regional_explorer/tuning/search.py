@@ -3,104 +3,52 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from regional_explorer.compiler.run import Run
 from regional_explorer.errors import NoCompilerError, RegionalExplorerError, count
 from regional_explorer.measure.clock import TimedCall
-from regional_explorer.measure.rounds import RoundsResult, Stop
-from regional_explorer.measure.timings import MeasureContext, measure_rounds
-from regional_explorer.record.benchmark import MemoryPeak, Phase, Verdict
+from regional_explorer.measure.race import surely_slower
+from regional_explorer.measure.rounds import FIRST_CALLS, RoundsResult, Stop
+from regional_explorer.measure.timings import measure_rounds
+from regional_explorer.record.benchmark import Phase, Verdict
 from regional_explorer.record.figure import QUIET, Figure, Noise
-from regional_explorer.record.plan import Plan
-from regional_explorer.record.statistics import MIN_FLOOR, VERDICT_CONFIDENCE, interval
-from regional_explorer.record.tracing import Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, Stage, Try, Tuning
+from regional_explorer.record.plan import config_texts
+from regional_explorer.record.statistics import MIN_FLOOR
+from regional_explorer.record.tuning import (
+    AT_HAND,
+    EAGER,
+    TORCH_COMPILE,
+    Numbers,
+    Outcome,
+    PieceRace,
+    Stage,
+    Try,
+    Tuning,
+)
 from regional_explorer.style.formats import duration, size, times
+from regional_explorer.tables.tuning import answer
+from regional_explorer.tuning.bench import Bench, P
 from regional_explorer.tuning.ledger import Entry, Ledger
 from regional_explorer.tuning.limits import Limits
-from regional_explorer.tuning.space import WRAPPER, Candidate, config_of, is_whole, neighbours, together, ways, whole
-
-
-class Prepared(Protocol):
-    """A plan that was traced and cut: ready to be compiled, or run."""
-
-    @property
-    def key(self) -> str:
-        """What identifies it: graphs, layouts, configs, settings, machine."""
-
-    @property
-    def kept_bytes(self) -> int | None:
-        """What its forwards keep for their backward."""
-
-
-P = TypeVar("P", bound=Prepared)
-"""What a bench prepares."""
-
-
-class Built(NamedTuple):
-    """A plan that was compiled: the hash of ``code`` and of what runs around it, or its ``failure``."""
-
-    code: str
-    seconds: float
-    failure: str = ""
-    may_succeed_later: bool = False
-
-
-class Checked(NamedTuple):
-    """How the results of a plan compare with eager's: ``wrong`` says how they are wrong, if they are."""
-
-    wrong: str
-    bitwise: bool
-
-
-class Bench(Protocol[P]):
-    """What a search does with the plans of a call. Everything may raise ``CancelledError``."""
-
-    grad: bool
-    device_type: str
-    at_hand: Plan
-    context: MeasureContext
-
-    def prepare(self, plan: Plan) -> P:
-        """Trace the call in the way of a plan, and cut it; raise if that is not possible."""
-
-    def compile(self, prepared: Sequence[P], run: Run) -> Sequence[Built | None]:
-        """Compile plans; None for those that were not reached before ``run`` was cancelled."""
-
-    def check(self, prepared: P) -> Checked:
-        """Compare the results of a plan with eager's."""
-
-    def call(self, prepared: P, title: str) -> TimedCall:
-        """Return the call under a compiled plan."""
-
-    def eager(self) -> TimedCall:
-        """Return the call as it is."""
-
-    def full(self) -> tuple[TimedCall, float]:
-        """Return the call under plain ``torch.compile``, and the seconds of its compile; raise if it fails."""
-
-    def peak(self, call: TimedCall, limit_s: float) -> MemoryPeak | None:
-        """Return the peak memory of a call; None if it cannot be read."""
-
-    def measuring(self) -> AbstractContextManager[None]:
-        """A block in which calls are timed."""
-
-    def trouble(self, prepared: P) -> str:
-        """Return what has gone wrong since a plan was checked, such as another trace; empty if nothing has."""
-
-    def keep(self, prepared: P) -> None:
-        """Keep what a plan was compiled to: it is going to be applied."""
-
-    def free(self, keep: Collection[Tracing]) -> None:
-        """Free the traces in other ways than these."""
-
+from regional_explorer.tuning.pieces import Raced, TimedPiece, best_changes, in_words, with_changes
+from regional_explorer.tuning.space import (
+    WRAPPER,
+    Candidate,
+    Root,
+    candidate,
+    is_whole,
+    neighbours,
+    other_plans,
+    together,
+    ways,
+    whole,
+)
+from regional_explorer.tuning.spending import Spending
 
 FINAL_SHARE = 0.2
 """The part of the budget that is kept for the final comparison."""
@@ -109,30 +57,46 @@ RACE_SHARE = 0.06
 MEMORY_SHARE = 0.01
 """The part of the budget that reading the memory of one plan may take."""
 BATCH = 3
-"""How many plans are compiled side by side, then raced: a cancelled search has something to show soon."""
+"""How many plans are compiled side by side, then raced: a cancelled search has something to show soon.
+
+The first is compiled alone: it shows what the others will cost.
+"""
 FINALISTS = 3
+PIECES_SHARE = 0.08
+"""The part of the budget that races of single pieces may take."""
+COMPILED = (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE)
+"""What became of plans whose pieces can be raced."""
 WRAPPED_WITHIN = 0.1
 """A way of tracing gets a C++ wrapper if without one it is slower than the best by this part at most."""
-WRAPPER_COSTS = 2.5
-"""How much longer a compile with a C++ wrapper takes, until one was seen."""
 
 
-def tune(bench: Bench[P], limits: Limits, ledger: Ledger) -> Tuning:
-    """Search for the fastest plan, and return all tries with the answer.
+def keep_nothing(_so_far: Tuning) -> None:
+    """Let a record go."""
+
+
+def tune(bench: Bench[P], limits: Limits, ledger: Ledger, keep: Callable[[Tuning], object] = keep_nothing) -> Tuning:
+    """Search for the fastest plan, and return all tries with the answer; ``keep`` gets what there is so far.
 
     Cancelled or interrupted, it returns what it has, and ``stopped`` says so.
 
     Raises:
         NoCompilerError: there is no C++ compiler.
         MeasureError: nothing can be measured.
+        Exception: what nobody expected; it says what had been found, which ``keep`` has.
     """
-    search = _Search(bench, limits, ledger)
+    search = _Search(bench, limits, ledger, keep)
     try:
         search.go()
     except CancelledError:
         search.stopped = Stop.CANCELLED
     except KeyboardInterrupt:
         search.stopped = Stop.INTERRUPTED
+    except Exception as error:
+        search.stopped = _in_a_line(error)
+        so_far = search.tuning()
+        keep(so_far)
+        error.add_note(f"{answer(so_far)} ex.tuning has the tries so far.")
+        raise
     return search.tuning()
 
 
@@ -143,60 +107,74 @@ class _Search(Generic[P]):
     bench: Bench[P]
     limits: Limits
     ledger: Ledger
+    keep: Callable[[Tuning], object] = keep_nothing
     tries: dict[str, Try] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
     ready: dict[str, P] = field(default_factory=dict)
     prepared_keys: dict[str, str] = field(default_factory=dict)
     titles_by_code: dict[str, str] = field(default_factory=dict)
-    costs: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     bitwise: dict[str, bool] = field(default_factory=dict)
-    spent_on: dict[str, float] = field(default_factory=dict)
     references: dict[str, TimedCall] = field(default_factory=dict)
+    pieces: list[PieceRace] = field(default_factory=list)
     most_bytes: float | None = None
     answer: str = ""
     rival: str = ""
     gain: Figure | None = None
-    stopped: Stop = Stop.PRECISE
+    stopped: str = Stop.PRECISE
     rounds: int = 0
     noise: Noise = QUIET
-    began_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Start the clock."""
-        self.began_s = self._now()
+        self.time = Spending(self.bench, self.limits.budget_s, self._so_far)
 
     # -------------------------------------------------------------------------------------------------- the search
 
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self._measure_references()
-        self._try([whole(Stage.TRACING, way, {}) for way in ways(grad=self.bench.grad)])
+        first, *others = [whole(Stage.TRACING, way, {}) for way in ways(grad=self.bench.grad)]
+        self._try([first, *self._at_hand(), *others])
         self._try_wrappers()
         self._try_keys()
+        self._try_others()
+        if self._try_pieces():
+            self._try_keys()
         self._compare_finalists()
 
     def _measure_references(self) -> None:
-        bench, at_hand = self.bench, self.bench.at_hand
+        bench = self.bench
+        with self.time.step("compiling", "starting the toolchain"):
+            bench.start()
         self.references[EAGER] = bench.eager()
         self.tries[EAGER] = Try(EAGER, Stage.REFERENCE, Outcome.MEASURED)
-        with self._spending("memory", f"reading the memory of {EAGER}"):
-            peak = bench.peak(self.references[EAGER], self._share_s(MEMORY_SHARE))
+        with self.time.step("memory", f"reading the memory of {EAGER}"):
+            peak = bench.peak(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
         self.most_bytes = self.limits.max_memory
         if self.most_bytes is None and peak is not None:
             high = peak.peak_bytes.high
             self.most_bytes = max(peak.least_bytes, peak.peak_bytes.value if high is None else high)
+        began_s = self.time.now()
         try:
-            with self._spending("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
+            with self.time.step("compiling", f"compiling the call with plain {TORCH_COMPILE}"):
                 self.references[TORCH_COMPILE], compile_s = bench.full()
         except (NoCompilerError, CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
         else:
-            self.costs[False].append(compile_s)
             self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
-        if at_hand.regions and not is_whole(at_hand):
-            self._try([Candidate(AT_HAND, Stage.REFERENCE, at_hand)])
+            self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
+            with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
+                peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
+            self._note(TORCH_COMPILE, peak_bytes=None if peak is None else peak.peak_bytes)
+
+    def _at_hand(self) -> list[Candidate]:
+        """Return the plan at hand, if it has regions, and is none that is tried anyway."""
+        at_hand = self.bench.at_hand
+        is_another = at_hand.regions and not is_whole(at_hand)
+        return [candidate(Stage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
 
     def _try_wrappers(self) -> None:
         """Give C++ wrappers to the ways of tracing that are not much slower than the best, the fastest first."""
@@ -205,64 +183,149 @@ class _Search(Generic[P]):
         wrapped = []
         for one in found:
             assert one.plan is not None  # noqa: S101 - only the references have none
-            candidate = whole(Stage.WRAPPER, one.plan.tracing, WRAPPER)
+            with_wrapper = whole(Stage.WRAPPER, one.plan.tracing, WRAPPER)
             behind = _surely_behind(one, found[0])
             if behind <= WRAPPED_WITHIN:
-                wrapped.append(candidate)
+                wrapped.append(with_wrapper)
             else:
-                self._leave_out(candidate, f"without the wrapper it is at least {behind:.0%} slower than the best")
+                self._leave_out(with_wrapper, f"without the wrapper it is at least {behind:.0%} slower than the best")
         self._try(wrapped)
 
     def _try_keys(self) -> None:
         """Try every config on the best plan, then the best of them together, until nothing gets better."""
-        while (base := next((title for title in self._ranked() if is_whole(self.tries[title].plan)), None)) is not None:
-            plan = self.tries[base].plan
-            assert plan is not None  # noqa: S101 - it is of the whole graph
-            untried = [one for one in neighbours(plan, self.limits.keys) if one.title not in self.tries]
+        while (best := self._best()) is not None:
+            base = self.candidates[best]
+            untried = [one for one in neighbours(base, self.limits.keys) if one.title not in self.tries]
             if not untried:
                 return
             self._try(untried)
             if all(self.tries[one.title].outcome is Outcome.NOT_TRIED for one in untried):
                 return  # the budget is spent
-            better = [one for one in self.tries.values() if one.stage is Stage.KEYS and self._is_better(one, base)]
-            better.sort(key=lambda one: -(one.score or 0.0))
-            plans = [one.plan for one in better if one.plan is not None and one.plan.tracing == plan.tracing]
-            if len(plans) > 1 and (candidate := together(plan, plans)).title not in self.tries:
-                self._try([candidate])
+            alike = [self.candidates[title] for title in self._ranked() if self.candidates[title].root == base.root]
+            better = [one for one in alike if one.stage is Stage.KEYS and self._is_better(self.tries[one.title], best)]
+            if len(better) > 1:
+                self._try([together(base, better)])
+
+    def _try_others(self) -> None:
+        """Try the plan at hand in other ways of tracing, and suggested regions in the best one."""
+        if (best := self._best()) is not None:
+            tracing = self.candidates[best].plan.tracing
+            self._try(other_plans(self.bench.at_hand, self.bench.suggested, ways(grad=self.bench.grad), tracing))
+
+    # ------------------------------------------------------------------------------------------------ keys per region
+
+    def _try_pieces(self) -> bool:
+        """Race the pieces of the best plan alone, and try what won together; return whether that is the best plan now.
+
+        Under each config that was tried on that plan its pieces are compiled already.
+        """
+        best = self._best()
+        if best is None or not self._make_ready(best):
+            return False
+        base = self.candidates[best]
+        new = [change for change in self.limits.keys if not change.items() <= base.more.items()]
+        changed = {
+            ", ".join(config_texts(change)): (change, one)
+            for change, one in zip(new, neighbours(base, new), strict=True)
+            if one.title in self.tries and self.tries[one.title].outcome in COMPILED
+        }
+        if not changed or self.time.now() + self.time.share_s(PIECES_SHARE) > self._deadline():
+            return False
+        with self.time.step("tracing", "cutting the pieces of the best plan"):
+            others = {change: self.bench.prepare(one.plan) for change, (_, one) in changed.items()}
+        raced = self._race_pieces(best, others)
+        changes = {place: changed[change][0] for place, change in best_changes(raced).items()}
+        if not changes:
+            return False
+        plan = with_changes(base.plan, changes)
+        together_again = candidate(Stage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
+        self._try([together_again])
+        return self._best() == together_again.title
+
+    def _race_pieces(self, best: str, others: Mapping[str, P]) -> list[tuple[TimedPiece, Mapping[str, Raced]]]:
+        """Race each kind of piece of a plan for which that can matter; what takes most of the time gets most of it."""
+        with self.time.step("timing", "timing the pieces of the best plan", timed=True):
+            pieces = self.bench.pieces(self.ready[best], self.time.share_s(PIECES_SHARE / 4.0))
+        time_s, least_s = self.tries[best].time_s, 0.0
+        if time_s is not None:
+            least_s = MIN_FLOOR * time_s.value
+        all_s = sum(piece.in_a_call for piece in pieces if piece.in_a_call >= least_s)
+        raced = []
+        for piece in sorted(pieces, key=lambda piece: -piece.in_a_call):
+            known = PieceRace(piece.partition, piece.region, piece.direction, piece.runs, piece.seconds)
+            if piece.in_a_call < least_s:
+                why_not = f"if it took no time at all, a call would be faster by less than {MIN_FLOOR:.1%}"
+                self.pieces.append(replace(known, why_not=why_not))
+                continue
+            budget_s = self.time.share_s(PIECES_SHARE) * piece.in_a_call / all_s
+            try:
+                with self.time.step("timing", f"racing the pieces of the best plan: {piece.partition}", timed=True):
+                    results = self.bench.race_piece(piece, others, budget_s)
+            except (CancelledError, NoCompilerError):
+                raise
+            except Exception as error:  # noqa: BLE001 - compiled code may raise anything
+                self.pieces.append(replace(known, why_not=_in_a_line(error)))
+                results = {}
+            else:
+                self.pieces.append(self._piece_race(known, results))
+            raced.append((piece, results))
+        return raced
+
+    @staticmethod
+    def _piece_race(known: PieceRace, results: Mapping[str, Raced]) -> PieceRace:
+        """Return a race of a piece with its winner."""
+        faster = {change: one for change, one in results.items() if one.verdict is Verdict.FASTER}
+        best = max(faster, key=lambda change: faster[change].speedup.value, default="")
+        codes = len({id(one) for one in results.values() if one.verdict is not Verdict.BASELINE})
+        return replace(known, codes=codes, best=best, gain=faster[best].speedup if best else None)
 
     def _is_better(self, one: Try, base: str) -> bool:
         return one.can_be_chosen and (one.score or 0.0) > (self.tries[base].score or 0.0) * (1.0 + MIN_FLOOR)
 
     # ----------------------------------------------------------------------------------------------------- one batch
 
-    def _try(self, candidates: Sequence[Candidate]) -> None:
+    def _try(self, candidates: Iterable[Candidate]) -> None:
         """Compile, check and race candidates, some at a time, as far as the budget goes."""
-        todo = [one for one in candidates if one.title not in self.tries]
-        for first in range(0, len(todo), BATCH):
-            self._try_batch(todo[first : first + BATCH])
+        batch: dict[str, tuple[Candidate, P]] = {}
+        began_s = self.time.now()
+        for one in candidates:
+            if one.title in self.tries:
+                continue
+            self.candidates[one.title] = one
+            if not self._has_time(one, [other for other, _ in batch.values()]):
+                needs = f"it would take about {duration(self.time.cost_s(one))} to compile and time"
+                self._leave_out(one, f"the budget is spent: {needs}")
+            elif (prepared := self._prepare(one)) is not None:
+                batch[one.title] = one, prepared
+            if len(batch) == (BATCH if self._has_compared else 1):
+                self._try_batch(batch, began_s)
+                batch, began_s = {}, self.time.now()
+        if batch:
+            self._try_batch(batch, began_s)
         self._free_losers()
 
-    def _try_batch(self, batch: Sequence[Candidate]) -> None:
-        fitting: list[Candidate] = []
-        left_s = self._deadline() - self._now() - self._share_s(RACE_SHARE)
-        for one in batch:
-            left_s -= self._cost_s(one)
-            if left_s >= 0.0:
-                fitting.append(one)
-            else:
-                needs = f"it would take about {duration(self._cost_s(one))} to compile"
-                self._leave_out(one, f"the budget is spent: {needs}")
-        prepared = {one.title: made for one in fitting if (made := self._prepare(one)) is not None}
-        compiled = self._compile([one for one in fitting if one.title in prepared], prepared)
+    def _has_time(self, one: Candidate, batched: Sequence[Candidate]) -> bool:
+        """Return whether the budget allows to compile, check and time a candidate too."""
+        if not self._has_compared and not batched:
+            return self.time.now() < self._deadline()  # without a single plan there is nothing to compare
+        return self.time.now() + sum(map(self.time.cost_s, (one, *batched))) <= self._deadline()
+
+    def _try_batch(self, batch: Mapping[str, tuple[Candidate, P]], began_s: float) -> None:
+        """Compile, check and race plans; what they cost from ``began_s`` on says what others will."""
+        compiled = self._compile(batch)
         right = [title for title in compiled if self._is_right(title)]
         for title in right:
             self._read_memory(title)
-        self._race(right)
+        if self.time.now() < self._deadline():  # else only the final comparison times them
+            self._race(right)
+        for one, _ in batch.values():
+            self.time.note_cost(one, (self.time.now() - began_s) / len(batch))
+        self.keep(self.tuning())
 
     def _prepare(self, one: Candidate) -> P | None:
         """Trace and cut a candidate; None if that fails, or if the result is known already."""
         try:
-            with self._spending("tracing", f"tracing: {one.title}"):
+            with self.time.step("tracing", f"tracing: {one.title}"):
                 prepared = self.bench.prepare(one.plan)
         except (CancelledError, NoCompilerError):
             raise
@@ -295,24 +358,17 @@ class _Search(Generic[P]):
         self.tries[one.title] = known
         return True
 
-    def _compile(self, batch: Sequence[Candidate], prepared: Mapping[str, P]) -> list[str]:
+    def _compile(self, batch: Mapping[str, tuple[Candidate, P]]) -> list[str]:
         """Compile candidates side by side; return the titles of those with code of their own."""
-        run, new = self.bench.context.run, []
-        if not batch:
-            return []
-        began_s, deadline_s = self._now(), self._deadline()
-        limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self._now() > deadline_s)
-        titles = [one.title for one in batch]
-        with self._spending("compiling", f"compiling {count(len(titles), 'plan')}"):
-            results = self.bench.compile([prepared[title] for title in titles], self._reporting(limited))
-        self._stop_if_cancelled()
-        cost_s = (self._now() - began_s) / len(batch)
-        for one, built in zip(batch, results, strict=True):
+        run, new, deadline_s = self.bench.context.run, list[str](), self._deadline()
+        limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > deadline_s)
+        with self.time.step("compiling", f"compiling {count(len(batch), 'plan')}"):
+            results = self.bench.compile([made for _, made in batch.values()], self.time.reporting(limited))
+        self.time.stop_if_cancelled()
+        for (one, made), built in zip(batch.values(), results, strict=True):
             if built is None:
                 self._leave_out(one, "the budget was spent before it was compiled")
                 continue
-            self.costs[_is_wrapped(one.plan)].append(cost_s)
-            made = prepared[one.title]
             known = Try(
                 one.title,
                 one.stage,
@@ -320,6 +376,7 @@ class _Search(Generic[P]):
                 one.plan,
                 compile_s=built.seconds,
                 kept_bytes=made.kept_bytes,
+                launches=built.launches,
             )
             if built.failure:
                 self.tries[one.title] = replace(known, outcome=Outcome.FAILED, why=built.failure)
@@ -338,7 +395,7 @@ class _Search(Generic[P]):
     def _is_right(self, title: str) -> bool:
         """Return whether the results of a plan are what they have to be."""
         try:
-            with self._spending("checking", f"checking numerics: {title}"):
+            with self.time.step("checking", f"checking numerics: {title}"):
                 checked = self.bench.check(self.ready[title])
         except CancelledError:
             raise
@@ -360,7 +417,10 @@ class _Search(Generic[P]):
         best = self._best()
         others = [best] if best is not None and best not in titles and self._make_ready(best) else []
         result = self._measure(
-            [self._baseline, *others, *titles], RACE_SHARE, f"racing {count(len(titles), 'plan')}", self._slower
+            [self._baseline, *others, *titles],
+            self.time.share_s(RACE_SHARE),
+            f"racing {count(len(titles), 'plan')}",
+            self._slower,
         )
         failed = self._drop_failed((*others, *titles), result)
         again = [title for title in titles if failed and title in result.pruned and title in self.ready]
@@ -385,28 +445,14 @@ class _Search(Generic[P]):
         return failed
 
     def _slower(self, result: RoundsResult) -> list[str]:
-        """Return which plans of a race are slower than its best, beyond doubt and the least difference that counts.
-
-        Its best is one that can be chosen.
-        """
-        phase, plans = self._phase, [name for name in result.samples if name not in self.references]
-        ratios_of = {name: result.ratio(name, phase) for name in plans if self.tries[name].can_be_chosen}
-        known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
-        if not known or result.noise.is_too_much:
-            return []
-        best, least = max(known, key=known.__getitem__), 1.0 - result.floor(phase)
-        slower = []
-        for name in plans:
-            ratios = result.ratios(name, phase, best)
-            bounds = None if name == best or ratios is None else interval(ratios, VERDICT_CONFIDENCE)
-            if bounds is not None and bounds[1] < least:
-                slower.append(name)
-        return slower
+        """Return which plans of a race are slower than its best one that can be chosen."""
+        plans = [name for name in result.samples if name not in self.references]
+        return surely_slower(result, self._phase, plans, lambda name: self.tries[name].can_be_chosen)
 
     def _read_memory(self, title: str) -> None:
         call = self.bench.call(self.ready[title], title)
-        with self._spending("memory", f"reading the memory of {title}"):
-            peak = self.bench.peak(call, self._share_s(MEMORY_SHARE))
+        with self.time.step("memory", f"reading the memory of {title}"):
+            peak = self.bench.peak(call, self.time.share_s(MEMORY_SHARE))
         if peak is None:
             return
         low = peak.peak_bytes.value if peak.peak_bytes.low is None else peak.peak_bytes.low
@@ -421,7 +467,8 @@ class _Search(Generic[P]):
         """Time the best plans, eager, ``torch.compile`` and the plan at hand in one run; its figures are the result."""
         finalists = self._finalists()
         at_hand = [AT_HAND] if AT_HAND in self.ready else []
-        result = self._measure([*self.references, *at_hand, *finalists], FINAL_SHARE, "the final comparison")
+        compared = [*self.references, *at_hand, *finalists]
+        result = self._measure(compared, self._final_s(compared), "the final comparison")
         self._drop_failed((*at_hand, *finalists), result)
         measured = [title for title in result.samples if self._phase in result.samples[title] and title in self.tries]
         for title in measured:
@@ -443,11 +490,18 @@ class _Search(Generic[P]):
             self.answer, self.gain = best, result.ratio(best, self._phase, self.rival)
             self.bench.keep(self.ready[best])
 
+    def _final_s(self, titles: Sequence[str]) -> float:
+        """Return the seconds for the rounds of the final comparison: what is left after the first calls."""
+        times = [self.tries[title].time_s for title in titles]
+        first_calls_s = FIRST_CALLS * sum(time.value for time in times if time is not None)
+        left_s = self.time.end_s - self.time.now() - first_calls_s
+        return min(self.time.share_s(FINAL_SHARE), max(self.time.share_s(FINAL_SHARE / 4.0), left_s))
+
     def _finalists(self) -> list[str]:
         """Return the best plans; one whose trace was freed is compiled again if the budget still allows it."""
-        end_s, finalists = self.began_s + self.limits.budget_s, list[str]()
-        for title in self._ranked():
-            is_ready = title in self.ready or (self._now() < end_s and self._make_ready(title))
+        end_s, finalists = self.time.end_s, list[str]()
+        for title in (*self._ranked(), *self._unraced()):
+            is_ready = title in self.ready or (self.time.now() < end_s and self._make_ready(title))
             if title != AT_HAND and is_ready and len(finalists) < FINALISTS:
                 finalists.append(title)
         return finalists
@@ -460,16 +514,18 @@ class _Search(Generic[P]):
         if plan is None:
             return False
         try:
-            with self._spending("tracing", f"tracing again: {title}"):
+            with self.time.step("tracing", f"tracing again: {title}"):
                 prepared = self.bench.prepare(plan)
-            with self._spending("compiling", f"compiling again: {title}"):
-                built = self.bench.compile([prepared], self._reporting(self.bench.context.run))[0]
+            with self.time.step("compiling", f"compiling again: {title}"):
+                run, end_s = self.bench.context.run, self.time.end_s
+                limited = dataclasses.replace(run, cancelled=lambda: run.cancelled() or self.time.now() > end_s)
+                built = self.bench.compile([prepared], self.time.reporting(limited))[0]
         except (CancelledError, NoCompilerError):
             raise
         except Exception as error:  # noqa: BLE001 - as when it was tried first
             self._drop(title, Outcome.FAILED, _in_a_line(error), remember=False)
             return False
-        self._stop_if_cancelled()
+        self.time.stop_if_cancelled()
         if built is None or built.failure:
             self._drop(title, Outcome.FAILED, built.failure if built else "it was not compiled", remember=False)
             return False
@@ -495,21 +551,25 @@ class _Search(Generic[P]):
         plans = [one for one in self.tries.values() if one.plan is not None and one.can_be_chosen and one.score]
         return [one.title for one in sorted(plans, key=lambda one: -(one.score or 0.0))]
 
+    def _unraced(self) -> list[str]:
+        """Return the plans that were compiled and are right when there was no time left for a race."""
+        return [title for title in self.ready if self.tries[title].can_be_chosen and self.tries[title].score is None]
+
     def _best(self) -> str | None:
         return next(iter(self._ranked()), None)
 
     def _measure(
         self,
         titles: Sequence[str],
-        share: float,
+        budget_s: float,
         doing: str,
         prune: Callable[[RoundsResult], Collection[str]] = lambda _: (),
     ) -> RoundsResult:
         bench = self.bench
         calls = [self.references.get(title) or bench.call(self.ready[title], title) for title in titles]
-        context = dataclasses.replace(bench.context, run=self._reporting(bench.context.run, doing))
-        with self._spending("timing", doing), bench.measuring():
-            return measure_rounds(calls, self._share_s(share), context, baseline=self._baseline, prune=prune)
+        context = dataclasses.replace(bench.context, run=self.time.reporting(bench.context.run, doing))
+        with self.time.step("timing", doing, timed=True), bench.measuring():
+            return measure_rounds(calls, budget_s, context, baseline=self._baseline, prune=prune)
 
     def _note_times(self, title: str, result: RoundsResult, *, final: bool = False) -> None:
         phase, full = self._phase, TORCH_COMPILE in self.references
@@ -558,60 +618,26 @@ class _Search(Generic[P]):
 
     def _free_losers(self) -> None:
         """Free the traces of what is out of the race: the best stay, and the plan at hand."""
-        kept = {*self._ranked()[: FINALISTS + 1], AT_HAND}
+        kept = {*self._ranked()[: FINALISTS + 1], *self._unraced(), AT_HAND}
         self.ready = {title: prepared for title, prepared in self.ready.items() if title in kept}
         plans = [self.tries[title].plan for title in self.ready]
         self.bench.free([plan.tracing for plan in plans if plan is not None])
 
-    def _cost_s(self, one: Candidate) -> float:
-        """Return how many seconds it will take to trace and compile a candidate, by what others took."""
-        same, other = self.costs[_is_wrapped(one.plan)], self.costs[not _is_wrapped(one.plan)]
-        if same:
-            return sum(same) / len(same)
-        guess = sum(other) / len(other) if other else 0.0
-        return guess * (WRAPPER_COSTS if _is_wrapped(one.plan) else 1.0)
-
-    def _now(self) -> float:
-        return self.bench.context.clock.now()
-
-    def _share_s(self, share: float) -> float:
-        return share * self.limits.budget_s
+    @property
+    def _has_compared(self) -> bool:
+        """Whether a plan was timed beside the references."""
+        return any(one.plan is not None and one.score is not None for one in self.tries.values())
 
     def _deadline(self) -> float:
-        """Return when the final comparison has to begin."""
-        return self.began_s + self._share_s(1.0 - FINAL_SHARE)
+        """Return when the final comparison has to begin; the first plan may take half of its time."""
+        return self.time.began_s + self.time.share_s(1.0 - FINAL_SHARE * (1.0 if self._has_compared else 0.5))
 
-    @contextmanager
-    def _spending(self, what: str, doing: str) -> Iterator[None]:
-        """A block whose time goes to ``what``; what is being done is reported first."""
-        self._stop_if_cancelled()
-        self._report(self.bench.context.run, doing)
-        began_s = self._now()
-        try:
-            yield
-        finally:
-            self.spent_on[what] = self.spent_on.get(what, 0.0) + self._now() - began_s
-
-    def _report(self, run: Run, doing: str) -> None:
-        spent_s = self._now() - self.began_s
-        run.estimate(max(0.0, self.limits.budget_s - spent_s))
+    def _so_far(self) -> str:
+        """Return what was found until now, for the line of progress."""
         best, tried = self._best(), sum(one.outcome is not Outcome.NOT_TRIED for one in self.tries.values())
-        so_far = ""
-        if best is not None and (score := self.tries[best].score) is not None:
-            so_far = f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
-        run.progress(f"{so_far}{doing}", min(1.0, spent_s / self.limits.budget_s))
-
-    def _reporting(self, run: Run, doing: str = "") -> Run:
-        """Return the run whose reports are those of the search."""
-        return dataclasses.replace(
-            run,
-            progress=lambda text, _: self._report(run, ": ".join(filter(None, (doing, text)))),
-            estimate=lambda _: None,
-        )
-
-    def _stop_if_cancelled(self) -> None:
-        if self.bench.context.run.cancelled():
-            raise CancelledError
+        if best is None or (score := self.tries[best].score) is None:
+            return ""
+        return f"best so far {times(score)} as fast as {self._baseline}, {tried} tried; "
 
     def _stop_if(self, result: RoundsResult) -> None:
         """End the search if its rounds were interrupted or cancelled: what they had is kept."""
@@ -628,8 +654,9 @@ class _Search(Generic[P]):
             self.gain,
             self.limits.numbers,
             self.limits.budget_s,
-            self._now() - self.began_s,
-            dict(self.spent_on),
+            self.time.spent_s,
+            dict(self.time.spent_on),
+            tuple(self.pieces),
             str(self.stopped),
             self.rounds,
             self.noise,
@@ -645,10 +672,6 @@ def _surely_behind(one: Try, best: Try) -> float:
 
 
 NOT_BITWISE = "its results are not those of eager to the bit"
-
-
-def _is_wrapped(plan: Plan) -> bool:
-    return is_whole(plan) and WRAPPER.items() <= config_of(plan).items()
 
 
 def _in_a_line(error: Exception) -> str:

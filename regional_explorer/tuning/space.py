@@ -1,13 +1,17 @@
-"""What a search tries, in the order in which it tries it: ways of tracing, C++ wrappers, configs."""
+"""What a search tries, in the order in which it tries it: ways of tracing, C++ wrappers, configs, other plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, config_texts
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
-from regional_explorer.record.tuning import Stage
+from regional_explorer.record.tuning import AT_HAND, Stage
 
 WHOLE = "whole"
 """The name of the region that has every op."""
@@ -16,12 +20,41 @@ WRAPPER: Mapping[str, Any] = {"cpp_wrapper": True}
 """The config under which C++ calls the kernels instead of Python."""
 
 
+class Root(NamedTuple):
+    """A plan that configs are added to."""
+
+    title: str
+    plan: Plan
+
+
 class Candidate(NamedTuple):
-    """A plan to try."""
+    """A plan to try: ``root`` with the config ``more`` on top of every region's own."""
 
     title: str
     stage: Stage
     plan: Plan
+    root: Root
+    more: Mapping[str, Any]
+
+
+def candidate(stage: Stage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+    """Return a plan with ``more`` on top of the configs of all its regions, in both directions."""
+    more = dict(sorted(more.items()))
+    title = ", ".join([root.title, *config_texts(more)])
+    return Candidate(title, stage, with_everywhere(root.plan, more) if more else root.plan, root, more)
+
+
+def with_everywhere(plan: Plan, more: Mapping[str, Any]) -> Plan:
+    """Return a plan with a config on top of those of all its regions."""
+    regions = tuple(
+        replace(
+            region,
+            config={**region.config, **more},
+            backward_config=None if region.backward_config is None else {**region.backward_config, **more},
+        )
+        for region in plan.regions
+    )
+    return replace(plan, regions=regions)
 
 
 WAYS = (
@@ -46,40 +79,46 @@ def ways(*, grad: bool) -> list[Tracing]:
     return list({(way.joint_passes, way.decompositions): way for way in reversed(WAYS)}.values())[::-1]
 
 
-def whole_graph(tracing: Tracing, config: Mapping[str, Any]) -> Plan:
+def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Plan:
     """Return the plan in which every op is in one region."""
-    return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), config),), tracing=tracing)
+    return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)
 
 
-def whole(stage: Stage, tracing: Tracing, config: Mapping[str, Any]) -> Candidate:
+def whole(stage: Stage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
     """Return the whole graph under a config as a candidate."""
-    config = dict(sorted(config.items()))
-    title = ", ".join([f"whole graph, {tracing}", *config_texts(config)])
-    return Candidate(title, stage, whole_graph(tracing, config))
+    return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
 
-def config_of(plan: Plan) -> Mapping[str, Any]:
-    """Return the config of a plan that ``whole_graph`` made."""
-    return plan[WHOLE].config
-
-
-def is_whole(plan: Plan | None) -> bool:
+def is_whole(plan: Plan) -> bool:
     """Return whether ``whole_graph`` made a plan."""
-    return plan is not None and WHOLE in plan and plan == whole_graph(plan.tracing, config_of(plan))
+    return WHOLE in plan and plan == whole_graph(plan.tracing, plan[WHOLE].config)
 
 
-def neighbours(plan: Plan, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
-    """Yield the whole-graph plans that differ from this one by one of the configs ``keys``: with it, or without it."""
-    config = config_of(plan)
+def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[Candidate]:
+    """Yield the plans that differ from this one by one of the configs ``keys``: with it, or without it."""
     for change in keys:
-        if change.items() <= config.items():
-            changed = {key: value for key, value in config.items() if key not in change}
+        if change.items() <= base.more.items():
+            changed = {key: value for key, value in base.more.items() if key not in change}
         else:
-            changed = {**config, **change}
-        yield whole(Stage.KEYS, plan.tracing, changed)
+            changed = {**base.more, **change}
+        yield candidate(Stage.KEYS, base.root, changed)
 
 
-def together(plan: Plan, better: Sequence[Plan]) -> Candidate:
+def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
     """Return the plan under the configs of all the ``better`` ones; of those that set a key, the first has it."""
-    config = {key: value for one in reversed((plan, *better)) for key, value in config_of(one).items()}
-    return whole(Stage.TOGETHER, plan.tracing, config)
+    config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
+    return candidate(Stage.TOGETHER, base.root, config)
+
+
+def other_plans(
+    at_hand: Plan, suggested: Sequence[Suggestion], ways: Sequence[Tracing], best: Tracing
+) -> Iterator[Candidate]:
+    """Yield the plan at hand traced in other ways, then each suggested region, traced in the best way."""
+    if at_hand.regions and not is_whole(at_hand):
+        for way in ways:
+            if way != at_hand.tracing:
+                yield candidate(Stage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
+    for one in suggested:
+        if one.kind is not SuggestionKind.WHOLE:
+            plan = Plan((Region(one.name, one.selectors),), tracing=best)
+            yield candidate(Stage.OTHERS, Root(f"suggested: {one.name}, {best}", plan))

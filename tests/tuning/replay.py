@@ -12,14 +12,16 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.timings import MeasureContext
-from regional_explorer.record.benchmark import MemoryPeak
+from regional_explorer.record.benchmark import MemoryPeak, Verdict
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.plan import Plan
+from regional_explorer.record.plan import Direction, Plan
 from regional_explorer.record.session import Environment
+from regional_explorer.record.suggestion import Suggestion
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.record.tuning import EAGER, TORCH_COMPILE
-from regional_explorer.tuning.search import Built, Checked
-from regional_explorer.tuning.space import config_of, is_whole
+from regional_explorer.tuning.bench import Built, Checked
+from regional_explorer.tuning.pieces import Raced, TimedPiece
+from regional_explorer.tuning.space import WHOLE, is_whole
 from tests.shared.fakes import FakeClock
 
 MIB = 1 << 20
@@ -41,10 +43,23 @@ class Planted:
     bitwise: bool = False
 
 
+@dataclass(frozen=True)
+class PlantedPiece:
+    """A kind of partition: its time alone, and whether it is wrong."""
+
+    name: str
+    region: str
+    direction: Direction
+    runs: int
+    seconds: float
+    wrong: bool = False
+
+
 @dataclass
 class ReplayedPlan:
     key: str
     planted: Planted
+    plan: Plan
     kept_bytes: int | None = MIB
 
 
@@ -55,6 +70,8 @@ class ReplayBench:
     plant: Callable[[Plan], Planted]
     clock: FakeClock = field(default_factory=FakeClock)
     at_hand: Plan = field(default_factory=Plan)
+    suggested: Sequence[Suggestion] = ()
+    plant_pieces: Callable[[Plan], Sequence[PlantedPiece]] = lambda _plan: ()
     eager_over: float = 1.3
     full: Callable[[], tuple[TimedCall, float]] = field(init=False)
     full_fails: str = ""
@@ -73,13 +90,21 @@ class ReplayBench:
     def asked(self, what: str) -> list[Any]:
         return [about for asked, about in self.log if asked == what]
 
+    @contextmanager
+    def step(self, *, timed: bool) -> Iterator[None]:
+        self.log.append(("step", timed))
+        yield
+
+    def start(self) -> None:
+        self.clock.spend(1.0)
+
     def prepare(self, plan: Plan) -> ReplayedPlan:
         self.log.append(("prepare", plan))
         self.clock.spend(0.5)
         planted = self.plant(plan)
         if planted.refusal:
             raise CaptureError(RefusalCode.GRAPH_FAILED, planted.refusal)
-        return ReplayedPlan(f"{plan!r}", planted)
+        return ReplayedPlan(f"{plan!r}", planted, plan)
 
     def compile(self, prepared: Sequence[ReplayedPlan], run: Run) -> list[Built | None]:
         built: list[Built | None] = []
@@ -88,8 +113,13 @@ class ReplayBench:
                 built.append(None)
                 continue
             self.log.append(("compile", one.key))
-            self.clock.spend(one.planted.compile_s)
-            built.append(Built(one.planted.code or one.key, one.planted.compile_s, one.planted.failure))
+            left_s = one.planted.compile_s
+            while left_s > 0.0 and not run.cancelled():
+                self.clock.spend(min(left_s, 1.0))
+                left_s -= 1.0
+            built.append(
+                None if left_s > 0.0 else Built(one.planted.code or one.key, one.planted.compile_s, one.planted.failure)
+            )
         return built
 
     def check(self, prepared: ReplayedPlan) -> Checked:
@@ -102,6 +132,27 @@ class ReplayBench:
     def call(self, prepared: ReplayedPlan, title: str) -> TimedCall:
         assert ("check", prepared.key) in self.log, "timed before it was checked"
         return self._taking(title, prepared.planted)
+
+    def pieces(self, prepared: ReplayedPlan, budget_s: float) -> list[TimedPiece]:
+        self.log.append(("pieces", prepared.key))
+        self.clock.spend(budget_s)
+        return [
+            TimedPiece(one.name, one.region, one.direction, one.runs, one.seconds, (number, prepared))
+            for number, one in enumerate(self.plant_pieces(prepared.plan))
+        ]
+
+    def race_piece(self, piece: TimedPiece, others: Mapping[str, ReplayedPlan], budget_s: float) -> Mapping[str, Raced]:
+        self.log.append(("race piece", piece.partition))
+        self.clock.spend(budget_s)
+        number, _ = piece.what
+        raced = {}
+        for change, other in others.items():
+            then = self.plant_pieces(other.plan)[number]
+            ratio = piece.seconds / then.seconds
+            if not then.wrong:
+                verdict = Verdict.BASELINE if ratio == 1.0 else Verdict.FASTER if ratio > 1.0 else Verdict.SLOWER
+                raced[change] = Raced(Figure(ratio, ratio * 0.99, ratio * 1.01), verdict)
+        return raced
 
     def eager(self) -> TimedCall:
         return self._taking(EAGER, Planted(self.eager_over))
@@ -151,7 +202,7 @@ def by_parts(ways: Mapping[Tracing, float], keys: Mapping[str, float], **planted
     def plant(plan: Plan) -> Planted:
         if not is_whole(plan):
             return Planted(1.2)
-        config = config_of(plan)
+        config = plan[WHOLE].config
         over = ways.get(plan.tracing, 1.1)
         effective = [key for key in config if key in keys]
         for key in effective:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,17 @@ import torch
 import torch.nn.functional as F
 
 import regional_explorer as rx
+from regional_explorer.compiler.artifact import Artifact
+from regional_explorer.compiler.run import PLAIN_RUN
 from regional_explorer.errors import InvalidArgumentError, InvalidConfigValueError, MeasureError, UnknownConfigKeyError
 from regional_explorer.measure.clock import TimedCall
+from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.plan import Direction
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome
 from regional_explorer.tuning import search, space
 from regional_explorer.tuning.live_bench import LiveBench
-from regional_explorer.tuning.space import whole_graph
+from regional_explorer.tuning.space import whole_graph, with_everywhere
 from tests.shared.fakes import TickingClock, timed_by
 
 JOINT = Tracing(joint_passes=True)
@@ -112,10 +117,7 @@ def test_a_plan_whose_results_are_wrong_is_not_timed(
             if one.program.plan.tracing != JOINT:
                 continue
             for switch in one.program.switches:
-                right = switch.artifact.call
-                switch.use(
-                    dataclasses.replace(switch.artifact, call=lambda args, right=right: [v / 2 for v in right(args)])
-                )
+                switch.use(halved(switch.artifact))
         return built
 
     monkeypatch.setattr(LiveBench, "compile", compile_wrong)
@@ -127,6 +129,83 @@ def test_a_plan_whose_results_are_wrong_is_not_timed(
     assert whole.why.startswith("numerics failed: output: off by up to ")
     assert whole.time_s is None
     assert found.plan != whole.plan
+
+
+def halved(right: Artifact) -> Artifact:
+    """Return an artifact that returns half of what it should."""
+
+    def call(args: Any) -> Any:
+        return [value / 2 for value in right.call(args)]
+
+    return dataclasses.replace(right, code=f"{right.code}\nhalved", call=call)
+
+
+@pytest.mark.compiles
+def test_plans_of_one_cut_share_a_run_of_the_call_and_their_pieces_race_if_their_code_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other_code, wrong = {"size_asserts": False}, {"size_asserts": False, "max_fusion_size": 62}
+    ex = rx.explore(step, (torch.randn(16, 16, requires_grad=True),))
+    with timed_by(TickingClock()):
+        bench = LiveBench(ex.live.variants, ex.live.environment, PLAIN_RUN, lambda _timed: nullcontext())
+    calls, run_call = list[Any](), ex.live.call.run
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return run_call(*args)
+
+    monkeypatch.setattr(ex.live.call, "run", counted)
+    with bench.closing(), timed_by(TickingClock()):
+        with bench.step(timed=False):
+            now = bench.prepare(ex.plan)
+            assert len(calls) == 1
+            others = {str(more): bench.prepare(with_everywhere(ex.plan, more)) for more in (INERT, other_code, wrong)}
+            assert len(calls) == 1
+            assert all(built and not built.failure for built in bench.compile([now, *others.values()], PLAIN_RUN))
+            artifacts, program = now.program.store.artifacts, others[str(wrong)].program
+            for key in program.keys().values():
+                artifacts[key] = halved(artifacts[key])
+                program.store.hashes.pop(key, None)
+        with bench.step(timed=True):
+            pieces = bench.pieces(now, 0.5)
+            raced = [bench.race_piece(piece, others, 0.5) for piece in pieces]
+    assert {(piece.region, piece.direction, piece.runs) for piece in pieces} == {
+        ("middle", Direction.FORWARD, 1),
+        ("middle", Direction.BACKWARD, 1),
+    }
+    for results in raced:
+        assert results.keys() == {str(INERT), str(other_code)}
+        assert results[str(INERT)].verdict is Verdict.BASELINE
+        assert results[str(other_code)].verdict is not Verdict.BASELINE
+    assert all(piece.seconds > 0 for piece in pieces)
+
+
+@pytest.mark.compiles
+def test_the_exploration_keeps_its_plan_trace_and_edits_while_it_is_searched(
+    slow_references: TickingClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its plan is edited between two steps; the search is about the one at its beginning."""
+    monkeypatch.setattr(space, "WAYS", (Tracing(), JOINT))
+    with torch.no_grad():
+        x = torch.randn(16, 16)
+        ex = rx.explore(step, (x,))
+        plan, captures, prepare = ex.plan, [ex.live.capture], LiveBench.prepare
+
+        def edited(bench: LiveBench, asked: rx.Plan) -> Any:
+            if asked == plan:
+                ex.configure("middle", {"max_fusion_size": 4})
+            prepared = prepare(bench, asked)
+            captures.append(prepared.program.capture)
+            return prepared
+
+        monkeypatch.setattr(LiveBench, "prepare", edited)
+        found = ex.tune(20.0, keys=[], ledger=tmp_path / "tries.jsonl").record
+        assert found.by_title[AT_HAND].plan == plan
+        assert ex.plan["middle"].config == {"max_fusion_size": 4}
+        assert {capture for capture in captures if capture.tracing == plan.tracing} == {ex.live.capture}
+        assert JOINT in {capture.tracing for capture in captures}
+        assert not ex.live.capture.closed
+        torch.testing.assert_close(ex.compiled(x), step(x))
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from regional_explorer.compiler.run import Run
-from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind
+from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, Stage, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
-from regional_explorer.tuning.space import WAYS, WRAPPER, whole, whole_graph
-from tests.tuning.replay import MIB, Planted, ReplayBench, by_parts
+from regional_explorer.tuning.space import WAYS, WHOLE, WRAPPER, whole, whole_graph
+from tests.tuning.replay import MIB, Planted, PlantedPiece, ReplayBench, by_parts
 
 JOINT = Tracing(joint_passes=True)
 KEYS = ({"cpp_wrapper": True}, {"size_asserts": False}, {"max_fusion_size": 16}, {"inplace_buffers": False})
@@ -255,3 +256,90 @@ def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
     wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is Stage.WRAPPER}
     assert wrapped.pop(whole(Stage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
+
+
+def test_an_unexpected_error_is_raised_with_what_was_found_and_the_record_is_kept(ledger: Ledger) -> None:
+    bench, kept = ReplayBench(by_parts({JOINT: 0.9}, {})), list[Tuning]()
+    read = bench.peak
+
+    def peak(call: Any, limit_s: float) -> Any:
+        if len(bench.asked("check")) >= 4:
+            raise ZeroDivisionError("nobody expected that")
+        return read(call, limit_s)
+
+    bench.peak = peak  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError) as raised:
+        tune(bench, limits(), ledger, kept.append)
+    assert "Best so far, while searching: whole graph, default partitioner, joint passes" in raised.value.__notes__[0]
+    assert kept[-1].stopped == "ZeroDivisionError: nobody expected that"
+    assert kept[-1].counts[Outcome.MEASURED] >= 3
+
+
+def test_a_short_budget_still_compares_one_plan_or_says_what_it_lacked(tmp_path: Path) -> None:
+    slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=30.0), at_hand=MARKED)
+    tuning = tune(slow, limits(60.0), Ledger(tmp_path / "a"))
+    assert tuning.answer == title(JOINT)
+    assert {one.title for one in tuning.tries if one.final} >= {EAGER, TORCH_COMPILE, title(JOINT)}
+    assert tuning.spent_s <= 60.0
+    late = tune(ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=45.0)), limits(60.0), Ledger(tmp_path / "c"))
+    assert late.answer == title(JOINT)
+    assert late.spent_s <= 60.0
+    too_slow = ReplayBench(by_parts({JOINT: 0.9}, {}, compile_s=90.0), at_hand=MARKED)
+    lacking = tune(too_slow, limits(60.0), Ledger(tmp_path / "b"))
+    assert lacking.plan is None
+    text = f"No plan was compared with torch.compile: {title(JOINT)}: the budget was spent before it was compiled."
+    assert answer(lacking) == text
+    assert lacking.spent_s <= 60.0
+
+
+def pieces_of(plan: Plan) -> list[PlantedPiece]:
+    """Two kinds in the forward, of which a key makes one faster and the other much slower; one in the backward."""
+    forward, backward = (config_of(plan.regions[0], direction) for direction in Direction)
+    small_fusions, no_asserts = "max_fusion_size" in forward, "size_asserts" in backward
+    return [
+        PlantedPiece("many", plan.regions[0].name, Direction.FORWARD, 12, 0.0009 if small_fusions else 0.001),
+        PlantedPiece("one", plan.regions[0].name, Direction.FORWARD, 1, 0.009 if small_fusions else 0.003),
+        PlantedPiece("back", plan.regions[0].name, Direction.BACKWARD, 1, 0.010 if no_asserts else 0.012),
+        PlantedPiece("tiny", plan.regions[0].name, Direction.BACKWARD, 1, 0.0001 if no_asserts else 0.00011),
+    ]
+
+
+def test_each_region_gets_the_config_under_which_all_its_pieces_together_take_least(ledger: Ledger) -> None:
+    def plant(plan: Plan) -> Planted:
+        if plan.tracing != JOINT or WHOLE not in plan:
+            return Planted(1.1)
+        return Planted(0.9 * sum(one.runs * one.seconds for one in pieces_of(plan)) / 0.02711, code=f"{plan!r}")
+
+    bench = ReplayBench(plant, plant_pieces=pieces_of, noise=0.0)
+    tuning = tune(bench, limits(), ledger)
+    assert tuning.plan is not None
+    region = tuning.plan[WHOLE]
+    assert config_of(region, Direction.BACKWARD).get("size_asserts") is False
+    assert "max_fusion_size" not in config_of(region, Direction.FORWARD)
+    raced = {one.partition: one for one in tuning.pieces}
+    assert (raced["many"].best, raced["one"].best) == ("max_fusion_size=16", "")
+    assert "would" in raced["tiny"].why_not or "faster by less than" in raced["tiny"].why_not
+    assert "tiny" not in bench.asked("race piece")
+
+
+def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledger: Ledger) -> None:
+    loss = Suggestion("loss", SuggestionKind.LOSS, (Selector(SelectorKind.OPS, ("*loss*",)),), "why", 3, 3, 1, 1)
+    everything = Suggestion("all", SuggestionKind.WHOLE, (Selector(SelectorKind.OPS, ("*",)),), "why", 9, 9, 1, 1)
+
+    def plant(plan: Plan) -> Planted:
+        return Planted(0.7 if "mlp" in plan and plan.tracing == AS_TORCH_COMPILE else 0.9, code=f"{plan!r}")
+
+    bench = ReplayBench(plant, at_hand=MARKED, suggested=[loss, everything])
+    tuning = tune(bench, limits(2000.0), ledger)
+    others = [one for one in tuning.tries if one.stage is Stage.OTHERS]
+    assert {one.plan.tracing for one in others if one.plan and "mlp" in one.plan} == {*WAYS} - {MARKED.tracing}
+    assert [one.plan.regions[0].name for one in others if one.plan and "mlp" not in one.plan] == ["loss"]
+    assert tuning.plan == MARKED.traced(AS_TORCH_COMPILE)
+
+
+def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledger) -> None:
+    bench = ReplayBench(by_parts({JOINT: 0.9}, {}))
+    tune(bench, limits(), ledger)
+    timed, other = (sum(one is flag for one in bench.asked("step")) for flag in (True, False))
+    assert timed == sum(len(bench.asked(what)) for what in ("race", "pieces", "race piece"))
+    assert other >= len(bench.asked("prepare")) + len(bench.asked("check"))
