@@ -8,14 +8,13 @@ from typing import Any
 
 import traitlets
 
-from regional_explorer.page.answer import answer_nodes
 from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.record.answer import answer_of
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.style.element import Node, node
+from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.events import Event, handle_safely
@@ -45,7 +44,7 @@ def but_progress(shown: Shown) -> object:
 def standing(shown: Shown) -> object:
     """Return the job with its progress, or else the note and what is compiled."""
     job = shown.state.job
-    return job or (shown.state.note, shown.session)
+    return job or (shown.state.note, shown.state.saved, shown.session)
 
 
 def of_session(shown: Shown) -> object:
@@ -70,7 +69,7 @@ ABOVE: Mapping[str, Part] = {
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "progress": Part(progress, {"class_": "rx-progress"}, standing),
     "problem": Part(problem, {"class_": "rx-alert"}),
-    "answer": Part(lambda shown: answer_nodes(answer_of(shown.session)), {"class_": "rx-answer"}, of_session),
+    "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),
     "editing": Part(edit_bar, {"class_": "rx-editing"}),
     "marking": Part(mark_form, {"class_": "rx-mark"}),

@@ -6,9 +6,12 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
+const LOCAL = "[data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
+
+// The address of a file in the notebook's folder, in JupyterLab and in Notebook 7.
+const fileAt = (name) => location.pathname.replace(/\/(lab(\/workspaces\/[^/]+)?\/tree|notebooks)\//, "/files/").replace(/[^/]*$/, encodeURIComponent(name));
 
 class Panel extends SessionView {
   dead = false; // whether the kernel is gone for good
@@ -71,6 +74,7 @@ class Panel extends SessionView {
   }
 
   press(item, event, value = null) {
+    if (item.dataset.do === "file") return open(fileAt(item.dataset.of));
     if (value !== null && !item.dirty) return; // already sent
     item.dirty = false;
     this.flush();
