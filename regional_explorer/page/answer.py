@@ -88,7 +88,9 @@ def sentences(answer: Answer) -> Iterator[str]:
     """Yield what was found, a sentence each: speed, results, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    yield from filter(None, (_speed(answer), _found(answer), _results(answer), _cost(answer), _regions(answer)))
+    told = (_speed(answer), _found(answer))
+    first = told if answer.regions or not (answer.found and answer.found.is_plan) else told[::-1]
+    yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
 
 
 def _call(answer: Answer) -> str:
@@ -130,8 +132,11 @@ def _found(answer: Answer) -> str:
     found = answer.found
     if found is None:
         return ""
+    if not found.compared:
+        return "The search had no time to try a plan: a longer one may find some."
     if not found.is_plan:
-        return f"A search has found no plan that is faster than {found.title}."
+        plans = count(found.compared, "plan")
+        return f"A search has tried {plans} and found none that is faster than {found.title} beyond doubt."
     seconds = "" if found.time_s is None else f"takes {with_interval(found.time_s, duration)}, "
     ratios = "; ".join(_ratio(speed) for speed in found.speeds if speed.verdict != NOT_MEASURED)
     subject = "The best plan found" if found.final else "A search was stopped; the best plan so far"

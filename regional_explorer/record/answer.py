@@ -37,7 +37,7 @@ from regional_explorer.record.statistics import (
     paired_ratios,
     verdict_of,
 )
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outcome, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
@@ -114,13 +114,14 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
 class Found(Record, frozen=True, omit_defaults=False):
     """What a search has found, unless it is the plan at hand: the fastest of what it compared.
 
-    ``title`` is that of the try, ``time_s`` the seconds of a call. ``final`` is False if the search ended before its
-    final comparison: then it is the best so far.
+    ``title`` is that of the try, ``time_s`` the seconds of a call, ``compared`` the number of plans that were timed.
+    ``final`` is False if the search ended before its final comparison: then it is the best so far.
     """
 
     title: str
     time_s: Figure | None = None
     speeds: tuple[Speed, ...] = ()
+    compared: Count = 0
     final: bool = True
 
     @property
@@ -268,14 +269,19 @@ def ends(figure: Figure) -> tuple[float, float, float]:
 
 
 def _of_search(session: Session) -> dict[VariantName, Try]:
-    """Return the tries of a search that has compared the plan at hand with eager; none if a benchmark has done so."""
+    """Return what the final comparison of a search says of the plan at hand; nothing if a benchmark has measured it.
+
+    Without a region it is eager and ``torch.compile`` alone.
+    """
     tuning = session.tuning
-    own = None if tuning is None else tuning.compared(session.plan)
-    if tuning is None or own is None or (session.whole_timings and not session.is_outdated):
+    if tuning is None or (session.whole_timings and not session.is_outdated):
+        return {}
+    own = tuning.compared(session.plan)
+    if own is None and session.plan.regions:
         return {}
     names = {VariantName.EAGER: EAGER, VariantName.FULL: TORCH_COMPILE}
     finals = {variant: one for variant, title in names.items() if (one := tuning.by_title.get(title)) and one.final}
-    return {**finals, VariantName.REGIONAL: own}
+    return finals if own is None else {**finals, VariantName.REGIONAL: own}
 
 
 def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
@@ -306,7 +312,8 @@ def _found(session: Session) -> Found | None:
     best = best_of(tuning)
     if tuning is None or best is None or best.plan == session.plan:
         return None
-    return Found(best.title, bounded(best.time_s), speeds_of_try(best, tuning.noise), bool(tuning.answer))
+    compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
+    return Found(best.title, bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
 
 
 def best_of(tuning: Tuning | None) -> Try | None:
@@ -445,10 +452,12 @@ def _measure_longer(session: Session) -> Advice:
 # ---------------------------------------------------------------------------------------------------------- the answer
 
 
-def _state(session: Session, searched: Mapping[VariantName, Try]) -> AnswerState:
-    if searched:
-        speed = speeds_of_try(searched[VariantName.REGIONAL], QUIET)[0]
+def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
+    if VariantName.REGIONAL in finals:
+        speed = speeds_of_try(finals[VariantName.REGIONAL], QUIET)[0]
         return AnswerState.ANSWERED if _is_certain(speed.verdict) and speed.speedup else AnswerState.NO_VERDICT
+    if finals:
+        return AnswerState.TRACED
     numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
     timing = session.whole_timings.get(VariantName.REGIONAL)
     if numerics is not None and numerics.withholds_speedup:
@@ -480,9 +489,10 @@ def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], 
 
 def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
     """Return the same, as the final comparison of a search has measured it."""
+    own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
     times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := bounded(one.time_s)) is not None}
-    full = [speeds_of_try(finals[VariantName.FULL], noise)[0]] if VariantName.FULL in finals else []
-    return times, (*speeds_of_try(finals[VariantName.REGIONAL], noise), *full)
+    speeds = () if own is None else speeds_of_try(own, noise)
+    return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
 
 
 @derived
@@ -491,7 +501,7 @@ def answer_of(session: Session) -> Answer:
     finals, tuning = _of_search(session), session.tuning or Tuning(())
     state = _state(session, finals)
     times, speeds = _searched(finals, tuning.noise) if finals else _measured(session, state)
-    timings = {} if finals else session.whole_timings
+    timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
     rows = () if finals else session.numerics_of(VariantName.REGIONAL)
     checked = NumericsVerdict.worst(row.verdict for row in rows) or (plan and plan.numerics)
@@ -518,8 +528,8 @@ def answer_of(session: Session) -> Answer:
         found=_found(session),
         times=times,
         speeds=speeds,
-        results=NumericsVerdict.OK if finals else checked,  # a search compares no plan whose results are wrong
-        bitwise=tuning.numbers is Numbers.BITWISE if finals else bool(rows) and all(row.bitwise for row in rows),
+        results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong
+        bitwise=tuning.numbers is Numbers.BITWISE if searched else bool(rows) and all(row.bitwise for row in rows),
         errors=plan_errors(session),
         waited_s=waited_s,
         warm=bool(compiles) and all(made.cache == "warm" for made in compiles),

@@ -8,7 +8,7 @@ from regional_explorer.errors import SessionError
 from regional_explorer.page.answer import answer_nodes, others_text, words_of
 from regional_explorer.page.answer_chart import chart_nodes
 from regional_explorer.record.action import Action, ActionKind, Basis
-from regional_explorer.record.answer import Answer, AnswerFinding, AnswerState, answer_of
+from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
 from regional_explorer.record.bars import Bar, bars_of
 from regional_explorer.record.changes import speed_change
 from regional_explorer.record.session import Session, derived
@@ -46,7 +46,7 @@ def answer_part(shown: Shown) -> list[Node]:
     after = [
         *_applied(shown),
         *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
-        *_next(answer, busy=busy),
+        *_next(answer, profiled=shown.session.profile is not None, busy=busy),
     ]
     return answer_nodes(answer, chart_nodes(bars, use_button), button=finding_button, after=after)
 
@@ -106,7 +106,7 @@ def _rest(answer: Answer) -> Iterator[Node | str]:
 # ----------------------------------------------------------------------------------------------------------- what next
 
 
-def _next(answer: Answer, *, busy: bool) -> Iterator[Node]:
+def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
     """Yield the buttons of what to do next, or else the words."""
     actions = [part for part in answer.next if isinstance(part, Action)]
     kinds = {action.kind: action for action in actions}
@@ -123,10 +123,10 @@ def _next(answer: Answer, *, busy: bool) -> Iterator[Node]:
         search = button(FIND_BEST, "tune", class_="rx-primary" if first else None, disabled=busy)
         where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
         yield node("div", search, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
-        if first:
+        if not answer.regions:
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
-            yield node("div", where, note, class_="rx-line")
-    elif answer.next and not answer.found:
+            yield node("div", *([] if profiled else [where]), note, class_="rx-line")
+    elif answer.next and answer.next != (TAKES_FOUND,):
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
 
 

@@ -29,11 +29,6 @@ MAX_SUGGESTED = 300
 THIS_ONE, ALL_ALIKE = "this", "alike"
 """Whether the selected nodes are marked, or those of all equal modules."""
 
-_FIRST_REGION_TEXT = (
-    "Select nodes in the graph or lines in the source and name them here, or select modules, lines or ops by a"
-    " pattern; or mark the region in the source: "
-)
-
 
 def mark_form(shown: Shown) -> list[Node]:
     """Return the form that marks a region."""
@@ -42,11 +37,6 @@ def mark_form(shown: Shown) -> list[Node]:
     by_selection = form.kind == SELECTION
     selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
     selection_text = ", ".join(map(_shown, selectors))
-    title = (
-        [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
-        if not shown.state.plan.regions
-        else []
-    )
     which = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(
         "div",
@@ -66,7 +56,7 @@ def mark_form(shown: Shown) -> list[Node]:
         class_="rx-marking",
     )
     options = (node("option", value=pattern) for pattern in shown.suggestions[form.kind])
-    return [*title, fields, node("datalist", *options, id=list_id), *alert(form.error)]
+    return [fields, node("datalist", *options, id=list_id), *alert(form.error)]
 
 
 def _shown(selector: str | Selector) -> str:
