@@ -598,6 +598,16 @@ def _mark_region(control: Control, _event: Event) -> None:
         _fill_mark(control, error=str(error))
 
 
+def _is_picked(control: Control) -> bool:
+    return bool(control.choice.this)
+
+
+def _mark_picked(control: Control, event: Event) -> None:
+    """Mark what was selected by hand, or all that is alike."""
+    _fill_mark(control, alike=event.of == ALL_ALIKE)
+    _mark_region(control, event)
+
+
 # ----------------------------------------------------------------------------------------------------------- all events
 
 
@@ -711,5 +721,6 @@ EVENTS: Mapping[str, EventKind] = {
     ),
     "name": EventKind(lambda control, event: _fill_mark(control, name=event.text), value=is_text),
     "mark": EventKind(_mark_region),
+    "mark picked": EventKind(_mark_picked, among((THIS_ONE, ALL_ALIKE)), when=_is_picked),
 }
 """Every kind of event by name."""

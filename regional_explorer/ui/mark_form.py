@@ -59,6 +59,20 @@ def mark_form(shown: Shown) -> list[Node]:
     return [fields, node("datalist", *options, id=list_id), *alert(form.error)]
 
 
+def picked_nodes(shown: Shown) -> list[Node]:
+    """Return the buttons that mark what was selected by hand, this one or all alike; nothing for selected rows."""
+    if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
+        return []
+    name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
+    about = ", ".join(map(_shown, shown.choice.this))
+    buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {about}", disabled=busy)]
+    if shown.choice.alike:
+        about = ", ".join(map(_shown, shown.choice.alike))
+        text = f"all {shown.choice.count} alike"
+        buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {about}", disabled=busy))
+    return buttons
+
+
 def _shown(selector: str | Selector) -> str:
     """Return a selector as text, without the names of nodes."""
     if isinstance(selector, Selector) and selector.kind is SelectorKind.NODES:
