@@ -31,7 +31,7 @@ from regional_explorer.record.json_file import to_json
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, duration, significant, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, significant, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
 FINE_RATIO = 0.1
@@ -309,10 +309,18 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT} or answer.of_earlier_plan:
         return [node("b", first, " ")]
-    ratios = [toned(_ratio(speed), TONES.get(speed.verdict, ""), TRENDS) for speed in speeds if speed is not None]
-    told = [part for ratio in ratios for part in ("; ", ratio)][1:]
+    ratios = [
+        toned(_ratio(speed).removesuffix(f", {Verdict.FASTER}").removesuffix(f", {Verdict.SLOWER}"), tone, TRENDS)
+        for speed in speeds
+        if speed is not None
+        for tone in [TONES.get(speed.verdict, "")]
+    ]
+    told = [part for ratio in ratios for part in (", ", ratio)][1:]
     verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
-    return [node("b", f"{verdict}{_time(answer, PLAN)}: ", *told, ". ")]
+    seconds = answer.times.get(WORDS[PLAN])
+    takes = "has no reliable time" if seconds is None else f"takes {duration(seconds.value)}"
+    about = None if seconds is None else f"{interval(seconds, duration)} under your plan"
+    return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *told, ". ")]
 
 
 _BASIS_CLASSES = {Basis.MEASURED: "rx-measured", Basis.ESTIMATED: "rx-estimated", Basis.GUESSED: "rx-guessed"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from regional_explorer.record.answer import ends
 from regional_explorer.record.bars import Bar
-from regional_explorer.record.statistics import VERDICT_CONFIDENCE
+from regional_explorer.record.statistics import CONFIDENCE
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
@@ -22,7 +22,7 @@ def chart_nodes(bars: Sequence[Bar], use: Use = lambda _: None) -> list[Node]:
     longest = max(max(ends(bar.seconds)) for bar in bars)
     rows = [_row(bar, longest, use(bar)) for bar in bars]
     apart = [bar.word for bar in bars if bar.apart]
-    note = f"Whiskers: {VERDICT_CONFIDENCE:.0%} interval; ×: eager ÷ this, of the same rounds."
+    note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
     about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
     table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
     return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]

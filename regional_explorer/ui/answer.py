@@ -26,8 +26,8 @@ ABOUT_SEARCH = (
     f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
     "keeps what is faster and right"
 )
-QUIET = "when quiet"
-"""The event that measures once no other process disturbs."""
+QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
+"""The events that measure and search once no other process disturbs."""
 
 
 def answer_part(shown: Shown) -> list[Node]:
@@ -114,20 +114,24 @@ def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
         seconds = kinds[ActionKind.BENCHMARK].options.get("budget_s")
         text = f"Measure {seconds} s" if seconds else "Measure again"
         again = button(text, "measure for", str(seconds or ""), class_="rx-primary", disabled=busy)
-        quiet = button(
-            "Again when it is quiet", QUIET, title="Wait until no other process disturbs, then measure", disabled=busy
-        )
-        yield node("div", again, *([quiet] if answer.noise else []), class_="rx-line")
+        yield node("div", again, *_again(answer, QUIET, busy=busy), class_="rx-line")
     elif ActionKind.TUNE in kinds:
         first = not answer.times
         search = button(FIND_BEST, "tune", class_="rx-primary" if first else None, disabled=busy)
         where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
-        yield node("div", search, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
+        again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
+        yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
         if not answer.regions:
             note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
             yield node("div", *([] if profiled else [where]), note, class_="rx-line")
     elif answer.next and answer.next != (TAKES_FOUND,):
         yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
+
+
+def _again(answer: Answer, do: str, *, busy: bool) -> list[Node]:
+    """Return the button that waits for a quiet machine; none if it was quiet."""
+    title = "Wait until no other process disturbs, then measure"
+    return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
 
 
 # --------------------------------------------------------------------------------------------------------- suggestions

@@ -32,7 +32,7 @@ from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
-from regional_explorer.ui.answer import FIND_BEST, QUIET, TUNE_S, suggested
+from regional_explorer.ui.answer import FIND_BEST, QUIET, QUIET_SEARCH, TUNE_S, suggested
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
@@ -180,20 +180,33 @@ def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
         ex.code(state.opened, run=run)
 
 
-def _measure_when_quiet(ex: Exploration, state: PanelState, run: Run) -> None:
-    """Wait until no other process disturbs, then measure as long as the answer advises."""
-    wait_until_quiet(run)
-    if not run.cancelled():
-        ex.benchmark(state.variants, state.budget_s, run=run)
+def _when_quiet(work: Work) -> Work:
+    """Return work that begins once no other process disturbs."""
+
+    def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
+        wait_until_quiet(run)
+        if not run.cancelled():
+            work(ex, state, run)
+
+    return wait_first
+
+
+def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
+    ex.benchmark(state.variants, state.budget_s, run=run)
+
+
+def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
+    ex.tune(TUNE_S, run=run)
 
 
 JOBS: Mapping[str, tuple[str, Work]] = {
-    "measure": ("Compile & measure", lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run)),
+    "measure": ("Compile & measure", _measure),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
-    "tune": (FIND_BEST, lambda ex, _, run: ex.tune(TUNE_S, run=run)),
-    QUIET: ("Measure when it is quiet", _measure_when_quiet),
+    "tune": (FIND_BEST, _tune),
+    QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
+    QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "kernels": ("Time its kernels", lambda ex, state, run: ex.kernel_times(state.opened, state.budget_s, run=run)),
 }
 """The jobs by the event that starts them: what they are called, and what they do."""
@@ -203,7 +216,7 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
-    stop = "Stop, keep the best" if do == "tune" else CANCEL
+    stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
     control.jobs.start(*JOBS[do], background=background, stop=stop)
 
 
