@@ -116,7 +116,7 @@ def _speed(answer: Answer) -> str:
         case AnswerState.FAILED:
             return "Your plan raised an error when it was measured: the finding plan-failed has it."
         case AnswerState.TRACED if not answer.speeds:
-            return "" if answer.found else "Traced; no plan is measured yet."
+            return "" if answer.found and not answer.regions else "Traced; no plan is measured yet."
         case AnswerState.TRACED:
             of_compile = _ratio(answer.speed(COMPILED, VariantName.EAGER))
             subject = _time(answer, COMPILED) if WORDS[COMPILED] in answer.times else WORDS[COMPILED]
@@ -133,7 +133,11 @@ def _found(answer: Answer) -> str:
     if found is None:
         return ""
     if not found.compared:
-        return "The search had no time to try a plan: a longer one may find some."
+        return (
+            ""
+            if answer.state is not AnswerState.TRACED
+            else "The search had no time to try a plan: a longer one may find some."
+        )
     if not found.is_plan:
         plans = count(found.compared, "plan")
         return f"A search has tried {plans} and found none that is faster than {found.title} beyond doubt."
@@ -297,6 +301,7 @@ def answer_nodes(
         ),
         *([node("p", answer.noise, class_="rx-note rx-warn")] if answer.noise else []),
         *_finding_table(answer, button),
+        *([node("p", f"{'. '.join(answer.context)}.", class_="rx-note")] if answer.context else []),
     ]
     rest = [others_text(answer), f"Next: {words_of(answer.next)}" if answer.next else ""]
     if after is None:
@@ -309,6 +314,9 @@ def _headline(answer: Answer, first: str) -> list[Node | str]:
     speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
     if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT} or answer.of_earlier_plan:
         return [node("b", first, " ")]
+    if not any(speed.speedup for speed in speeds if speed is not None):
+        whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
+        return [node("b", f"No verdict: {', '.join(whys)}. ")]
     ratios = [
         toned(_ratio(speed).removesuffix(f", {Verdict.FASTER}").removesuffix(f", {Verdict.SLOWER}"), tone, TRENDS)
         for speed in speeds

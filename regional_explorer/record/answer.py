@@ -43,6 +43,8 @@ from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outco
 
 MOST_FINDINGS = 3
 """How many findings an answer has; the others are counted."""
+MOST_CONTEXT = 2
+"""How many warnings with nothing to do are told beside them."""
 LEAST_SHARE = MIN_FLOOR
 """A gain of a smaller share of the step is counted, not told: no benchmark would show it."""
 LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
@@ -145,7 +147,8 @@ class Answer(Record, frozen=True, omit_defaults=False):
     ``faster`` and ``slower`` are regions measured alone, ``over_trace`` says that the traced ops these are compared
     with are slower than the program's own. ``failed`` are the regions that cannot be compiled, ``not_compiled`` counts
     pieces. ``findings`` are the first few by what they gain, ``more`` counts the rest, ``smaller`` those of them that
-    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity.
+    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity; ``context`` are the first of
+    these, without remarks.
     """
 
     state: AnswerState
@@ -178,6 +181,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     more: Count = 0
     smaller: Count = 0
     remarks: Mapping[str, Count] = {}
+    context: tuple[str, ...] = ()
     next: Advice = ()
 
     def speed(self, of: VariantName, against: VariantName) -> Speed | None:
@@ -271,13 +275,13 @@ def ends(figure: Figure) -> tuple[float, float, float]:
 def _of_search(session: Session) -> dict[VariantName, Try]:
     """Return what the final comparison of a search says of the plan at hand; nothing if a benchmark has measured it.
 
-    Without a region it is eager and ``torch.compile`` alone.
+    If it has not compared that, it is eager and ``torch.compile`` alone.
     """
     tuning = session.tuning
     if tuning is None or (session.whole_timings and not session.is_outdated):
         return {}
     own = tuning.compared(session.plan)
-    if own is None and session.plan.regions:
+    if own is None and session.whole_timings:
         return {}
     names = {VariantName.EAGER: EAGER, VariantName.FULL: TORCH_COMPILE}
     finals = {variant: one for variant, title in names.items() if (one := tuning.by_title.get(title)) and one.final}
@@ -343,6 +347,12 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
     others = Counter(diagnostic.severity for diagnostic, finding in found if finding is None)
     counts = {str(severity): others[severity] for severity in reversed(Severity) if others[severity]}
     return [finding for _, finding in sorted(kept, key=rank)], counts
+
+
+def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
+    """Return the titles of warnings and errors with nothing to do."""
+    severe = (found for found in session.diagnostics if found.severity is not Severity.INFO)
+    return tuple(dict.fromkeys(title_of(found) for found in severe if _finding(found, step_s, most_s) is None))
 
 
 def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
@@ -508,7 +518,8 @@ def answer_of(session: Session) -> Answer:
     current = bool(finals) or not session.is_outdated
     step_s = times.get(WORDS[VariantName.REGIONAL]) if current else None
     whole_s = [seconds.value for seconds in ((step_s,) if step_s else times.values())]
-    findings, remarks = _findings(session, step_s, max(whole_s, default=math.inf))
+    most_s = max(whole_s, default=math.inf)
+    findings, remarks = _findings(session, step_s, most_s)
     large = [one for one in findings if one.share is None or one.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     compiles = [made for _, made in session.compiled_partitions]
@@ -545,5 +556,6 @@ def answer_of(session: Session) -> Answer:
         more=len(findings) - len(large[:MOST_FINDINGS]),
         smaller=len(findings) - len(large),
         remarks=remarks,
+        context=_context(session, step_s, most_s)[:MOST_CONTEXT],
         next=_next(session, state, speeds),
     )

@@ -80,6 +80,7 @@ export function listen(view) {
     const box = boxAt(pointOf(event));
     if (box < 0) return;
     event.preventDefault();
+    event.stopPropagation(); // or JupyterLab shows its own menu
     view.pick(view.picture.nodesIn(box), "only", view.picture.kind(box));
   });
   on(canvas, "pointercancel", release);

@@ -10,9 +10,6 @@ const LOCAL = "[data-do=copy], [data-do=file], [data-do=pane], [data-do=column],
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
-// The address of a file in the notebook's folder, in JupyterLab and in Notebook 7.
-const fileAt = (name) => location.pathname.replace(/\/(lab(\/workspaces\/[^/]+)?\/tree|notebooks)\//, "/files/").replace(/[^/]*$/, encodeURIComponent(name));
-
 class Panel extends SessionView {
   dead = false; // whether the kernel is gone for good
 
@@ -74,11 +71,21 @@ class Panel extends SessionView {
   }
 
   press(item, event, value = null) {
-    if (item.dataset.do === "file") return open(fileAt(item.dataset.of));
+    const { do: does, of } = item.dataset;
+    if (does === "file") return this.openFile(item, of);
+    if (does === "save") item.closest("details").open = false;
     if (value !== null && !item.dirty) return; // already sent
     item.dirty = false;
     this.flush();
     item.sent = super.press(item, event, value);
+  }
+
+  // Open a file of the notebook's folder; where its address is not known, copy its name.
+  openFile(item, name) {
+    const config = document.querySelector("#jupyter-config-data"), path = this.model.widget_manager.context?.path;
+    if (!config || path === undefined) return copy(item);
+    const folder = path.split("/").slice(0, -1).map(encodeURIComponent);
+    open(`${JSON.parse(config.textContent).baseUrl}${["files", ...folder, encodeURIComponent(name)].join("/")}`);
   }
 
   key(item, event) {
