@@ -156,7 +156,7 @@ def test_results_say_one_thing_first() -> None:
     first = shown[2][2]
     assert first[1]["class"] == "rx-headline"
     said = " ".join(words(first).split())
-    assert said.startswith("A step takes 320 µs: ▲ 1.24× eager (1.21–1.27)")
+    assert said.startswith("A forward pass takes 320 µs: ▲ 1.24× eager (1.21–1.27)")
     _speed, *others = sentences(answer)
     assert said.endswith(" ".join(others))
 
