@@ -95,15 +95,17 @@ QUIET_S = 3.0
 """For so long other processes have to leave the machine alone until it counts as quiet."""
 
 
-def wait_until_quiet(run: Run, sleep: Callable[[float], None] = time.sleep) -> None:
+def wait_until_quiet(
+    run: Run, sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.perf_counter
+) -> None:
     """Wait until other processes use few of the cores; return at once where the system does not report them."""
     cores = os.cpu_count() or 1
     while not run.cancelled():
-        before_s, began_s = others_s(), time.perf_counter()
+        before_s, began_s = others_s(), now_s()
         if before_s is None:
             return
         sleep(QUIET_S)
-        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, time.perf_counter() - began_s)
+        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
         if used < LEAST_OTHERS:
             return
         run.progress(f"waiting until it is quiet: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)

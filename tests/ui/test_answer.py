@@ -59,8 +59,8 @@ def test_a_finding_is_applied_where_its_gain_was_measured_and_tried_where_not(
 
 def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, exploration: Exploration) -> None:
     before, better = exploration.plan, exploration.draft().unmark("act").plan
-    times = {"time_s": Figure(1.0, 0.9, 1.1), "speedup": Figure(2.0, 1.9, 2.1), "final": True}
-    quick = Try("quick", Stage.KEYS, Outcome.MEASURED, better, **times)
+    time_s, speedup = Figure(1.0, 0.9, 1.1), Figure(2.0, 1.9, 2.1)
+    quick = Try("quick", Stage.KEYS, Outcome.MEASURED, better, final=True, time_s=time_s, speedup=speedup)
     exploration.live.tuning = Tuning((replace(quick, title=EAGER, plan=None), quick), "quick", EAGER, Figure(2.0))
     try:
         control.refresh()
@@ -107,7 +107,6 @@ def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
 def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [0.0], [0.0]
     monkeypatch.setattr(machine, "others_s", lambda: used[0])
-    monkeypatch.setattr(machine.time, "perf_counter", lambda: now[0])
     said: list[str] = []
     loads = iter([1.5, 1.5, 0.1])
 
@@ -118,7 +117,7 @@ def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def report(doing: str, _fraction: float) -> Any:
         said.append(doing)
 
-    machine.wait_until_quiet(Run(progress=report), sleep)
+    machine.wait_until_quiet(Run(progress=report), sleep, lambda: now[0])
     assert len(said) == 2
     assert said[0].startswith("waiting until it is quiet: other processes use 1.5 of")
     monkeypatch.setattr(machine, "others_s", lambda: None)
