@@ -7,6 +7,7 @@ from typing import Any
 
 from regional_explorer.record.action import Action, ActionKind, carves, configures, disables, marks, merges
 from regional_explorer.record.plan import DEFAULT, Cut, Direction, Plan, Region, Selector, SelectorKind
+from regional_explorer.style.element import clean
 
 
 def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
@@ -23,6 +24,12 @@ def plan_source(plan: Plan, names: Collection[str] | None = None) -> str:
     if names is None and (options := plan.tracing.options):
         parts.insert(0, f"{Action(ActionKind.RETRACE, options=options)}\n")
     return "\n".join(parts)
+
+
+def plan_program(plan: Plan, title: str) -> str:
+    """Return a program that explores a call, called ``title``, and makes the plan; the call is to be filled in."""
+    call = f"ex = rx.explore(fn, args)  # Put the call here that was explored: {clean(title)}."
+    return f"import regional_explorer as rx\n\n{call}\n\n{plan_source(plan)}\nex.benchmark()\nprint(ex.answer)\n"
 
 
 def _region_source(region: Region) -> str:

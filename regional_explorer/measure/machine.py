@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from regional_explorer.compiler.run import Threads
+from regional_explorer.compiler.run import Run, Threads
+from regional_explorer.errors import count
 from regional_explorer.measure.clock import Clock, CudaClock, TimedCall
 from regional_explorer.record.figure import Noise
 from regional_explorer.record.statistics import QUIET_LIMIT, Flags, quiet_rounds
@@ -88,6 +89,26 @@ def others_s(stat: Path = _STAT) -> float | None:
     except (OSError, ValueError):
         return None
     return (user + nice + system + irq + soft + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
+QUIET_S = 3.0
+"""For so long other processes have to leave the machine alone until it counts as quiet."""
+
+
+def wait_until_quiet(
+    run: Run, sleep: Callable[[float], None] = time.sleep, now_s: Callable[[], float] = time.perf_counter
+) -> None:
+    """Wait until other processes use few of the cores; return at once where the system does not report them."""
+    cores = os.cpu_count() or 1
+    while not run.cancelled():
+        before_s, began_s = others_s(), now_s()
+        if before_s is None:
+            return
+        sleep(QUIET_S)
+        used = max(0.0, (others_s() or 0.0) - before_s) / max(QUIET_S, now_s() - began_s)
+        if used < LEAST_OTHERS:
+            return
+        run.progress(f"waiting until it is quiet: other processes use {used:.1f} of {count(cores, 'core')}", 0.0)
 
 
 @dataclass

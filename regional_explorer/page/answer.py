@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
@@ -29,9 +29,9 @@ from regional_explorer.record.diagnostic import Advice, Severity
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.json_file import to_json
 from regional_explorer.record.session import Session
-from regional_explorer.style.css import PAGE, page_css
+from regional_explorer.style.css import PAGE, TONES, TRENDS, page_css, toned
 from regional_explorer.style.element import SHORT, Node, clean, node, style_sheet, to_html
-from regional_explorer.style.formats import NONE, duration, significant, with_interval
+from regional_explorer.style.formats import NONE, duration, interval, significant, with_interval
 from regional_explorer.tables.table import TEXT_WIDTH
 
 FINE_RATIO = 0.1
@@ -76,6 +76,11 @@ def gain_text(finding: AnswerFinding, call: str) -> str:
     return ": a guess, not measured" if finding.action.basis is Basis.GUESSED else f": {how}"
 
 
+def gain_of(finding: AnswerFinding, answer: Answer) -> str:
+    """Return the same of a finding of an answer, without the colon."""
+    return gain_text(finding, _call(answer)).removeprefix(": ")
+
+
 # ----------------------------------------------------------------------------------------------------------- sentences
 
 
@@ -83,7 +88,9 @@ def sentences(answer: Answer) -> Iterator[str]:
     """Yield what was found, a sentence each: speed, results, costs, regions."""
     if answer.of_earlier_plan:
         yield "The plan was changed since it was measured; these figures are of the earlier plan."
-    yield from filter(None, (_speed(answer), _results(answer), _cost(answer), _regions(answer)))
+    told = (_speed(answer), _found(answer))
+    first = told if answer.regions or not (answer.found and answer.found.is_plan) else told[::-1]
+    yield from filter(None, (*first, _results(answer), _cost(answer), _regions(answer)))
 
 
 def _call(answer: Answer) -> str:
@@ -109,7 +116,7 @@ def _speed(answer: Answer) -> str:
         case AnswerState.FAILED:
             return "Your plan raised an error when it was measured: the finding plan-failed has it."
         case AnswerState.TRACED if not answer.speeds:
-            return "Traced; no plan is measured yet."
+            return "" if answer.found and not answer.regions else "Traced; no plan is measured yet."
         case AnswerState.TRACED:
             of_compile = _ratio(answer.speed(COMPILED, VariantName.EAGER))
             subject = _time(answer, COMPILED) if WORDS[COMPILED] in answer.times else WORDS[COMPILED]
@@ -118,6 +125,26 @@ def _speed(answer: Answer) -> str:
     ratios = [_ratio(answer.speed(PLAN, against)) for against in (VariantName.EAGER, COMPILED)]
     verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
     return f"{verdict}{_time(answer, PLAN)}: {'; '.join(ratios)}."
+
+
+def _found(answer: Answer) -> str:
+    """Return what a search has found; empty if that is the plan at hand."""
+    found = answer.found
+    if found is None:
+        return ""
+    if not found.compared:
+        return (
+            ""
+            if answer.state is not AnswerState.TRACED
+            else "The search had no time to try a plan: a longer one may find some."
+        )
+    if not found.is_plan:
+        plans = count(found.compared, "plan")
+        return f"A search has tried {plans} and found none that is faster than {found.title} beyond doubt."
+    seconds = "" if found.time_s is None else f"takes {with_interval(found.time_s, duration)}, "
+    ratios = "; ".join(_ratio(speed) for speed in found.speeds if speed.verdict != NOT_MEASURED)
+    subject = "The best plan found" if found.final else "A search was stopped; the best plan so far"
+    return f"{subject} {seconds}{ratios}: {clean(found.title)}."
 
 
 def _time(answer: Answer, variant: VariantName) -> str:
@@ -203,7 +230,7 @@ def _listed(regions: tuple[str, ...]) -> str:
     return listing([clean(name, SHORT) for name in regions], MOST_NAMED)
 
 
-def _others(answer: Answer) -> str:
+def others_text(answer: Answer) -> str:
     """Return how many findings are not told."""
     small = f"{LEAST_SHARE:.1%}".replace("%", " %")
     smaller = f" ({answer.smaller} below {small})" if answer.smaller else ""
@@ -230,7 +257,7 @@ def answer_lines(answer: Answer, width: int = TEXT_WIDTH) -> list[str]:
             action = f"ex.apply(ex.answer.findings[{number - 1}].action)"
         lines.append(textwrap.shorten(f"{number}. {clean(finding.title)}:", width, placeholder=" …"))
         lines += textwrap.wrap(f"{action}{known}.", width, initial_indent="   ", subsequent_indent="   ")
-    lines += filter(None, (_others(answer),))
+    lines += filter(None, (others_text(answer),))
     if answer.next:
         lines += textwrap.wrap(clean(f"Next: {words_of(answer.next)}"), width, max_lines=2, placeholder=" …")
     return lines
@@ -248,20 +275,87 @@ def _mode(answer: Answer) -> str:
     return f"{mode}, {count(answer.ops, 'op')} in {graphs}{f', {breaks}' if answer.breaks else ''}"
 
 
-def answer_nodes(answer: Answer) -> list[Node]:
-    """Return an answer as elements: the sentences, what to do next as a list."""
-    told = " ".join(sentences(answer))
-    items = [
-        node("li", f"{finding.title}: ", node("code", str(finding.action)), f"{gain_text(finding, _call(answer))}.")
-        for finding in answer.findings
-    ]
-    rest = " ".join(filter(None, (_others(answer), f"Next: {words_of(answer.next)}" if answer.next else "")))
-    return [
-        node("p", told, class_="rx-headline", role="status"),
+Button = Callable[[AnswerFinding], Node | None]
+"""Returns the button that does what a finding advises; without one its Python is shown."""
+
+
+def answer_nodes(
+    answer: Answer,
+    chart: Sequence[Node] = (),
+    *,
+    button: Button = lambda _: None,
+    after: Sequence[Node] | None = None,
+) -> list[Node]:
+    """Return an answer as elements: the sentences with their chart beside them, the findings, what to do next.
+
+    A panel has a ``button`` for each finding, and what comes ``after`` them in place of words.
+    """
+    first, *others = [*sentences(answer), ""]
+    told = [
+        node(
+            "p",
+            *_headline(answer, first),
+            node("span", " ".join(others), class_="rx-more"),
+            class_="rx-headline",
+            role="status",
+        ),
         *([node("p", answer.noise, class_="rx-note rx-warn")] if answer.noise else []),
-        *([node("ul", *items, class_="rx-list")] if items else []),
-        *([node("p", rest, class_="rx-quiet")] if rest else []),
+        *_finding_table(answer, button),
+        *([node("p", f"{'. '.join(answer.context)}.", class_="rx-note")] if answer.context else []),
     ]
+    rest = [others_text(answer), f"Next: {words_of(answer.next)}" if answer.next else ""]
+    if after is None:
+        after = [node("p", " ".join(filter(None, rest)), class_="rx-quiet")]
+    return [node("div", node("div", *told, *after), *chart, class_="rx-answered")]
+
+
+def _headline(answer: Answer, first: str) -> list[Node | str]:
+    """Return the first sentence, its ratios in the tone of their verdict."""
+    speeds = [answer.speed(PLAN, against) for against in (VariantName.EAGER, COMPILED)]
+    if answer.state not in {AnswerState.ANSWERED, AnswerState.NO_VERDICT} or answer.of_earlier_plan:
+        return [node("b", first, " ")]
+    if not any(speed.speedup for speed in speeds if speed is not None):
+        whys = dict.fromkeys(speed.verdict for speed in speeds if speed is not None and speed.verdict != NOT_MEASURED)
+        return [node("b", f"No verdict: {', '.join(whys)}. ")]
+    ratios = [
+        toned(_ratio(speed).removesuffix(f", {Verdict.FASTER}").removesuffix(f", {Verdict.SLOWER}"), tone, TRENDS)
+        for speed in speeds
+        if speed is not None
+        for tone in [TONES.get(speed.verdict, "")]
+    ]
+    told = [part for ratio in ratios for part in (", ", ratio)][1:]
+    verdict = "No verdict yet. " if answer.state is AnswerState.NO_VERDICT else ""
+    seconds = answer.times.get(WORDS[PLAN])
+    takes = "has no reliable time" if seconds is None else f"takes {duration(seconds.value)}"
+    about = None if seconds is None else f"{interval(seconds, duration)} under your plan"
+    return [node("b", verdict, node("span", f"A {_call(answer)} {takes}: ", title=about), *told, ". ")]
+
+
+_BASIS_CLASSES = {Basis.MEASURED: "rx-measured", Basis.ESTIMATED: "rx-estimated", Basis.GUESSED: "rx-guessed"}
+
+
+def _finding_table(answer: Answer, button: Button) -> list[Node]:
+    rows = []
+    for number, finding in enumerate(answer.findings, 1):
+        gain = gain_of(finding, answer)
+        press, action = button(finding), str(finding.action)
+        text = node("span", finding.title, *([] if press else [": ", node("code", action)]), title=action)
+        rows.append(
+            node(
+                "tr",
+                node("td", str(number), class_="rx-quiet"),
+                node("td", text),
+                node("td", gain, class_=_BASIS_CLASSES[finding.action.basis], title=_assumption(finding)),
+                node("td", press) if press else None,
+            )
+        )
+    return (
+        [node("table", node("tbody", *rows), aria_label="What could be better", class_="rx-findings")] if rows else []
+    )
+
+
+def _assumption(finding: AnswerFinding) -> str | None:
+    return f"if {finding.action.assumes}" if finding.action.assumes else None
 
 
 # ------------------------------------------------------------------------------------------------------- for programs
@@ -298,7 +392,7 @@ def _markdown_lines(answer: Answer, limit: int) -> Iterator[str]:
         "compiling": _cost(answer),
         "regions": _regions(answer),
         "noise": answer.noise,
-        "not_told": _others(answer),
+        "not_told": others_text(answer),
         "next": words_of(answer.next),
     }
     yield f"# {clean(answer.call, limit)} ({_mode(answer)})"

@@ -9,11 +9,16 @@ from regional_explorer.style.element import Node, node
 GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
 
 
-def columns(head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS) -> Node:
-    """Return the columns, of which the page hides and shows each; ``head`` is above what is ``beside`` the others."""
+def columns(
+    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, over: Sequence[Node] = ()
+) -> Node:
+    """Return the columns, of which the page hides and shows each.
+
+    ``head`` is above what is ``beside`` the others, ``over`` is what lies over the graph.
+    """
     source = node("div", class_="rxs", data_part="source")
     contents = {
-        GRAPH: [node("div", data_view="graph")],
+        GRAPH: [*over, node("div", data_view="graph")],
         SOURCE: [_head(node("span", "Source")), node("div", source, class_="rx-pane")],
         BESIDE: [_head(head), node("div", *beside, class_="rx-pane")],
     }

@@ -8,8 +8,10 @@ from typing import Any
 
 from regional_explorer.errors import count
 from regional_explorer.page.answer import answer_nodes, answer_text
+from regional_explorer.page.answer_chart import chart_nodes
 from regional_explorer.picture.svg import picture_html
 from regional_explorer.record.answer import answer_of
+from regional_explorer.record.bars import bars_of
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.session import Session
 from regional_explorer.style.css import PAGE, page_css
@@ -92,7 +94,7 @@ def session_html(session: Session, *, picture: str | None = None, plans: Sequenc
     facts = (element for label, text in session_facts(session) for element in (node("dt", label), node("dd", text)))
     above = [
         node("h3", session.title),
-        *answer_nodes(answer_of(session)),
+        *answer_nodes(answer_of(session), chart_nodes(bars_of(session))),
         node("dl", *facts),
         *diagnostics_nodes(session.diagnostics),
     ]

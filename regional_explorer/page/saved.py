@@ -15,6 +15,7 @@ from typing import Any
 
 from regional_explorer.errors import sendable
 from regional_explorer.page.answer import answer_nodes
+from regional_explorer.page.answer_chart import chart_nodes
 from regional_explorer.page.code import CODE_CSS, code_parts
 from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import PALETTE, graph_bars, graph_traits
@@ -24,6 +25,7 @@ from regional_explorer.page.static import script, style
 from regional_explorer.picture.page_records import Records
 from regional_explorer.picture.svg import picture_html, session_svg
 from regional_explorer.record.answer import answer_of
+from regional_explorer.record.bars import bars_of
 from regional_explorer.record.diagnostic import Diagnostic
 from regional_explorer.record.region_code import nodes_of_diagnostic, region_code
 from regional_explorer.record.session import Session
@@ -57,7 +59,7 @@ def page_html(session: Session, plans: Sequence[Node] = ()) -> str:
     styles = "".join([sheet, CODE_CSS, style("view", "panel"), rules("saved")])
     facts = " · ".join(f"{word} {text}" for word, text in session_facts(session))
     title = [node("h1", session.title), node("p", facts, class_="rx-quiet")]
-    above = [*title, *answer_nodes(answer_of(session))]
+    above = [*title, *answer_nodes(answer_of(session), chart_nodes(bars_of(session)))]
     below = [*([node("div", *plans, class_="rxt")] if plans else []), *report_nodes(session)]
     diagnostics = diagnostics_nodes(session.diagnostics, show_button)
     beside = (

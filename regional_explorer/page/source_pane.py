@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
+from regional_explorer.record.figure import Figure
 from regional_explorer.record.function_spans import function_spans
 from regional_explorer.record.graph import SourceLine, is_cell, is_library
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.profile import ProfileKind
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import LONG, SHORT, Node, clean, clean_page, node
+from regional_explorer.style.formats import duration, with_interval
 from regional_explorer.tables.table import chip
 
 
@@ -131,8 +134,21 @@ RegionOfNode = Mapping[str, tuple[int, str]]
 """Number and name of the region of each node, by ``graph:name``."""
 
 
+def _line_times(session: Session) -> Mapping[str, Figure]:
+    """Return the profiled time of the line of each node, by ``graph:name``."""
+    if session.profile is None:
+        return {}
+    times = {row.name: row.seconds for row in session.profile.by(ProfileKind.LINE)}
+    ops = ((sendable(f"{graph.id}:{op.name}"), str(op.source)) for graph in session.graphs for op in graph.ops)
+    return {name: times[line] for name, line in ops if line in times}
+
+
 def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
-    """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded."""
+    """Return the functions as selectable lines, whose keys are those of ``line_rows``; library code is folded.
+
+    A line has the number of its nodes, after a profile its time.
+    """
+    times = _line_times(session)
     region_of = {
         sendable(f"{graph}:{name}"): (number, region)
         for region, number in session.plan.numbers.items()
@@ -148,7 +164,10 @@ def source_pane(functions: Sequence[Function], session: Session) -> list[Node]:
             node("summary", node("b", function.name), node("span", start), title=f"{function.name} {start}"),
             node(
                 "div",
-                *(_line_row(line, region_of, next(row_keys) if line.passing else None) for line in function.lines),
+                *(
+                    _line_row(line, region_of, times, next(row_keys) if line.passing else None)
+                    for line in function.lines
+                ),
                 role="listbox",
                 aria_multiselectable="true",
                 aria_label=f"{function.name} in {function.file}",
@@ -187,12 +206,21 @@ def row_links(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
     return {"chains": [chains[key] for key in numbers], "of": of}
 
 
-def _line_row(line: Line, region_of: RegionOfNode, key: str | None) -> Node:
+def _line_row(line: Line, region_of: RegionOfNode, times: Mapping[str, Figure], key: str | None) -> Node:
     own_regions = {region_of[name] for name in line.own if name in region_of}
     passing_regions = dict.fromkeys(region_of[name] for name in line.passing if name in region_of)
     marks = tuple((*region, region in own_regions) for region in passing_regions)
     tint = f"--tint:var(--rx-f{next(iter(own_regions))[0]})" if len(own_regions) == 1 else None
-    return _cached_row(key, line.number, line.text, (len(line.own), len(line.passing)), marks, tint)
+    seconds = next((times[name] for name in line.own if name in times), None)
+    time = "" if seconds is None else duration(seconds.value)
+    about = "" if seconds is None else f"forward and backward: {with_interval(seconds, duration)}"
+    gutter = (time, about) if times else _counts_of(line)
+    return _cached_row(key, line.number, line.text, gutter, marks, tint)
+
+
+def _counts_of(line: Line) -> tuple[str, str]:
+    own, passing = len(line.own), len(line.passing)
+    return str(passing or ""), f"{count(own, 'node')} from here, {passing} including the functions it calls"
 
 
 @functools.lru_cache(maxsize=4096)  # an edit of the plan changes few of a thousand rows
@@ -200,25 +228,20 @@ def _cached_row(
     key: str | None,
     line: int,
     text: str,
-    counts: tuple[int, int],
+    gutter: tuple[str, str],
     marks: tuple[tuple[int, str, bool], ...],
     tint: str | None,
 ) -> Node:
     """Return a line, tinted if all of it is in one region; ``key`` is that of a line with nodes.
 
-    ``counts`` are those of its own nodes, and with those of the functions it calls.
+    ``gutter`` is the text beside it, and what that is about.
     """
-    own, passing = counts
+    text_beside, about = gutter
     row = node(
         "div",
         node("span", str(line), class_="rxs-number"),
         node("span", *_region_chips(marks), class_="rxs-marks"),
-        node(
-            "span",
-            str(passing or ""),
-            class_="rxs-count",
-            title=f"{count(own, 'node')} from here, {passing} including the functions it calls",
-        ),
+        node("span", text_beside, class_="rxs-count", title=about or None),
         ["code", {}, text or " "],
         class_="rxs-line",
         role="option",

@@ -31,6 +31,7 @@ class ActionKind(StrEnum):
     COMPILE = "compile"
     BENCHMARK = "benchmark"
     PROFILE = "profile"
+    TUNE = "tune"
     KERNEL_TIMES = "kernel_times"
     DIAGNOSE = "diagnose"
     SAVE_PLAN = "save_plan"
@@ -199,5 +200,6 @@ ALONE = "the call keeps what the region gains alone"
 
 BENCHMARKS = Action(ActionKind.BENCHMARK)
 COMPILES = Action(ActionKind.COMPILE)
+TUNES = Action(ActionKind.TUNE)
 RETRACES = Action(ActionKind.RETRACE)
 WRITES_SOURCE = Action(ActionKind.TO_SOURCE)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from regional_explorer.record.action import BENCHMARKS, Action, ActionKind, looks_at, marks
+from regional_explorer.record.action import BENCHMARKS, TUNES, Action, ActionKind, looks_at, marks
 from regional_explorer.record.benchmark import (
     SAME_WITHIN,
     NumericsVerdict,
@@ -21,7 +21,7 @@ from regional_explorer.record.benchmark import (
     withheld_text,
 )
 from regional_explorer.record.diagnostic import Advice, Diagnostic, DiagnosticCode, Severity
-from regional_explorer.record.figure import QUIET, Figure
+from regional_explorer.record.figure import QUIET, Figure, Noise
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.numerics import plan_errors
 from regional_explorer.record.partition import State
@@ -37,11 +37,14 @@ from regional_explorer.record.statistics import (
     paired_ratios,
     verdict_of,
 )
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Numbers, Outcome, Try, Tuning
 
 # ---------------------------------------------------------------------------------------------------------- thresholds
 
 MOST_FINDINGS = 3
 """How many findings an answer has; the others are counted."""
+MOST_CONTEXT = 2
+"""How many warnings with nothing to do are told beside them."""
 LEAST_SHARE = MIN_FLOOR
 """A gain of a smaller share of the step is counted, not told: no benchmark would show it."""
 LEAST_ROUNDS = math.ceil(1.5 * (1.0 + math.log2(1.0 / (1.0 - VERDICT_CONFIDENCE))))
@@ -110,12 +113,32 @@ class AnswerFinding(Record, frozen=True, omit_defaults=False):
     share: Figure | None = None
 
 
+class Found(Record, frozen=True, omit_defaults=False):
+    """What a search has found, unless it is the plan at hand: the fastest of what it compared.
+
+    ``title`` is that of the try, ``time_s`` the seconds of a call, ``compared`` the number of plans that were timed.
+    ``final`` is False if the search ended before its final comparison: then it is the best so far.
+    """
+
+    title: str
+    time_s: Figure | None = None
+    speeds: tuple[Speed, ...] = ()
+    compared: Count = 0
+    final: bool = True
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it is a plan: else nothing was found that is faster than eager or ``torch.compile``."""
+        return self.title not in {EAGER, TORCH_COMPILE}
+
+
 class Answer(Record, frozen=True, omit_defaults=False):
     """What a session answers.
 
     ``ops``, ``graphs`` and ``breaks`` count what was traced, ``regions`` those of the plan. ``of_earlier_plan`` says
     that ``times``, ``speeds``, ``results`` and ``errors`` are of another plan than the one at hand, which is not
-    measured yet. ``times`` are the seconds of a call by word of ``WORDS``, without those whose results are wrong.
+    measured yet, ``of_search`` that they are of the final comparison of a search, which ``found`` tells what it found.
+    ``times`` are the seconds of a call by word of ``WORDS``, without those whose results are wrong.
 
     ``waited_s`` are the seconds that were waited for what the plan alone needed to be compiled, ``warm`` says that
     caches had all of it, ``repaid_after`` how many calls make up for it; ``full_waited_s`` are those that
@@ -124,7 +147,8 @@ class Answer(Record, frozen=True, omit_defaults=False):
     ``faster`` and ``slower`` are regions measured alone, ``over_trace`` says that the traced ops these are compared
     with are slower than the program's own. ``failed`` are the regions that cannot be compiled, ``not_compiled`` counts
     pieces. ``findings`` are the first few by what they gain, ``more`` counts the rest, ``smaller`` those of them that
-    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity.
+    gain less than ``LEAST_SHARE``, ``remarks`` all other diagnostics by their severity; ``context`` are the first of
+    these, without remarks.
     """
 
     state: AnswerState
@@ -136,6 +160,8 @@ class Answer(Record, frozen=True, omit_defaults=False):
     breaks: Count
     regions: Count
     of_earlier_plan: bool = False
+    of_search: bool = False
+    found: Found | None = None
     times: Mapping[str, Figure] = {}
     speeds: tuple[Speed, ...] = ()
     results: NumericsVerdict | None = None
@@ -155,6 +181,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
     more: Count = 0
     smaller: Count = 0
     remarks: Mapping[str, Count] = {}
+    context: tuple[str, ...] = ()
     next: Advice = ()
 
     def speed(self, of: VariantName, against: VariantName) -> Speed | None:
@@ -242,6 +269,64 @@ def ends(figure: Figure) -> tuple[float, float, float]:
     return low, figure.value, high
 
 
+# ------------------------------------------------------------------------------------------------------------- searches
+
+
+def _of_search(session: Session) -> dict[VariantName, Try]:
+    """Return what the final comparison of a search says of the plan at hand; nothing if a benchmark has measured it.
+
+    If it has not compared that, it is eager and ``torch.compile`` alone.
+    """
+    tuning = session.tuning
+    if tuning is None or (session.whole_timings and not session.is_outdated):
+        return {}
+    own = tuning.compared(session.plan)
+    if own is None and session.whole_timings:
+        return {}
+    names = {VariantName.EAGER: EAGER, VariantName.FULL: TORCH_COMPILE}
+    finals = {variant: one for variant, title in names.items() if (one := tuning.by_title.get(title)) and one.final}
+    return finals if own is None else {**finals, VariantName.REGIONAL: own}
+
+
+def speeds_of_try(one: Try, noise: Noise) -> tuple[Speed, Speed]:
+    """Return how fast a plan of a search is against eager and against ``torch.compile``."""
+    word = WORDS[VariantName.FULL if one.title == TORCH_COMPILE else VariantName.REGIONAL]
+    eager, full = (
+        Speed(word, against, _verdict(ratio, noise), _telling(ratio))
+        for against, ratio in ((WORDS[VariantName.EAGER], one.speedup), (WORDS[VariantName.FULL], one.over_full))
+    )
+    return eager, full
+
+
+def _verdict(ratio: Figure | None, noise: Noise) -> str:
+    """Return what an interval says, where the samples are no longer known."""
+    if ratio is None:
+        return NOT_MEASURED
+    if ratio.bounds is None:
+        return str(Verdict.BUSY if noise.is_busy else Verdict.UNKNOWN)
+    low, high = ratio.bounds
+    if low > 1.0 + MIN_FLOOR:
+        return str(Verdict.FASTER)
+    return str(Verdict.SLOWER if high < 1.0 - MIN_FLOOR else Verdict.without_winner(low, high, busy=noise.is_busy))
+
+
+def _found(session: Session) -> Found | None:
+    """Return the best that the last search knows, unless that is the plan at hand."""
+    tuning = session.tuning
+    best = best_of(tuning)
+    if tuning is None or best is None or best.plan == session.plan:
+        return None
+    compared = sum(tuning.counts[outcome] for outcome in (Outcome.MEASURED, Outcome.SLOWER, Outcome.SAME_CODE))
+    return Found(best.title, bounded(best.time_s), speeds_of_try(best, tuning.noise), compared, bool(tuning.answer))
+
+
+def best_of(tuning: Tuning | None) -> Try | None:
+    """Return the answer of a search, or if it ended before its final comparison the best so far."""
+    if tuning is None:
+        return None
+    return tuning.by_title.get(tuning.answer) if tuning.answer else tuning.best_so_far
+
+
 # ------------------------------------------------------------------------------------------------------------ findings
 
 
@@ -262,6 +347,12 @@ def _findings(session: Session, step_s: Figure | None, most_s: float) -> tuple[l
     others = Counter(diagnostic.severity for diagnostic, finding in found if finding is None)
     counts = {str(severity): others[severity] for severity in reversed(Severity) if others[severity]}
     return [finding for _, finding in sorted(kept, key=rank)], counts
+
+
+def _context(session: Session, step_s: Figure | None, most_s: float) -> tuple[str, ...]:
+    """Return the titles of warnings and errors with nothing to do."""
+    severe = (found for found in session.diagnostics if found.severity is not Severity.INFO)
+    return tuple(dict.fromkeys(title_of(found) for found in severe if _finding(found, step_s, most_s) is None))
 
 
 def _finding(diagnostic: Diagnostic, step_s: Figure | None, most_s: float) -> AnswerFinding | None:
@@ -294,6 +385,7 @@ def title_of(diagnostic: Diagnostic) -> str:
 
 # ---------------------------------------------------------------------------------------------------------- what next
 
+TAKES_FOUND = "ex.plan = ex.session.tuning.plan takes the plan that was found."
 PROFILES = Action(ActionKind.PROFILE)
 EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
 """What a user marks, with a module of a model that nobody has."""
@@ -301,11 +393,13 @@ EXAMPLE = marks("mlp", Selector(SelectorKind.MODULES, ("layers.*.mlp",)))
 
 def _next(session: Session, state: AnswerState, speeds: Sequence[Speed]) -> Advice:
     """Return what to do next with an exploration ``ex`` of this session."""
+    if session.tuning is not None and session.tuning.plan not in (None, session.plan):
+        return (TAKES_FOUND,)
     if not session.plan.regions:
         return _first_mark(session)
     if state is AnswerState.TRACED:
         return BENCHMARKS, " compiles and measures your plan beside eager and torch.compile."
-    if session.is_outdated:
+    if session.is_outdated and not _of_search(session):
         return BENCHMARKS, " measures the plan as it is now."
     if state in {AnswerState.WRONG, AnswerState.FAILED}:
         return looks_at("diagnostics"), " says what helps, ", looks_at("numerics"), " has every tensor."
@@ -321,24 +415,24 @@ def _after_verdict(speeds: Sequence[Speed]) -> Advice:
     if of[plan, full] == NOT_MEASURED:
         return BENCHMARKS, " measures torch.compile too."
     if of[plan, full] == Verdict.SLOWER and (of[full, eager] == Verdict.FASTER or of[plan, eager] != Verdict.SLOWER):
-        return "torch.compile is faster for this call: use it, or mark more; ", PROFILES, " shows where the time goes."
+        return "torch.compile is faster for this call: use it, or mark more; ", TUNES, " looks for a faster plan."
     if of[plan, eager] == Verdict.FASTER:
         return Action(ActionKind.SAVE_PLAN, ("plan.json",)), " keeps the plan, for rx.compile(fn, 'plan.json')."
     if of[full, eager] == Verdict.FASTER:
-        return "Use torch.compile, or mark other regions; ", PROFILES, " shows where the time goes."
-    return "Leave the call to eager, or mark other regions; ", PROFILES, " shows where the time goes."
+        return "Use torch.compile, or mark other regions; ", TUNES, " looks for a faster plan."
+    return "Leave the call to eager, or mark other regions; ", TUNES, " looks for a faster plan."
 
 
 def _first_mark(session: Session) -> Advice:
     rows = () if session.profile is None else session.profile.by(ProfileKind.MODULE)
     modules = [row.name for row in rows if row.name and row.name != OUTSIDE]
     if not modules:
-        return PROFILES, " shows where the time goes; ", EXAMPLE, ", for example, marks a region."
+        return TUNES, " finds the best plan; ", PROFILES, " shows where the time goes; ", EXAMPLE, " marks a region."
     # A part of each layer, rather than all layers or what holds them.
     module = next((name for name in modules if "*" in name and not name.endswith("*")), modules[0])
     name = next((part for part in reversed(module.split(".")) if part.isidentifier()), "region")
     mark = marks(name, Selector(SelectorKind.MODULES, (module,)))
-    return mark, " makes a region of what takes much time; ", BENCHMARKS, " then measures it."
+    return TUNES, " finds the best plan; ", mark, " makes a region of what takes much time."
 
 
 def _measure_longer(session: Session) -> Advice:
@@ -368,7 +462,12 @@ def _measure_longer(session: Session) -> Advice:
 # ---------------------------------------------------------------------------------------------------------- the answer
 
 
-def _state(session: Session) -> AnswerState:
+def _state(session: Session, finals: Mapping[VariantName, Try]) -> AnswerState:
+    if VariantName.REGIONAL in finals:
+        speed = speeds_of_try(finals[VariantName.REGIONAL], QUIET)[0]
+        return AnswerState.ANSWERED if _is_certain(speed.verdict) and speed.speedup else AnswerState.NO_VERDICT
+    if finals:
+        return AnswerState.TRACED
     numerics = NumericsVerdict.worst(row.verdict for row in session.numerics_of(VariantName.REGIONAL))
     timing = session.whole_timings.get(VariantName.REGIONAL)
     if numerics is not None and numerics.withholds_speedup:
@@ -377,31 +476,50 @@ def _state(session: Session) -> AnswerState:
         return AnswerState.FAILED if _failed(session, VariantName.REGIONAL) else AnswerState.TRACED
     if timing.numerics.withholds_speedup:
         return AnswerState.WRONG
-    is_certain = timing.verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
-    return AnswerState.ANSWERED if is_certain and _telling(timing.speedup) else AnswerState.NO_VERDICT
+    certain = _is_certain(timing.verdict) and _telling(timing.speedup)
+    return AnswerState.ANSWERED if certain else AnswerState.NO_VERDICT
+
+
+def _is_certain(verdict: str) -> bool:
+    return verdict in {Verdict.FASTER, Verdict.SLOWER, Verdict.SAME}
+
+
+def _measured(session: Session, state: AnswerState) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+    """Return the seconds of a call, by word, and the speeds that a benchmark has measured."""
+    times = {
+        WORDS[name]: seconds
+        for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
+        if (timing := session.whole_timings.get(name)) is not None
+        and not timing.numerics.withholds_speedup
+        and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
+        and (seconds := bounded(timing.median_s)) is not None
+    }
+    return times, _speeds(session, state)
+
+
+def _searched(finals: Mapping[VariantName, Try], noise: Noise) -> tuple[dict[str, Figure], tuple[Speed, ...]]:
+    """Return the same, as the final comparison of a search has measured it."""
+    own, full = finals.get(VariantName.REGIONAL), finals.get(VariantName.FULL)
+    times = {WORDS[name]: seconds for name, one in finals.items() if (seconds := bounded(one.time_s)) is not None}
+    speeds = () if own is None else speeds_of_try(own, noise)
+    return times, (*speeds, *(() if full is None else speeds_of_try(full, noise)[:1]))
 
 
 @derived
 def answer_of(session: Session) -> Answer:
     """Return what a session answers."""
-    state = _state(session)
-    speeds = _speeds(session, state)
-    timings = session.whole_timings
+    finals, tuning = _of_search(session), session.tuning or Tuning(())
+    state = _state(session, finals)
+    times, speeds = _searched(finals, tuning.noise) if finals else _measured(session, state)
+    timings, searched = {} if finals else session.whole_timings, VariantName.REGIONAL in finals
     plan, eager = timings.get(VariantName.REGIONAL), timings.get(VariantName.EAGER)
-    times = {
-        WORDS[name]: seconds
-        for name in (VariantName.EAGER, VariantName.FULL, VariantName.REGIONAL)
-        if (timing := timings.get(name)) is not None
-        and not timing.numerics.withholds_speedup
-        and not (name is VariantName.REGIONAL and state is AnswerState.WRONG)
-        and (seconds := bounded(timing.median_s)) is not None
-    }
-    rows = session.numerics_of(VariantName.REGIONAL)
+    rows = () if finals else session.numerics_of(VariantName.REGIONAL)
     checked = NumericsVerdict.worst(row.verdict for row in rows) or (plan and plan.numerics)
-    current = not session.is_outdated
+    current = bool(finals) or not session.is_outdated
     step_s = times.get(WORDS[VariantName.REGIONAL]) if current else None
     whole_s = [seconds.value for seconds in ((step_s,) if step_s else times.values())]
-    findings, remarks = _findings(session, step_s, max(whole_s, default=math.inf))
+    most_s = max(whole_s, default=math.inf)
+    findings, remarks = _findings(session, step_s, most_s)
     large = [one for one in findings if one.share is None or one.share.value >= LEAST_SHARE]
     traced = [graph for graph in session.graphs if graph.parent is None and graph.kind is not GraphKind.DYNAMO]
     compiles = [made for _, made in session.compiled_partitions]
@@ -416,11 +534,13 @@ def answer_of(session: Session) -> Answer:
         graphs=len(traced),
         breaks=len(session.breaks),
         regions=len(session.plan.regions),
-        of_earlier_plan=session.is_outdated,
+        of_earlier_plan=not current,
+        of_search=bool(finals),
+        found=_found(session),
         times=times,
         speeds=speeds,
-        results=checked,
-        bitwise=bool(rows) and all(row.bitwise for row in rows),
+        results=NumericsVerdict.OK if searched else checked,  # a search compares no plan whose results are wrong
+        bitwise=tuning.numbers is Numbers.BITWISE if searched else bool(rows) and all(row.bitwise for row in rows),
         errors=plan_errors(session),
         waited_s=waited_s,
         warm=bool(compiles) and all(made.cache == "warm" for made in compiles),
@@ -431,10 +551,11 @@ def answer_of(session: Session) -> Answer:
         over_trace=any(timing.over_trace for timing in alone),
         failed=tuple(dict.fromkeys(part.region for part in session.partitions if part.state is State.FAILED)),
         not_compiled=sum(part.state is State.STALE for part in session.partitions),
-        noise=session.noise.sentence,
+        noise=(tuning.noise if finals else session.noise).sentence,
         findings=tuple(large[:MOST_FINDINGS]),
         more=len(findings) - len(large[:MOST_FINDINGS]),
         smaller=len(findings) - len(large),
         remarks=remarks,
+        context=_context(session, step_s, most_s)[:MOST_CONTEXT],
         next=_next(session, state, speeds),
     )

@@ -163,6 +163,10 @@ class Tuning(Record, frozen=True, dict=True):
         """The plan to use; None if the answer is eager or ``torch.compile``, or if there is none."""
         return self.by_title[self.answer].plan if self.answer else None
 
+    def compared(self, plan: Plan) -> Try | None:
+        """Return the try of a plan that took part in the final comparison; None if it did not."""
+        return next((one for one in self.tries if one.final and one.plan == plan), None)
+
     @property
     def best_so_far(self) -> Try | None:
         """The fastest plan that can be chosen, by the figures there are."""

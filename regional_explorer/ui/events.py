@@ -12,20 +12,27 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from regional_explorer.compiler.region_config import catalogue, check_key, parse_value
-from regional_explorer.compiler.run import Run
+from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.errors import RegionalExplorerError, SelectorError, sendable
+from regional_explorer.export.plan_as_python import plan_program
+from regional_explorer.measure.machine import wait_until_quiet
+from regional_explorer.page.answer import gain_of
 from regional_explorer.page.columns import COLUMNS
 from regional_explorer.picture.folds import FoldKind
+from regional_explorer.record.action import ActionKind
+from regional_explorer.record.answer import BUDGETS_S, answer_of
+from regional_explorer.record.bars import bars_of
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.configs import PRESETS
 from regional_explorer.record.gpu_targets import GPU_TARGETS
-from regional_explorer.record.plan import DEFAULT, Direction, SelectorKind, config_of
+from regional_explorer.record.plan import DEFAULT, Direction, Plan, SelectorKind, config_of
 from regional_explorer.record.region_code import nodes_of_diagnostic
 from regional_explorer.record.regions import region_summaries
 from regional_explorer.record.session import SHAPES
 from regional_explorer.record.tracing import Tracing
 from regional_explorer.regions.describe import selectors_for
 from regional_explorer.regions.edit import require_match, selectors_of_text
+from regional_explorer.ui.answer import FIND_BEST, QUIET, QUIET_SEARCH, TUNE_S, suggested
 from regional_explorer.ui.config_editor import BOTH_WAYS, DIRECTION_OPTIONS
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.jobs import Work
@@ -39,12 +46,14 @@ from regional_explorer.ui.mark_form import (
 )
 from regional_explorer.ui.parts import EDITS, MAX_BUDGET_S, partly_selected, run_key
 from regional_explorer.ui.state import (
+    CANCEL,
     CODE,
     CONFIG,
     PANES,
     SELECTOR,
     TIME,
     WHY,
+    Applied,
     InvalidInput,
     NameForm,
     PanelState,
@@ -171,11 +180,33 @@ def _compile_and_read(ex: Exploration, state: PanelState, run: Run) -> None:
         ex.code(state.opened, run=run)
 
 
+def _when_quiet(work: Work) -> Work:
+    """Return work that begins once no other process disturbs."""
+
+    def wait_first(ex: Exploration, state: PanelState, run: Run) -> None:
+        wait_until_quiet(run)
+        if not run.cancelled():
+            work(ex, state, run)
+
+    return wait_first
+
+
+def _measure(ex: Exploration, state: PanelState, run: Run) -> None:
+    ex.benchmark(state.variants, state.budget_s, run=run)
+
+
+def _tune(ex: Exploration, _state: PanelState, run: Run) -> None:
+    ex.tune(TUNE_S, run=run)
+
+
 JOBS: Mapping[str, tuple[str, Work]] = {
-    "measure": ("Compile & measure", lambda ex, state, run: ex.benchmark(state.variants, state.budget_s, run=run)),
+    "measure": ("Compile & measure", _measure),
     "compile": ("Compile", lambda ex, _, run: ex.compile(run=run)),
     "profile": ("Profile", lambda ex, state, run: ex.profile(state.budget_s, run=run)),
     "compile code": ("Compile", _compile_and_read),
+    "tune": (FIND_BEST, _tune),
+    QUIET: ("Measure when it is quiet", _when_quiet(_measure)),
+    QUIET_SEARCH: ("Search when it is quiet", _when_quiet(_tune)),
     "kernels": ("Time its kernels", lambda ex, state, run: ex.kernel_times(state.opened, state.budget_s, run=run)),
 }
 """The jobs by the event that starts them: what they are called, and what they do."""
@@ -185,7 +216,8 @@ def start_job(control: Control, do: str, *, background: bool = False) -> None:
     """Start the job of the event ``do``; that which finds out where the time goes opens the pane about it."""
     if do == "profile":
         control.update(lambda state: state.with_pane(TIME))
-    control.jobs.start(*JOBS[do], background=background)
+    stop = "Stop, keep the best" if do in {"tune", QUIET_SEARCH} else CANCEL
+    control.jobs.start(*JOBS[do], background=background, stop=stop)
 
 
 def _set_budget(control: Control, event: Event) -> None:
@@ -227,18 +259,79 @@ def _go_to_plan(control: Control, step: Callable[[PanelState], PanelState]) -> N
     control.edit(lambda ex: setattr(ex, "plan", step(control.state).plan), lambda state, _plan: step(state))
 
 
+def _use(control: Control, plan: Plan, shapes: str) -> None:
+    """Make ``plan`` the plan at hand, and trace the call again if it was traced otherwise."""
+    control.edit(lambda ex: setattr(ex, "plan", plan.traced(ex.plan.tracing)))
+    _trace_again(control, shapes, plan.tracing)
+
+
 def _use_measured_plan(control: Control, event: Event) -> None:
     run = next(run for run in control.runs if run_key(run) == event.of)
-    control.edit(lambda ex: setattr(ex, "plan", run.plan.traced(ex.plan.tracing)))
-    _trace_again(control, run.shapes, run.plan.tracing)
+    _use(control, run.plan, run.shapes)
 
 
-def _save_exploration(control: Control, event: Event) -> None:
+def _use_bar(control: Control, event: Event) -> None:
+    plan = bars_of(control.session)[int(event.of)].plan
+    assert plan is not None  # noqa: S101 - of those that ``_bar`` lets through
+    _use(control, plan, control.session.shapes)
+
+
+def _measure_for(control: Control, event: Event) -> None:
+    """Measure for so many seconds, which the next measurement then takes too."""
+    if event.of:
+        control.set(budget_s=float(event.of))
+    start_job(control, "measure")
+
+
+def _apply_finding(control: Control, event: Event) -> None:
+    """Do what a finding advises: a change of the plan at once, all else as a job."""
+    answer = answer_of(control.session)
+    finding = answer.findings[int(event.of)]
+    action, before = finding.action, control.state.plan
+    if not action.is_edit or action.kind is ActionKind.RETRACE:
+        control.jobs.start(finding.title, lambda ex, _, run: ex.apply(action, run=run))
+        return
+    gain = gain_of(finding, answer)
+    control.edit(
+        lambda ex: ex.apply(action),
+        lambda state, plan: replace(state.edited(plan), applied=Applied(finding.title, gain, before, plan)),
+    )
+
+
+def _mark_suggested(control: Control, event: Event) -> None:
+    one = next(one for one in suggested(control.session) if one.name == event.of)
+    control.edit(
+        lambda ex: ex.mark(one.name, *one.selectors),
+        lambda state, plan: state.edited(plan).with_rows_selected([one.name]),
+    )
+
+
+WRITERS: Mapping[str, tuple[str, Callable[[Exploration, Path, Run], object]]] = {
+    "patch": ("patch", lambda ex, path, run: path.write_text(ex.to_source(run=run), encoding="utf-8")),
+    "plan": ("plan.json", lambda ex, path, _: ex.save_plan(path)),
+    "python": ("py", lambda ex, path, _: path.write_text(plan_program(ex.plan, ex.title), encoding="utf-8")),
+    "html": ("html", lambda ex, path, _: ex.save(path)),
+    "json": ("json", lambda ex, path, _: ex.save(path)),
+}
+"""What is written, by its kind: the ending of the file, and what writes it."""
+
+
+def _save(control: Control, event: Event) -> None:
+    """Write a file that is not there yet; a patch takes a trace, so a job writes it."""
+    ending, write = WRITERS[event.of]
     stem = re.sub(r"\W+", "_", control.session.title).strip("_") or "exploration"
     suffixes = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-    paths = (Path(f"{stem}{suffix}.{event.of}") for suffix in suffixes)
-    saved = control.exploration.save(next(path for path in paths if not path.exists()))
-    control.set(note=f"Saved to {saved}.")
+    paths = (Path(f"{stem}{suffix}.{ending}") for suffix in suffixes)
+    path = next(path for path in paths if not path.exists())
+
+    def save(exploration: Exploration, _state: PanelState, run: Run) -> None:
+        write(exploration, path, run)
+        control.set(saved=str(path), note="")
+
+    if event.of == "patch":
+        control.jobs.start("Write the patch", save)
+    else:
+        save(control.exploration, control.state, PLAIN_RUN)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tabs
@@ -518,6 +611,16 @@ def _mark_region(control: Control, _event: Event) -> None:
         _fill_mark(control, error=str(error))
 
 
+def _is_picked(control: Control) -> bool:
+    return bool(control.choice.this)
+
+
+def _mark_picked(control: Control, event: Event) -> None:
+    """Mark what was selected by hand, or all that is alike."""
+    _fill_mark(control, alike=event.of == ALL_ALIKE)
+    _mark_region(control, event)
+
+
 # ----------------------------------------------------------------------------------------------------------- all events
 
 
@@ -538,6 +641,18 @@ def _diagnostic(control: Control, of: str) -> str | None:
     return of if of in map(str, range(len(control.session.diagnostics))) else None
 
 
+def _bar(control: Control, of: str) -> str | None:
+    return of if of in {str(n) for n, bar in enumerate(bars_of(control.session)) if bar.plan is not None} else None
+
+
+def _finding(control: Control, of: str) -> str | None:
+    return of if of in map(str, range(len(answer_of(control.session).findings))) else None
+
+
+def _suggested(control: Control, of: str) -> str | None:
+    return of if of in {one.name for one in suggested(control.session)} else None
+
+
 def _known_key(_control: Control, of: str) -> str | None:
     return of if of in catalogue() else None
 
@@ -553,11 +668,16 @@ EVENTS: Mapping[str, EventKind] = {
     "variant": EventKind(_toggle_variant, among([str(name) for name in VariantName]), is_switch),
     "shapes": EventKind(lambda control, event: _trace_again(control, event.text), value=is_choice(SHAPES)),
     "dismiss": EventKind(lambda control, _: control.set(problem=None)),
-    "save": EventKind(_save_exploration, among({"html", "json"})),
+    "save": EventKind(_save, among(WRITERS)),
     # the plan
     "undo": EventKind(lambda control, _: _go_to_plan(control, PanelState.undone)),
     "redo": EventKind(lambda control, _: _go_to_plan(control, PanelState.redone)),
     "take": EventKind(_use_measured_plan, _measured_plan),
+    # the answer
+    "apply": EventKind(_apply_finding, _finding),
+    "use": EventKind(_use_bar, _bar),
+    "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
+    "mark suggested": EventKind(_mark_suggested, _suggested),
     # the graph, and beside it
     "select": EventKind(_select_nodes, among(CLICKED), are_names),
     "pane": EventKind(_choose_pane, among(PANES)),
@@ -614,5 +734,6 @@ EVENTS: Mapping[str, EventKind] = {
     ),
     "name": EventKind(lambda control, event: _fill_mark(control, name=event.text), value=is_text),
     "mark": EventKind(_mark_region),
+    "mark picked": EventKind(_mark_picked, among((THIS_ONE, ALL_ALIKE)), when=_is_picked),
 }
 """Every kind of event by name."""

@@ -20,7 +20,7 @@ from regional_explorer.compiler.progress_line import TimeLeft
 from regional_explorer.compiler.run import SAME_THREAD, Run, Threads, Throttle
 from regional_explorer.errors import BusyError
 from regional_explorer.record.session import Session
-from regional_explorer.ui.state import Job, PanelState, Problem
+from regional_explorer.ui.state import CANCEL, Job, PanelState, Problem
 
 if TYPE_CHECKING:
     from regional_explorer.exploration.exploration import Exploration
@@ -257,15 +257,17 @@ class Jobs:
         self._interrupts: JobInterrupts | None = None
         self._next: list[Callable[[], None]] = []
 
-    def start(self, name: str, work: Work, *, background: bool = False, shapes: str = "") -> None:
-        """Start ``work`` on a thread of its own; the state shows ``shapes`` as those that it traces the call with.
+    def start(self, name: str, work: Work, *, background: bool = False, shapes: str = "", stop: str = CANCEL) -> None:
+        """Start ``work`` on a thread of its own.
+
+        The state shows ``shapes`` as those that it traces the call with, and ``stop`` on the button that stops it.
 
         In the ``background`` it is cancelled as soon as a cell or a panel has other work for the exploration.
 
         Raises:
             BusyError: a job is running.
         """
-        with self._starting(Job(name, background=background, shapes=shapes)):
+        with self._starting(Job(name, stop, background=background, shapes=shapes)):
             if background:
                 self._control.exploration.exclusive_use.give_way = self._cancelled.set
             loop, cancelled = self._control.main_loop(), self._cancelled.is_set

@@ -29,11 +29,6 @@ MAX_SUGGESTED = 300
 THIS_ONE, ALL_ALIKE = "this", "alike"
 """Whether the selected nodes are marked, or those of all equal modules."""
 
-_FIRST_REGION_TEXT = (
-    "Select nodes in the graph or lines in the source and name them here, or select modules, lines or ops by a"
-    " pattern; or mark the region in the source: "
-)
-
 
 def mark_form(shown: Shown) -> list[Node]:
     """Return the form that marks a region."""
@@ -42,11 +37,6 @@ def mark_form(shown: Shown) -> list[Node]:
     by_selection = form.kind == SELECTION
     selectors = selectors_of(shown.state, shown.choice) if by_selection else ()
     selection_text = ", ".join(map(_shown, selectors))
-    title = (
-        [node("h4", "No region yet"), node("p", _FIRST_REGION_TEXT, node("code", 'with rx.region("mlp"): …'))]
-        if not shown.state.plan.regions
-        else []
-    )
     which = [(THIS_ONE, "this one"), (ALL_ALIKE, f"all {shown.choice.count} alike")]
     fields = node(
         "div",
@@ -66,7 +56,21 @@ def mark_form(shown: Shown) -> list[Node]:
         class_="rx-marking",
     )
     options = (node("option", value=pattern) for pattern in shown.suggestions[form.kind])
-    return [*title, fields, node("datalist", *options, id=list_id), *alert(form.error)]
+    return [fields, node("datalist", *options, id=list_id), *alert(form.error)]
+
+
+def picked_nodes(shown: Shown) -> list[Node]:
+    """Return the buttons that mark what was selected by hand, this one or all alike; nothing for selected rows."""
+    if not shown.choice.this or shown.state.picked or shown.state.mark.kind != SELECTION:
+        return []
+    name, busy = clean(name_of_mark(shown.state, shown.session), SHORT), shown.state.busy
+    about = ", ".join(map(_shown, shown.choice.this))
+    buttons = [button(f"Mark {name}", "mark picked", THIS_ONE, title=f"Make a region of {about}", disabled=busy)]
+    if shown.choice.alike:
+        about = ", ".join(map(_shown, shown.choice.alike))
+        text = f"all {shown.choice.count} alike"
+        buttons.append(button(text, "mark picked", ALL_ALIKE, title=f"Make a region of {about}", disabled=busy))
+    return buttons
 
 
 def _shown(selector: str | Selector) -> str:

@@ -8,18 +8,17 @@ from typing import Any
 
 import traitlets
 
-from regional_explorer.page.answer import answer_nodes
 from regional_explorer.page.columns import columns
 from regional_explorer.page.graph import SHARE
 from regional_explorer.page.report import report_nodes
 from regional_explorer.page.static import script, style
-from regional_explorer.record.answer import answer_of
 from regional_explorer.record.json_file import plan_line
 from regional_explorer.style.element import Node, node
+from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.config_editor import config_editor
 from regional_explorer.ui.control import Control
 from regional_explorer.ui.events import Event, handle_safely
-from regional_explorer.ui.mark_form import mark_form, preview_nodes, previewed_nodes
+from regional_explorer.ui.mark_form import mark_form, picked_nodes, preview_nodes, previewed_nodes
 from regional_explorer.ui.parts import (
     code_head,
     edit_bar,
@@ -45,7 +44,7 @@ def but_progress(shown: Shown) -> object:
 def standing(shown: Shown) -> object:
     """Return the job with its progress, or else the note and what is compiled."""
     job = shown.state.job
-    return job or (shown.state.note, shown.session)
+    return job or (shown.state.note, shown.state.saved, shown.session)
 
 
 def of_session(shown: Shown) -> object:
@@ -70,12 +69,13 @@ ABOVE: Mapping[str, Part] = {
     "tools": Part(tool_bar, {"class_": "rx-actions", "role": "toolbar", "aria_label": "Actions"}),
     "progress": Part(progress, {"class_": "rx-progress"}, standing),
     "problem": Part(problem, {"class_": "rx-alert"}),
-    "answer": Part(lambda shown: answer_nodes(answer_of(shown.session)), {"class_": "rx-answer"}, of_session),
+    "answer": Part(answer_part, {"class_": "rx-answer"}),
     "regions": Part(region_table, {"class_": "rxt rx-regions"}),
     "editing": Part(edit_bar, {"class_": "rx-editing"}),
     "marking": Part(mark_form, {"class_": "rx-mark"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
+OVER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "What is selected"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
     WHY: Part(why, {"class_": "rxt rx-why"}),
@@ -87,8 +87,8 @@ BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, of_session),
     "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
-PARTS: Mapping[str, Part] = {**ABOVE, **TABS, **BESIDE, **BELOW}
-"""Every part by name: above the columns, beside graph and source (one at a time), below."""
+PARTS: Mapping[str, Part] = {**ABOVE, **OVER, **TABS, **BESIDE, **BELOW}
+"""Every part by name: above the columns, over the graph, beside graph and source (one at a time), below."""
 
 
 def frame(state: PanelState) -> list[Node]:
@@ -102,7 +102,7 @@ def frame(state: PanelState) -> list[Node]:
     for name, container in panes.items():
         container[1] |= {"role": "tabpanel", "aria-label": name, **({} if name == state.pane else {"hidden": True})}
     (head,) = containers(TABS)
-    views = columns(head, [panes[name] for name in PANES], state.columns)
+    views = columns(head, [panes[name] for name in PANES], state.columns, containers(OVER))
     return [node("div", class_="rx-style", data_part="style"), *containers(ABOVE), views, *containers(BELOW)]
 
 

@@ -25,7 +25,7 @@ from regional_explorer.style.formats import duration, interval, word
 from regional_explorer.tables.code import TimedRow, kernel_times_table
 from regional_explorer.tables.plan import diagnostics_nodes, measured_plans
 from regional_explorer.tables.table import chip
-from regional_explorer.ui.state import IMPORT_RX, PANES, WHY, PanelState, Shown
+from regional_explorer.ui.state import CANCEL, IMPORT_RX, PANES, WHY, PanelState, Shown
 
 
 def button(text: str, do: str, of: str = "", *, title: str = "", disabled: bool = False, **attributes: object) -> Node:
@@ -83,7 +83,7 @@ def tool_bar(shown: Shown) -> list[Node]:
         ),
         button("Compile", "compile", title="Compile what is not compiled, without measuring", disabled=busy),
         button("Profile", "profile", title="Time every op, to see where the time goes", disabled=busy),
-        button("Cancel", "cancel", title="Stop the job; the results so far are kept", disabled=not stoppable),
+        button(CANCEL, "cancel", title="Stop the job; the results so far are kept", disabled=not stoppable),
         button("Undo", "undo", title="Undo the last change of the plan", disabled=busy or not state.past),
         button("Redo", "redo", title="Redo the change", disabled=busy or not state.future),
         _options(state, busy=busy),
@@ -148,27 +148,35 @@ def header(shown: Shown) -> list[Node]:
     )
     return [
         node("h3", shown.session.title),
-        _export_buttons(shown),
+        _take_home(shown),
         node("div", " · ".join(facts.values()), " · ", shapes_field, " · ", owner_note, class_="rx-quiet"),
     ]
 
 
-def _export_buttons(shown: Shown) -> Node:
+SAVED = {
+    "patch": ("Patch", "A diff of your own files, in torch's annotations; for cells of a notebook their new text"),
+    "plan": ("Plan file", "For rx.compile(fn, 'plan.json') and %regional_compile --plan"),
+    "python": ("Python", "The calls that make this plan, as a program"),
+    "html": ("Page", "An interactive page with graph, source and tables, in one file"),
+    "json": ("JSON", "The session, for rx.load"),
+}
+"""What can be taken home, each with its title, and what it is."""
+
+
+def _take_home(shown: Shown) -> Node:
+    """Return the menu that writes files and copies the plan."""
     plan, owner, busy = shown.state.plan, shown.owner, shown.state.busy
     python = plan_source(plan)
     if owner != "ex":
         python = f"ex = {owner.removeprefix(f'{IMPORT_RX}; ') or NO_OWNER}\n{python}"
-    return node(
-        "div",
-        button(
-            "Save HTML", "save", "html", title="Save an interactive page with graph, source and tables", disabled=busy
-        ),
-        button("Save JSON", "save", "json", title="Save the session, for rx.load", disabled=busy),
+    entries = (button(title, "save", kind, title=about, disabled=busy) for kind, (title, about) in SAVED.items())
+    copies = (
         copy_button("Copy plan", plan_line(plan), title="For %regional_compile --plan, or a file"),
         copy_python_button(python, title="Copy the calls that make this plan"),
-        class_="rx-exports",
-        role="group",
-        aria_label="Results",
+    )
+    menu = node("div", *entries, *copies, role="group", aria_label="Results")
+    return node(
+        "details", node("summary", "Take home ▾", title="Write or copy what was found"), menu, class_="rx-options"
     )
 
 
@@ -207,14 +215,18 @@ def progress(shown: Shown) -> list[Node]:
     """Return the progress of the job, or the note of the last one, or what is left to do; never nothing."""
     job, note = shown.state.job, shown.state.note
     if job is None:
-        return [node("span", note or _standing(shown.session), role="status", class_=None if note else "rx-quiet")]
+        saved = shown.state.saved
+        told = note or (f"Saved to {saved}." if saved else "")
+        status = node("span", told or _standing(shown.session), role="status", class_=None if told else "rx-quiet")
+        return [status, *([button("Open", "file", saved, title="Open it in a new tab")] if saved else [])]
     doing = " · ".join(filter(None, (job.doing or f"{job.name}: starting", job.left)))
     if job.cancelling:
         doing = f"Cancelling after this step: {doing}"
     elif job.in_cell:
         doing = f"{doing} (to stop, interrupt the kernel)"
     bar = node("progress", max="1", value=f"{job.fraction:.3f}", aria_label=job.name)
-    return [bar, node("span", doing, role="status")]
+    stop = [] if job.in_cell or job.stop == CANCEL else [button(job.stop, "cancel", disabled=job.cancelling)]
+    return [bar, node("span", doing, role="status"), *stop]
 
 
 def _standing(session: Session) -> str:

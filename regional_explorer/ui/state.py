@@ -40,16 +40,20 @@ class InvalidInput:
     error: str
 
 
+CANCEL = "Cancel"
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A running job; ``left`` is how long it still takes, or has taken.
 
     With ``in_cell`` a notebook cell runs it, and only a kernel interrupt can stop it. One in the ``background`` was
     asked for by nobody: it is cancelled by whatever else is. ``shapes`` are those that it traces the call with, empty
-    if it does something else.
+    if it does something else. ``stop`` is what its button says that stops it.
     """
 
     name: str
+    stop: str = CANCEL
     doing: str = ""
     fraction: float = 0.0
     left: str = ""
@@ -107,6 +111,16 @@ class NameForm:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """The finding that was applied last: the gain that was predicted, the plan ``before`` it, and that after it."""
+
+    title: str
+    gain: str
+    before: Plan
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
 class PanelState:
     """Everything the panel shows except the session.
 
@@ -117,6 +131,7 @@ class PanelState:
     what the next benchmark compares, and its seconds. ``columns`` are those that are not hidden; ``pane`` is the one
     that is shown beside graph and source, with code for the GPU ``target``, empty for the code that was compiled.
     ``revealed`` are the nodes that the graph scrolls to whenever this is another tuple, be it an equal one.
+    ``applied`` is the finding that was applied last, ``saved`` the file that was written last.
     """
 
     plan: Plan
@@ -129,6 +144,7 @@ class PanelState:
     job: Job | None = None
     problem: Problem | None = None
     note: str = ""
+    saved: str = ""
     selection: tuple[str, ...] = ()
     clicked: SelectorKind | None = None
     mark: MarkForm = MarkForm()
@@ -142,6 +158,7 @@ class PanelState:
     pane: str = WHY
     target: str = ""
     revealed: tuple[str, ...] = ()
+    applied: Applied | None = None
 
     @property
     def busy(self) -> bool:
@@ -237,7 +254,7 @@ class PanelState:
 
     def started(self, job: Job) -> Self:
         """Return the state with a new job; an earlier problem is no longer shown."""
-        return replace(self, job=job, problem=None, note="")
+        return replace(self, job=job, problem=None, note="", saved="")
 
     def ended(self, note: str = "", problem: Problem | None = None) -> Self:
         """Return the state without a job, with a note or a problem to show."""

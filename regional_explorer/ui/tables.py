@@ -21,6 +21,7 @@ from regional_explorer.style.element import LONG, SHORT, Node, clean, node
 from regional_explorer.style.formats import NONE, duration, interval, percent, signed, size, speedup, withheld
 from regional_explorer.tables.profile import AROUND_THE_GRAPHS, profile_conditions
 from regional_explorer.tables.table import chip
+from regional_explorer.ui.answer import suggestion_row
 from regional_explorer.ui.parts import alert, button
 from regional_explorer.ui.state import CONFIG, SELECTOR, InvalidInput, Shown, Sort
 
@@ -62,10 +63,10 @@ def ordered(summaries: Sequence[RegionSummary], sort: Sort | None) -> list[Regio
 
 
 def region_table(shown: Shown) -> list[Node]:
-    """Return the table of the regions; where there is none, what takes the longest as suggestions."""
+    """Return the table of the regions; where there is none, regions to try."""
     state, summaries = shown.state, region_summaries(shown.session)
     if not summaries:
-        return _suggested(shown)
+        return suggestion_row(shown)
     gain_s = gain_alone_s(timing for summary in summaries if (timing := summary.timing))
     head = node("thead", node("tr", *(_column_head(column, state.sort) for column in PANEL_COLUMNS), node("th", "")))
     rows = [
@@ -84,30 +85,6 @@ def region_table(shown: Shown) -> list[Node]:
     body = node("tbody", *rows)
     label = "Regions. Arrow keys move between rows, Enter selects one, Space adds one, Shift extends the selection."
     return [node("table", head, body, role="grid", aria_multiselectable="true", aria_label=label)]
-
-
-MOST_SUGGESTED = 4
-
-
-def _suggested(shown: Shown) -> list[Node]:
-    """Return the modules that take the longest, each with a button that marks it; nothing before a profile."""
-    shares = TimeShares.of(shown.session)
-    if shares is None:
-        return []
-    rows = enumerate(rows_of(shares, ProfileKind.MODULE))
-    suggested = [(number, share) for number, share in rows if share.selector is not None][:MOST_SUGGESTED]
-    buttons = (
-        button(
-            f"{clean(share.row.name)}{f' × {share.times}' if share.times > 1 else ''} · {percent(share.row.share)}",
-            "mark time",
-            _row_key(ProfileKind.MODULE, number),
-            disabled=shown.state.busy,
-            title=f"Make {clean(share.row.name)} a region",
-        )
-        for number, share in suggested
-    )
-    label = "No region yet. Mark one, by its part of the time: "
-    return [node("div", node("span", label, class_="rx-quiet"), *buttons, class_="rx-line")] if suggested else []
 
 
 def _column_head(column: PanelColumn, sort: Sort | None) -> Node:

@@ -140,7 +140,8 @@ def test_from_where_the_time_goes_to_a_saved_comparison_by_pointer_alone(noteboo
     pointer.edit(press("Undo"), attention)
     pointer.edit(press("Compile & measure"), press("Use plan 1"))
     pointer.edit(press("Use plan 1"), attention.get_by_text("epilogue_fusion=False"))
-    pointer.click(press("Save HTML"), panel.root.get_by_role("status").filter(has_text=".html"))
+    pointer.click(panel.root.get_by_text("Take home"), press("Page"))
+    pointer.click(press("Page"), panel.root.get_by_role("status").filter(has_text=".html"))
     assert pointer.clicks <= MOST_CLICKS
 
 

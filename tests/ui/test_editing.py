@@ -275,11 +275,16 @@ def test_what_is_left_out_is_typed_after_a_pattern_or_in_its_place(panel: Panel,
     assert "ops:aten.nothing matches no operation" in text(panel, "marking")
 
 
-def test_without_a_region_the_panel_says_how_to_mark_one(panel: Panel) -> None:
+def test_without_a_region_the_panel_suggests_some(panel: Panel, exploration: Exploration) -> None:
     for name in ("mm", "act"):
         panel.press("remove", name)
-    assert "No region yet" in text(panel, "marking")
-    assert panel.part("regions") == []
+    assert "No region yet" in text(panel, "regions")
+    suggested = {one.name: one.selectors for one in exploration.suggest()}
+    names = [one[1]["data-of"] for one in elements(panel.part("regions"), data_do="mark suggested")]
+    assert names == list(suggested)[: len(names)]
+    panel.press("mark suggested", names[0])
+    assert list(rows(panel)) == [names[0]]
+    assert exploration.plan[names[0]].selectors == suggested[names[0]]
 
 
 def test_what_a_mark_would_give_is_told_before_it_is_made(panel: Panel, exploration: Exploration) -> None:

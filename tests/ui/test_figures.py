@@ -104,7 +104,7 @@ def in_panel(session: Session) -> list[Row]:
         )
         return row[1]["data-of"], str(name), *counts, *figures
 
-    return [shown(row) for table in table_of(session) for row in table[3][2:]]
+    return [shown(row) for table in table_of(session) if table[0] == "table" for row in table[3][2:]]
 
 
 @pytest.mark.parametrize("measured", [False, True])

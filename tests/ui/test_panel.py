@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,7 +19,7 @@ from ipywidgets.widgets.widget import _instances
 from regional_explorer.exploration.exploration import Exploration
 from regional_explorer.page.columns import COLUMNS
 from regional_explorer.record.figure import Noise
-from regional_explorer.record.json_file import load_plan
+from regional_explorer.record.json_file import load_plan, load_plan_file
 from regional_explorer.record.session import Session
 from regional_explorer.style.element import words
 from regional_explorer.ui import state, widget
@@ -64,7 +65,7 @@ def test_a_row_per_region_says_how_it_stands_whoever_changed_it(panel: Panel, ex
 def test_a_busy_machine_is_told_once_beside_the_answer(control: Control, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "noise", Noise(10, 5, 5))
     said = {name: words(["div", {}, *part.make(control.shown())]) for name, part in PARTS.items()}
-    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["results"]
+    assert [name for name, text in said.items() for _ in range(text.count("machine was busy"))] == ["answer"]
 
 
 def test_edits_are_undone_and_redone(panel: Panel, exploration: Exploration) -> None:
@@ -159,10 +160,16 @@ def test_results_are_saved_by_button_and_nothing_is_overwritten(
     panel: Panel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for kind in ("html", "json", "json", "exe"):
+    for kind in ("html", "plan", "python", "patch", "json", "json", "exe"):
         panel.press("save", kind)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["small-2.json", "small.html", "small.json"]
+        assert panel.control.jobs.wait(60)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["small-2.json", *(f"small.{ending}" for ending in ("html", "json", "patch", "plan.json", "py"))]
     assert "Saved to small-2.json" in text(panel, "progress")
+    assert button(panel, "progress", "file", "small-2.json")
+    assert load_plan_file(tmp_path / "small.plan.json").plan == panel.control.state.plan
+    assert "Region 'mm'" in (tmp_path / "small.patch").read_text()
+    compile((tmp_path / "small.py").read_text(), "small.py", "exec")
 
 
 # ------------------------------------------------------------------------------------------------------- rows and tabs
@@ -339,7 +346,8 @@ def test_what_was_typed_or_selected_before_a_button_is_known_to_it_although_it_a
     relu, *_ = sorted(nodes(panel.control, "act", graph="0/forward"))
     panel.receive(panel, message(5, "mark"), [])
     panel.receive(panel, message(4, "select", value=[relu]), [])
-    assert panel.control.state.plan.regions[-1].selectors[0].patterns == (relu,)
+    marked = panel.control.state.plan.regions[-1].name
+    assert relu in nodes(panel.control, marked, graph="0/forward")
 
 
 ODD = ("", "nonsense", "-1", "999", "²", "module -1", "op x", "nan", "constructor", "0/forward", "mm\n", *HOSTILE)
@@ -356,13 +364,15 @@ NAMES = (*sorted(EVENTS), "graph", "shown")
 
 
 @pytest.fixture(scope="module")
-def idle() -> Iterator[Exploration]:
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exploration]:
     """An exploration whose jobs end at once: what they would do is not what the page says."""
     with make() as ex:
         ex.profile(0.05)
-        for job in ("benchmark", "compile", "profile", "code", "retrace", "save"):
-            setattr(ex, job, lambda *_, **__: None)
-        yield ex
+        for job in ("benchmark", "compile", "profile", "code", "retrace", "save", "save_plan", "tune", "to_source"):
+            setattr(ex, job, lambda *_, **__: "")
+        saved = tmp_path_factory.mktemp("saved")
+        with patch("regional_explorer.ui.events.wait_until_quiet"), contextlib.chdir(saved):
+            yield ex
 
 
 def assert_it_works(panel: Panel, control: Control) -> None:

@@ -75,6 +75,14 @@ export function listen(view) {
     if (press?.line && press.moved > 3) pickInside(press.line, adds(event));
     else if (press?.moved <= 3) click(pointOf(event), event);
   });
+  // The right button selects; what is selected has its buttons over the graph.
+  on(canvas, "contextmenu", (event) => {
+    const box = boxAt(pointOf(event));
+    if (box < 0) return;
+    event.preventDefault();
+    event.stopPropagation(); // or JupyterLab shows its own menu
+    view.pick(view.picture.nodesIn(box), "only", view.picture.kind(box));
+  });
   on(canvas, "pointercancel", release);
   on(canvas, "pointerleave", () => {
     if (!drag) view.hover(-1);

@@ -6,7 +6,7 @@ import { SessionView } from "./view.js";
 const TYPING_MS = 200;
 const PATIENCE_MS = 8000;
 const LIVE = "[data-live]";
-const LOCAL = "[data-do=copy], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
+const LOCAL = "[data-do=copy], [data-do=file], [data-do=pane], [data-do=column], [data-do=full], .rxg *"; // needs no kernel
 const RESTARTED = "The kernel was restarted: run the cell again.";
 const SILENT = "The kernel does not answer: it is busy, or it was restarted; then run the cell again.";
 
@@ -71,10 +71,21 @@ class Panel extends SessionView {
   }
 
   press(item, event, value = null) {
+    const { do: does, of } = item.dataset;
+    if (does === "file") return this.openFile(item, of);
+    if (does === "save") item.closest("details").open = false;
     if (value !== null && !item.dirty) return; // already sent
     item.dirty = false;
     this.flush();
     item.sent = super.press(item, event, value);
+  }
+
+  // Open a file of the notebook's folder; where its address is not known, copy its name.
+  openFile(item, name) {
+    const config = document.querySelector("#jupyter-config-data"), path = this.model.widget_manager.context?.path;
+    if (!config || path === undefined) return copy(item);
+    const folder = path.split("/").slice(0, -1).map(encodeURIComponent);
+    open(`${JSON.parse(config.textContent).baseUrl}${["files", ...folder, encodeURIComponent(name)].join("/")}`);
   }
 
   key(item, event) {

@@ -1,0 +1,56 @@
+"""The chart of an answer as a table: a bar with whiskers for each plan, its time, and how fast it is against eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from regional_explorer.record.answer import ends
+from regional_explorer.record.bars import Bar
+from regional_explorer.record.statistics import CONFIDENCE
+from regional_explorer.style.css import TONES, TRENDS, toned
+from regional_explorer.style.element import Node, node
+from regional_explorer.style.formats import duration, interval, times, with_interval
+
+Use = Callable[[Bar], Node | None]
+"""Returns the button that takes the plan of a bar."""
+
+
+def chart_nodes(bars: Sequence[Bar], use: Use = lambda _: None) -> list[Node]:
+    """Return the chart; nothing without bars."""
+    if not bars:
+        return []
+    longest = max(max(ends(bar.seconds)) for bar in bars)
+    rows = [_row(bar, longest, use(bar)) for bar in bars]
+    apart = [bar.word for bar in bars if bar.apart]
+    note = f"Whiskers: interval of {100 * CONFIDENCE:.0f} %; ×: eager ÷ this, of the same rounds."
+    about = f" {apart[0].capitalize()}: of the search's own rounds." if apart else ""
+    table = node("table", node("tbody", *rows), aria_label="Time of a call", class_="rx-times")
+    return [node("div", table, node("p", f"{note}{about}", class_="rx-quiet"))]
+
+
+def _row(bar: Bar, longest_s: float, button: Node | None) -> Node:
+    low, value, high = (100.0 * end / longest_s for end in ends(bar.seconds))
+    tone = TONES.get(bar.verdict, "quiet")
+    drawn = node(
+        "div",
+        node("i", style=f"width:{value:.1f}%", class_=f"rx-{tone}"),
+        node("span", style=f"left:{low:.1f}%;width:{max(0.0, high - low):.1f}%"),
+        title=f"{bar.word}: {with_interval(bar.seconds, duration)}",
+    )
+    return node(
+        "tr",
+        node("td", bar.word),
+        node("td", drawn, aria_hidden="true"),
+        node("td", duration(bar.seconds.value), title=interval(bar.seconds, duration), class_="rx-figure"),
+        node("td", *_ratio(bar), class_="rx-figure"),
+        node("td", button) if button else None,
+    )
+
+
+def _ratio(bar: Bar) -> list[Node | str]:
+    if bar.speed is None:
+        return ["1.00×"]
+    if bar.speed.speedup is None:
+        return [node("span", bar.verdict, class_="rx-quiet")]
+    ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=bar.verdict)
+    return [ratio, " ", node("small", interval(bar.speed.speedup).removesuffix("×"))]

@@ -1,0 +1,78 @@
+"""The chart of an answer: what a call takes eagerly, under torch.compile, your plan and the best found."""
+
+from __future__ import annotations
+
+from regional_explorer.record.answer import WORDS, Answer, Speed, answer_of, best_of, bounded, speed_of, speeds_of_try
+from regional_explorer.record.benchmark import VariantName
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.record import Record
+from regional_explorer.record.session import Session, derived
+from regional_explorer.record.tuning import AT_HAND
+
+EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
+"""What bars are called that are not of the plan at hand; ``SO_FAR`` was not in a final comparison."""
+
+
+class Bar(Record, frozen=True):
+    """What a call takes under one plan: ``seconds`` with their interval, ``speed`` against eager, of the same rounds.
+
+    ``plan`` can be taken in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was
+    measured in other rounds than the bars before it.
+    """
+
+    word: str
+    seconds: Figure
+    speed: Speed | None = None
+    plan: Plan | None = None
+    apart: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """The verdict against eager; empty for eager itself."""
+        return "" if self.speed is None else self.speed.verdict
+
+
+@derived
+def bars_of(session: Session) -> tuple[Bar, ...]:
+    """Return the bars of what was measured; those whose results are wrong are left out, as are times without interval.
+
+    The best that a search has found comes last, unless it is the plan at hand.
+    """
+    answer, tuning = answer_of(session), session.tuning
+    own = EARLIER if answer.of_earlier_plan else WORDS[VariantName.REGIONAL]
+    if tuning is not None and tuning.plan == session.plan and not answer.of_earlier_plan:
+        own = BEST
+    eager = WORDS[VariantName.EAGER]
+    speeds = {speed.of: speed for speed in answer.speeds if speed.against == eager}
+    bars = [
+        Bar(own if word == WORDS[VariantName.REGIONAL] else word, seconds, speeds.get(word))
+        for word, seconds in answer.times.items()
+    ]
+    bars[1:1] = [] if answer.of_search else _traced(session)
+    return *bars, *_found(session, answer)
+
+
+def _traced(session: Session) -> list[Bar]:
+    """Return the bar of the traced graphs, which a benchmark measures only if asked to."""
+    timing = session.whole_timings.get(VariantName.AOT_EAGER)
+    seconds = None if timing is None or timing.numerics.withholds_speedup else bounded(timing.median_s)
+    if seconds is None:
+        return []
+    return [Bar(WORDS[VariantName.AOT_EAGER], seconds, speed_of(session, VariantName.AOT_EAGER, VariantName.EAGER))]
+
+
+def _found(session: Session, answer: Answer) -> list[Bar]:
+    """Return the bars of what a search has compared besides the plan at hand, of plans that can be taken."""
+    tuning, best = session.tuning, best_of(session.tuning)
+    if tuning is None or best is None:
+        return []
+    tries = [(BEST if tuning.answer else SO_FAR, best)]
+    if answer.of_search and (before := tuning.by_title.get(AT_HAND)) and before.final:
+        tries.insert(0, (EARLIER, before))
+    apart = bool(answer.times) and not answer.of_search
+    return [
+        Bar(word, seconds, speeds_of_try(one, tuning.noise)[0], one.plan, apart)
+        for word, one in tries
+        if one.plan not in (None, session.plan) and (seconds := bounded(one.time_s)) is not None
+    ]

@@ -1,0 +1,167 @@
+"""The answer in the panel: its chart and findings with their buttons, what to do next, regions to try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from regional_explorer.errors import SessionError
+from regional_explorer.page.answer import answer_nodes, others_text, words_of
+from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.record.action import Action, ActionKind, Basis
+from regional_explorer.record.answer import TAKES_FOUND, Answer, AnswerFinding, AnswerState, answer_of
+from regional_explorer.record.bars import Bar, bars_of
+from regional_explorer.record.changes import speed_change
+from regional_explorer.record.session import Session, derived
+from regional_explorer.record.suggestion import Suggestion, SuggestionKind
+from regional_explorer.regions.suggest import suggestions
+from regional_explorer.style.element import SHORT, Node, clean, node
+from regional_explorer.style.formats import percent, with_interval
+from regional_explorer.ui.parts import button
+from regional_explorer.ui.state import WHY, Shown
+
+FIND_BEST = "Find the best plan"
+TUNE_S = 120.0
+"""The seconds that the search of a panel may take."""
+ABOUT_SEARCH = (
+    f"about {TUNE_S / 60:.0f} min: tries plain torch.compile, ways of tracing and configs; "
+    "keeps what is faster and right"
+)
+QUIET, QUIET_SEARCH = "when quiet", "tune when quiet"
+"""The events that measure and search once no other process disturbs."""
+
+
+def answer_part(shown: Shown) -> list[Node]:
+    """Return the answer, with its buttons."""
+    answer, bars, busy = answer_of(shown.session), bars_of(shown.session), shown.state.busy
+
+    def finding_button(finding: AnswerFinding) -> Node | None:
+        return action_button(finding.action, str(answer.findings.index(finding)), busy=busy)
+
+    def use_button(bar: Bar) -> Node | None:
+        if bar.plan is None:
+            return None
+        title = "Make this the plan; Undo switches back"
+        return button("Use", "use", str(bars.index(bar)), title=title, disabled=busy, aria_label=f"Use the {bar.word}")
+
+    after = [
+        *_applied(shown),
+        *([node("p", *_rest(answer), class_="rx-quiet")] if others_text(answer) else []),
+        *_next(answer, profiled=shown.session.profile is not None, busy=busy),
+    ]
+    return answer_nodes(answer, chart_nodes(bars, use_button), button=finding_button, after=after)
+
+
+# ------------------------------------------------------------------------------------------------------------ findings
+
+_STARTED_WORDS = {
+    ActionKind.COMPILE: "Compile",
+    ActionKind.BENCHMARK: "Measure",
+    ActionKind.PROFILE: "Profile",
+    ActionKind.KERNEL_TIMES: "Time its kernels",
+    ActionKind.TUNE: FIND_BEST,
+}
+"""The buttons of actions that a job does."""
+
+
+def action_button(action: Action, of: str, *, busy: bool) -> Node | None:
+    """Return the button that does an action: *Apply* where its gain was measured, *Try* where it was not.
+
+    There is none for what is only to be looked at, or leaves something to the user.
+    """
+    if action.needs or not (action.is_edit or action.kind in _STARTED_WORDS):
+        return None
+    text = _STARTED_WORDS.get(action.kind) or ("Apply" if action.basis is Basis.MEASURED else "Try")
+    return button(
+        text, "apply", of, title=f"{action}; Undo takes it back" if action.is_edit else str(action), disabled=busy
+    )
+
+
+def _applied(shown: Shown) -> Iterator[Node]:
+    """Yield what was predicted of the finding that was applied last, and what was measured since."""
+    applied, session = shown.state.applied, shown.session
+    if applied is None or session.plan != applied.plan:
+        return
+    measured = "not measured yet."
+    before = next((run for run in shown.runs if run.plan == applied.before), None)
+    if before is not None and session.whole_timings and not session.is_outdated:
+        measured = f"measured: {_change(before, session)}."
+    yield node("p", f"{applied.title}: predicted: {applied.gain}; {measured}", class_="rx-note")
+
+
+def _change(before: Session, after: Session) -> str:
+    try:
+        slowdown = speed_change(before, after).slowdown
+    except SessionError:
+        slowdown = None
+    if slowdown is None or slowdown.bounds is None:
+        return "no verdict against the plan before"
+    return f"{with_interval(1.0 / slowdown)} as fast as the plan before"
+
+
+def _rest(answer: Answer) -> Iterator[Node | str]:
+    yield others_text(answer).removesuffix(": ex.diagnostics.") + ": "
+    yield button("all findings", "pane", WHY, class_="rx-link")
+
+
+# ----------------------------------------------------------------------------------------------------------- what next
+
+
+def _next(answer: Answer, *, profiled: bool, busy: bool) -> Iterator[Node]:
+    """Yield the buttons of what to do next, or else the words."""
+    actions = [part for part in answer.next if isinstance(part, Action)]
+    kinds = {action.kind: action for action in actions}
+    if answer.state is AnswerState.NO_VERDICT and ActionKind.BENCHMARK in kinds:
+        seconds = kinds[ActionKind.BENCHMARK].options.get("budget_s")
+        text = f"Measure {seconds} s" if seconds else "Measure again"
+        again = button(text, "measure for", str(seconds or ""), class_="rx-primary", disabled=busy)
+        yield node("div", again, *_again(answer, QUIET, busy=busy), class_="rx-line")
+    elif ActionKind.TUNE in kinds:
+        first = not answer.times
+        search = button(FIND_BEST, "tune", class_="rx-primary" if first else None, disabled=busy)
+        where = button("Where does the time go?", "profile", title="Time every op of the eager call", disabled=busy)
+        again = _again(answer, QUIET_SEARCH, busy=busy) if answer.found else []
+        yield node("div", search, *again, node("span", ABOUT_SEARCH, class_="rx-quiet"), class_="rx-line")
+        if not answer.regions:
+            note = node("span", "or mark regions yourself: click a module below", class_="rx-quiet")
+            yield node("div", *([] if profiled else [where]), note, class_="rx-line")
+    elif answer.next and answer.next != (TAKES_FOUND,):
+        yield node("p", f"Next: {words_of(answer.next)}", class_="rx-quiet")
+
+
+def _again(answer: Answer, do: str, *, busy: bool) -> list[Node]:
+    """Return the button that waits for a quiet machine; none if it was quiet."""
+    title = "Wait until no other process disturbs, then measure"
+    return [button("Again when it is quiet", do, title=title, disabled=busy)] if answer.noise else []
+
+
+# --------------------------------------------------------------------------------------------------------- suggestions
+
+MOST_SUGGESTED = 8
+
+
+@derived
+def suggested(session: Session) -> tuple[Suggestion, ...]:
+    """Return the first suggestions of ``ex.suggest()``."""
+    return tuple(suggestions(session.graphs, session.profile)[:MOST_SUGGESTED])
+
+
+def suggestion_row(shown: Shown) -> list[Node]:
+    """Return regions to try as chips, each with a button that marks it."""
+    chips = (
+        node(
+            "span",
+            node("span", clean(_suggestion_text(one)), class_="rx-key", title=f"{one.selection}: {one.why}"),
+            button("Mark", "mark suggested", one.name, disabled=shown.state.busy, aria_label=f"Mark {clean(one.name)}"),
+        )
+        for one in suggested(shown.session)
+    )
+    label = node("span", "No region yet. To try, by a guess: ", class_="rx-quiet")
+    return [node("div", label, *chips, class_="rx-line")] if suggested(shown.session) else []
+
+
+def _suggestion_text(one: Suggestion) -> str:
+    (first, *others) = one.selectors
+    modules = one.kind is SuggestionKind.MODULES and not others and not first.is_combined
+    times = f" × {one.instances}" if one.instances > 1 else ""
+    share = f" · {percent(one.share)}" if one.share else ""
+    return f"{clean(first.patterns[0] if modules else one.name, SHORT)}{times}{share}"

@@ -1,0 +1,109 @@
+"""The bars of an answer: whose figures they are, which plans can be taken, what a search says of the plan at hand."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from regional_explorer.page.answer import answer_nodes, answer_text
+from regional_explorer.page.answer_chart import chart_nodes
+from regional_explorer.record.answer import AnswerState, answer_of
+from regional_explorer.record.bars import BEST, EARLIER, SO_FAR, bars_of
+from regional_explorer.record.benchmark import NumericsVerdict, Verdict
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.plan import Plan
+from regional_explorer.record.session import Session
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, Stage, Try, Tuning
+from regional_explorer.style.element import words
+from tests.shared import sessions
+
+BASE = sessions.trained(1)
+FOUND = replace(BASE.plan, regions=(replace(BASE.plan.regions[0], config={"max_fusion_size": 8}),))
+
+
+def final(title: str, seconds: float, plan: Plan | None = None, **changes: object) -> Try:
+    """Return a try of a final comparison, in which eager takes 40 ms, torch.compile 30 ms."""
+
+    def ratio(against: float) -> Figure:
+        return Figure(against / seconds, 0.98 * against / seconds, 1.02 * against / seconds)
+
+    time_s = Figure(seconds, 0.99 * seconds, 1.01 * seconds)
+    known = Try(title, Stage.KEYS, Outcome.MEASURED, plan, "", "", True, time_s, ratio(4e-2), ratio(3e-2))
+    return replace(known, **changes)
+
+
+REFERENCES = tuple(final(title, s, stage=Stage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2)))
+SEARCH = Tuning(
+    (*REFERENCES, final(AT_HAND, 3.5e-2, BASE.plan), final("quick", 2e-2, FOUND)), "quick", TORCH_COMPILE, Figure(1.5)
+)
+
+
+def searched(session: Session = BASE, tuning: Tuning = SEARCH) -> Session:
+    return replace(session, tuning=tuning)
+
+
+def bars(session: Session) -> dict[str, tuple[float, str, Plan | None]]:
+    return {bar.word: (bar.seconds.value, bar.verdict, bar.plan) for bar in bars_of(session)}
+
+
+def test_a_benchmark_gives_the_bars_of_its_own_rounds() -> None:
+    session = sessions.measured()
+    times = {timing.variant: timing.median_s for timing in session.timings if timing.phase is session.whole_phase}
+    shown = bars_of(session)
+    assert [bar.word for bar in shown] == ["eager", "traced", "torch.compile", "your plan"]
+    assert [bar.seconds for bar in shown] == [times[name] for name in ("eager", "aot_eager", "full", "regional")]
+    assert not any(bar.plan for bar in shown)
+
+
+def test_a_search_that_has_compared_the_plan_at_hand_answers_as_a_benchmark_does() -> None:
+    assert bars(searched()) == {
+        "eager": (4e-2, "", None),
+        "torch.compile": (3e-2, Verdict.FASTER, None),
+        "your plan": (3.5e-2, Verdict.FASTER, None),
+        BEST: (2e-2, Verdict.FASTER, FOUND),
+    }
+    answer = answer_of(searched())
+    assert answer.state is AnswerState.ANSWERED
+    assert "under your plan: 1.14× eager (1.12–1.17), faster; 0.86× torch.compile" in " ".join(
+        answer_text(answer).split()
+    )
+
+
+def test_what_was_found_is_the_answer_once_it_is_used_and_the_plan_before_can_be_taken_again() -> None:
+    used = searched(replace(BASE, plan=FOUND))
+    assert bars(used)[BEST] == (2e-2, Verdict.FASTER, None)
+    assert bars(used)[EARLIER] == (3.5e-2, Verdict.FASTER, BASE.plan)
+    answer = answer_of(used)
+    assert answer.found is None
+    assert answer.results is NumericsVerdict.OK
+    assert not answer.of_earlier_plan
+
+
+def test_figures_of_a_search_that_did_not_compare_the_plan_are_apart() -> None:
+    measured = sessions.measured()
+    (*own, found) = bars_of(searched(measured))
+    assert (found.word, found.apart, found.plan) == (BEST, True, FOUND)
+    assert own == list(bars_of(measured))
+
+
+def test_a_search_that_was_stopped_has_the_best_so_far() -> None:
+    quick = final("quick", 2e-2, FOUND, final=False, speedup=None)
+    stopped = Tuning((final(EAGER, 4e-2, final=False), quick), stopped="cancelled")
+    assert bars(searched(tuning=stopped)) == {SO_FAR: (2e-2, "not measured", FOUND)}
+    assert "the best plan so far takes 20.0 ms" in answer_text(answer_of(searched(tuning=stopped)))
+
+
+def test_a_search_that_has_tried_no_plan_says_so_and_shows_what_it_measured() -> None:
+    nothing = Tuning(REFERENCES, TORCH_COMPILE, TORCH_COMPILE)
+    untouched = searched(replace(BASE, plan=Plan(), partitions=(), members={}), nothing)
+    assert list(bars(untouched)) == ["eager", "torch.compile"]
+    text = " ".join(answer_text(answer_of(untouched)).split())
+    assert "The search had no time to try a plan" in text
+    assert "1.33× eager (1.31–1.36), faster" in text
+
+
+def test_the_chart_says_in_words_what_it_draws() -> None:
+    chart = chart_nodes(bars_of(searched()))
+    (said,) = (words(node) for node in answer_nodes(answer_of(searched()), chart))
+    for text in ("eager 40.0 ms 1.00×", "torch.compile 30.0 ms ▲ 1.33×", "best found 20.0 ms ▲ 2.00×"):
+        assert text in " ".join(said.split())
+    assert chart_nodes(()) == []

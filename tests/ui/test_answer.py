@@ -1,0 +1,132 @@
+"""The answer in the panel: its buttons do what they say, and undo takes it back."""
+
+from __future__ import annotations
+
+from dataclasses import replace as replaced
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from regional_explorer.compiler.run import Run
+from regional_explorer.exploration.exploration import Exploration
+from regional_explorer.measure import machine
+from regional_explorer.record.action import Basis, configures, disables
+from regional_explorer.record.benchmark import Verdict
+from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
+from regional_explorer.record.figure import Figure
+from regional_explorer.record.tuning import EAGER, Outcome, Stage, Try, Tuning
+from regional_explorer.style.element import words
+from regional_explorer.ui.answer import answer_part
+from regional_explorer.ui.control import Control
+from regional_explorer.ui.panel import Panel
+from tests.shared import sessions
+from tests.shared.panel import Blocked, button, elements, text
+
+MEASURED = replace(disables("mm"), basis=Basis.MEASURED, gain_s=Figure(1e-5, 9e-6, 1.1e-5))
+GUESSED = configures("act", {"max_fusion_size": 4})
+
+
+@pytest.fixture
+def advised(panel: Panel, control: Control) -> Panel:
+    """The panel with a finding whose gain was measured, and a guess."""
+    found = tuple(
+        Diagnostic(DiagnosticCode.REGION_SLOWER, "It is slow: because.", Severity.WARNING, advice=(action,))
+        for action in (MEASURED, GUESSED)
+    )
+    control.session = replace(control.session, diagnostics=found)
+    control.update(lambda state: state)
+    return panel
+
+
+def test_a_finding_is_applied_where_its_gain_was_measured_and_tried_where_not(
+    advised: Panel, exploration: Exploration
+) -> None:
+    presses = {one[1]["data-of"]: words(one) for one in elements(advised.part("answer"), data_do="apply")}
+    assert presses == {"0": "Apply", "1": "Try"}
+    assert "measured" in text(advised, "answer")
+    assert "a guess, not measured" in text(advised, "answer")
+    advised.press("apply", "0")
+    assert not exploration.plan["mm"].enabled
+    assert (
+        "It is slow: predicted: saves 10.0 µs (9.00 µs to 11.0 µs) in each call, measured; not measured yet."
+        in text(advised, "answer")
+    )
+    advised.press("undo")
+    assert exploration.plan["mm"].enabled
+    assert "predicted" not in text(advised, "answer")
+
+
+def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, exploration: Exploration) -> None:
+    before, better = exploration.plan, exploration.draft().unmark("act").plan
+    time_s, speedup = Figure(1.0, 0.9, 1.1), Figure(2.0, 1.9, 2.1)
+    quick = Try("quick", Stage.KEYS, Outcome.MEASURED, better, final=True, time_s=time_s, speedup=speedup)
+    exploration.live.tuning = Tuning((replace(quick, title=EAGER, plan=None), quick), "quick", EAGER, Figure(2.0))
+    try:
+        control.refresh()
+        (use,) = elements(panel.part("answer"), data_do="use")
+        panel.press("use", use[1]["data-of"])
+        assert exploration.plan == better
+        assert "1.90–2.10" in text(panel, "answer")
+        panel.press("undo")
+        assert exploration.plan == before
+    finally:
+        exploration.live.tuning = None
+
+
+def test_a_search_is_a_job_that_keeps_the_best_when_it_is_stopped(
+    panel: Panel, control: Control, exploration: Exploration
+) -> None:
+    work = Blocked()
+    exploration.tune = work  # type: ignore[method-assign]
+    panel.press("tune")
+    assert work.begun.wait(10)
+    assert words(elements(panel.part("progress"), data_do="cancel")[0]) == "Stop, keep the best"
+    panel.press("cancel")
+    assert control.jobs.wait(10)
+    assert "results so far are kept" in text(panel, "progress")
+
+
+def test_without_a_verdict_the_panel_offers_as_long_a_measurement_as_the_answer(
+    control: Control, panel: Panel, exploration: Exploration
+) -> None:
+    measured = sessions.measured()
+    unsure = replace(measured.timings[2], speedup=Figure(1.02, 0.9, 1.1), verdict=Verdict.INCONCLUSIVE)
+    shown = replaced(control.shown(), session=replace(measured, timings=(*measured.timings[:2], unsure)))
+    (again,) = elements(answer_part(shown), data_do="measure for")
+    work = Blocked()
+    exploration.benchmark = work  # type: ignore[method-assign]
+    panel.press("measure for", again[1]["data-of"])
+    assert work.begun.wait(10)
+    work.go_on.set()
+    assert control.jobs.wait(10)
+    assert work.calls[0][1] == float(again[1]["data-of"])
+    assert button(panel, "tools", "budget")[1]["value"] == again[1]["data-of"]
+
+
+def test_a_busy_machine_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used = [0.0], [0.0]
+    monkeypatch.setattr(machine, "others_s", lambda: used[0])
+    said: list[str] = []
+    loads = iter([1.5, 1.5, 0.1])
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        used[0] += next(loads) * seconds
+
+    def report(doing: str, _fraction: float) -> Any:
+        said.append(doing)
+
+    machine.wait_until_quiet(Run(progress=report), sleep, lambda: now[0])
+    assert len(said) == 2
+    assert said[0].startswith("waiting until it is quiet: other processes use 1.5 of")
+    monkeypatch.setattr(machine, "others_s", lambda: None)
+    machine.wait_until_quiet(Run(), lambda _: pytest.fail("it waits for what nobody reports"))
+
+
+def test_the_last_finding_of_a_plan_is_forgotten_with_it(advised: Panel, control: Control) -> None:
+    advised.press("apply", "1")
+    assert control.state.applied is not None
+    assert control.state.applied.plan == control.state.plan
+    advised.press("remove", "act")
+    assert "predicted" not in text(advised, "answer")
