@@ -36,13 +36,14 @@ _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custo
 
 
 def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
-    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``, which is in force.
+    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``.
 
     Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
     library may need what AOTAutograd notes about it.
     """
-    if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
-        return False
+    with inductor_config.patch(dict(config)):
+        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
+            return False
     return all(node.op != "call_function" or _is_plain(node) for node in gm.graph.nodes)
 
 

@@ -16,6 +16,7 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 
 import regional_explorer as rx
+from regional_explorer.insight.roofline import full_graphs
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
@@ -329,3 +330,24 @@ def test_equal_graphs_of_other_traces_are_compiled_anew():
     one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
     prints = [[switch.fingerprint() for switch in ex.live.program.stale().values()] for ex in (one, other)]
     assert prints[0] != prints[1]
+
+
+def test_the_code_of_the_whole_graph_is_that_of_one_region():
+    args = (floats(4, 8), floats(6, 8))
+    ex = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+    whole = [normalized(of.code.text) for of in full_graphs(ex.live.program).values()]
+    assert whole == [normalized(part.text) for part in ex.code("r", config={}).partitions]
+
+
+@pytest.mark.compiles
+@pytest.mark.slow
+def test_kernels_for_a_gpu_are_named_by_what_was_decomposed():
+    pytest.importorskip("triton")
+
+    def rounded(x):
+        return F.gelu(x).softmax(-1)
+
+    for tracing, ops in ((AS_TORCH_COMPILE, "gelu"), (rx.Tracing(), "_softmax_gelu")):
+        ex = rx.explore(rounded, (floats(64, 128),), grad=False, plan=rx.Plan(tracing=tracing)).mark("r", ops="*")
+        (part,) = ex.code("r", target="h100").partitions
+        assert any(ops in linked.kernel.name for linked in part.kernels)
