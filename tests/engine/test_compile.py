@@ -240,6 +240,14 @@ def counted(x, mask):
         return (x * count + torch.ones(count).sum()).sin()
 
 
+def test_code_from_a_cache_is_the_same_code_for_other_numbers():
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for seen in (3, 2):
+            ex = rx.explore(counted, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
+            ex.compile()
+            assert ex.code("r").partitions[0].code.problem is None
+
+
 @pytest.mark.parametrize("seen", [0, 1, 2])
 @pytest.mark.parametrize("function", [picked, counted])
 def test_a_size_or_number_that_the_call_computes_may_be_zero_or_one(function, seen):
