@@ -217,8 +217,8 @@ def transposed(x, w):
     return (x @ w.t()).sin().sum()
 
 
-def as_torch_compile(fn, args):
-    ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+def as_torch_compile(fn, args, config=None):
+    ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*").configure("r", config or {})
     ex.compile()
     assert {part.state for part in ex.session.partitions} == {"compiled"}
     return ex
@@ -237,9 +237,11 @@ def test_autograd_notices_a_write_to_what_a_result_shows():
 
 
 @pytest.mark.compiles
-def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch):
+@pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=pytest.mark.slow)])
+def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch, config):
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(transposed, args)
+    ex = as_torch_compile(transposed, args, config)
+    assert all(("CppWrapper" in artifact.code) is bool(config) for artifact in ex.live.program.store.artifacts.values())
     folder, plan = ex.save_artifacts(tmp_path / "artifacts"), ex.save_plan(tmp_path / "plan.json")
     monkeypatch.setattr(inductor, "lower_as_it_is", mock.Mock(side_effect=AssertionError("nothing is to be compiled")))
     compiled = rx.compile(transposed, plan, artifacts=folder)
