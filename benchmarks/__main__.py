@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 import platform
 import statistics
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 
-from benchmarks import engine, insight, measuring, models, page, production
+from benchmarks import engine, insight, measuring, models, page, production, traced
 from benchmarks.row import Row, cells, heads
 
 ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
@@ -23,6 +24,8 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
     "capture": engine.capture_rows,
     "insight": insight.look_rows,
     "whole": models.whole_rows,
+    "traced": traced.traced_rows,
+    "calls": traced.call_rows,
     "steps": production.step_rows,
     "production-start": production.start_rows,
     "import": engine.import_rows,
@@ -44,7 +47,7 @@ ROWS: dict[str, Callable[..., Iterable[Row | str]]] = {
 }
 """Rows, or lines of text, by the name that ``make bench ROWS=…`` takes."""
 
-ASKED = ("sums", "links", "findings", "gpu-code", "compare-apart")
+ASKED = ("traced", "sums", "links", "findings", "gpu-code", "compare-apart")
 """What runs only when it is named."""
 
 
@@ -53,7 +56,8 @@ def line(row: Row) -> str:
     ours, theirs = (f"{statistics.median(side):.3g} {row.unit}" for side in (row.ours, row.theirs))
     between = "" if row.interval is None else f" ({row.interval[0]:.2f}–{row.interval[1]:.2f})"
     goal = f"{row.least:g} to {row.goal:g}" if row.least else f"≤ {row.goal:g}"
-    return cells(row.what, row.against, ours, theirs, f"{row.ratio:.2f}{between}", goal, row.result)
+    goal, result = ("none", "") if math.isinf(row.goal) else (goal, row.result)
+    return cells(row.what, row.against, ours, theirs, f"{row.ratio:.2f}{between}", goal, result)
 
 
 def main() -> int:

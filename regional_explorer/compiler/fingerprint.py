@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from regional_explorer.regions.cut import Piece
-from regional_explorer.torch_api.cheap_calls import like_these
+from regional_explorer.torch_api.cheap_calls import like_these, picking
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     is_carved,
@@ -95,17 +95,23 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     )
 
 
-def fitting(layouts: Sequence[Layout], seen: Sequence[Any]) -> Callable[[Sequence[Any]], bool]:
-    """Return a fast function that checks whether values have the sizes and strides of ``layouts``, as ``seen`` do."""
-    expected = [(index, layout.size, layout.stride) for index, layout in enumerate(layouts) if layout.stride]
-    are_like_seen = like_these(seen)
+def fitting(layouts: Sequence[Layout], seen: Sequence[Any], places: Sequence[int]) -> Callable[[Sequence[Any]], bool]:
+    """Return a fast check whether the values at ``places`` have the sizes and strides of ``layouts``.
+
+    ``seen`` are values that have them.
+    """
+    if not places:
+        return lambda _values: True
+    chosen = picking(places)
+    expected = [(layout.size, layout.stride) for layout in chosen(layouts)]
+    are_like_seen = like_these(chosen(seen))
 
     def fits(values: Sequence[Any]) -> bool:
-        if are_like_seen is not None and are_like_seen(values):
+        given = chosen(values)
+        if are_like_seen is not None and are_like_seen(*given):
             return True
-        for index, size, stride in expected:
-            value = values[index]
-            if value.shape != size or value.stride() != stride:
+        for value, (size, stride) in zip(given, expected, strict=True):
+            if stride and (value.shape != size or value.stride() != stride):
                 return False
         return True
 

@@ -26,7 +26,7 @@ from regional_explorer.errors import RegionCompileError, count
 from regional_explorer.record.action import COMPILES, RETRACES
 from regional_explorer.record.benchmark import CompileCost
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, in_sentences
-from regional_explorer.record.graph import Graph, Node, Role
+from regional_explorer.record.graph import Graph, GraphKind, Node, Role
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.partition import Partition, State
 from regional_explorer.record.plan import Direction, Plan, Selector, config_of
@@ -172,7 +172,13 @@ class CutProgram:
         self._cyclic += [(graph.id, regions) for graph in cut.graphs() for regions in graph.cyclic]
         with self.capture.generated.collected():
             switches = [
-                Switch(piece, self._numbering.number(piece.claim, piece.graph_id), records.get(piece.graph_id))
+                Switch(
+                    piece,
+                    self._numbering.number(piece.claim, piece.graph_id),
+                    records.get(piece.graph_id),
+                    # A body is called by the graph around it; a backward gets what hooks may have changed.
+                    are_inputs_guarded=piece.graph_id == live.id and live.kind is not GraphKind.BACKWARD,
+                )
                 for piece in pieces_of(cut, self._pieces, self.capture.tracing.prepared(live.kind))
             ]
 

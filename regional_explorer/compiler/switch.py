@@ -27,7 +27,8 @@ from regional_explorer.record.configs import ASSERTS
 from regional_explorer.record.graph import Node
 from regional_explorer.regions.cut import PartitionId, Piece
 from regional_explorer.torch_api.asserts import in_one_line, is_about_an_input, op_of_assert
-from regional_explorer.torch_api.graphs import BoxedCall, only_computes
+from regional_explorer.torch_api.cheap_calls import settled_call
+from regional_explorer.torch_api.graphs import BoxedCall, is_kept_by_caller, only_computes
 
 
 def failed_assert(
@@ -137,12 +138,25 @@ class Switch:
     that rejected the inputs of a call or raised, ``refusal`` the reason; the partition stays eager. ``failure`` says
     why the layouts could not be recorded; such a partition cannot be compiled. ``on_eager`` is called with the reason
     when calls run eagerly although there is an artifact. ``nodes`` are the records of the graph it was cut out of.
+    ``are_inputs_guarded`` says that Dynamo has checked the inputs of that graph before it runs.
     """
 
-    def __init__(self, piece: Piece, partition: PartitionId, nodes: Mapping[str, Node] | None = None) -> None:
+    def __init__(
+        self,
+        piece: Piece,
+        partition: PartitionId,
+        nodes: Mapping[str, Node] | None = None,
+        *,
+        are_inputs_guarded: bool = False,
+    ) -> None:
         self.piece = piece
         self.partition = partition
         self._nodes = nodes or {}
+        self._unguarded = [
+            place
+            for place, node in enumerate(piece.input_nodes)
+            if not (are_inputs_guarded and is_kept_by_caller(node))
+        ]
         self.mode, self.implementation = Mode.EAGER, piece.eager
         self.workpiece: Workpiece | None = None
         self.artifact: Artifact | None = None
@@ -265,7 +279,8 @@ class Switch:
 
     def _settled_call(self, artifact: Artifact, wrong_outputs: list[int], args: Sequence[Any]) -> BoxedCall:
         keeps_checking = artifact.dynamic or _enables_asserts(artifact)
-        call, fits = artifact.call, None if keeps_checking else fitting(self.known.inputs, args)
+        fits = None if keeps_checking else fitting(self.known.inputs, args, self._unguarded)
+        call = settled_call(artifact.call)
 
         def settled(args: list[Any]) -> Any:
             # Code that might reject its inputs is called with a copy of the list: eager may need them afterwards.

@@ -185,15 +185,19 @@ def _codes_on_gpu(missing: Sequence[Wanted], target: GpuTarget, run: Run) -> dic
 
 
 def _sendable(wanted: Wanted) -> tuple[bytes, dict[str, int]] | None:
-    """Return a piece with its config, serialized, and the positions of its nodes; None if it cannot be sent."""
+    """Return a piece, its config and how it was prepared, serialized, and the positions of its nodes.
+
+    None if it cannot be sent.
+    """
     piece = wanted.workpiece.piece
     with compile_lock():
         gm, fakes, _ = canonical(piece, wanted.workpiece.inputs, fake_mode_with_symbols())
         dumped = dump_piece(gm, fakes)
     try:
-        return None if dumped is None else (pickle.dumps((dumped, wanted.config)), node_positions(gm, piece))
+        sent = None if dumped is None else pickle.dumps((dumped, wanted.config, piece.prepared))
     except UNSENDABLE:
         return None
+    return None if sent is None else (sent, node_positions(gm, piece))
 
 
 def _surroundings_of_gpu_code(target: GpuTarget) -> tuple[str, str, bytes]:

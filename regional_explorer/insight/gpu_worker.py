@@ -19,8 +19,8 @@ from regional_explorer.record.gpu_targets import TF32, GpuTarget
 class GpuQuestion:
     """Which code pieces have on a GPU; ``settings`` are those of the asking process, pickled.
 
-    ``pieces`` are by key: each with its config, serialized, and the positions of its nodes. ``compiler`` is the path
-    of the C++ compiler, and in ``folder`` what it builds is kept.
+    ``pieces`` are by key: each with its config and how its trace prepared it, serialized, and the positions of its
+    nodes. ``compiler`` is the path of the C++ compiler, and in ``folder`` what it builds is kept.
     """
 
     target: GpuTarget
@@ -70,10 +70,10 @@ def _generate_code(piece: bytes, positions: Mapping[str, int], target: GpuTarget
     from regional_explorer.torch_api.shipping import load_piece
     from regional_explorer.torch_api.virtual_gpu import kernel_resources, to_gpu
 
-    dumped, config = pickle.loads(piece)  # noqa: S301 - from the process that started this one
+    dumped, config, prepared = pickle.loads(piece)  # noqa: S301 - from the process that started this one
     mode = fake_mode_with_symbols()
     gm, inputs = load_piece(dumped, mode)
-    code = lowered_code(gm, to_gpu(gm, inputs, mode), mode, config, positions)
+    code = lowered_code(gm, to_gpu(gm, inputs, mode), mode, config, positions, prepared=prepared)
     resources = kernel_resources(code.text, target)
     rounds_to_tf32 = torch.get_float32_matmul_precision() != "highest"
     kernels = tuple(

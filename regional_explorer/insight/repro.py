@@ -6,6 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 import torch
@@ -13,7 +14,9 @@ from torch import fx
 
 from regional_explorer.compiler.fingerprint import TOKEN, Layout, Symbols, canonical
 from regional_explorer.errors import ReproError
+from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.grouping import grouped
+from regional_explorer.record.tracing import Prepared
 from regional_explorer.regions.cut import Piece
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
@@ -24,6 +27,7 @@ from regional_explorer.torch_api.graphs import (
     resolve,
     symbols_of,
 )
+from regional_explorer.torch_api.prepared import is_lowered_as_it_is
 from regional_explorer.torch_api.torch_config import Settings
 
 
@@ -170,7 +174,7 @@ from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-
+{imports}
 # {versions}
 {settings}
 CONFIG = {config}
@@ -221,7 +225,7 @@ def compiled():
         functorch_config.patch(known),
         tracing(TracingContext(mode)),
     ):
-        return torch._inductor.standalone_compile(graph(), inputs, dynamic_shapes="from_tracing_context", aot=True)
+{compile}
 
 
 def seconds(call):
@@ -258,6 +262,46 @@ if __name__ == "__main__":
 '''
 
 
+_ALONE = """
+return torch._inductor.standalone_compile(graph(), inputs, dynamic_shapes="from_tracing_context", aot=True)
+"""
+
+_AS_IT_IS = """
+# Its ops are decomposed, so that Inductor alone compiles it, as torch.compile does its graphs.
+with V.set_fake_mode(mode), enable_python_dispatcher():
+    gm = graph()
+    compile_fx.fake_tensor_prop(gm, inputs){joint_passes}
+    outputs = gm.graph.output_node()
+    outputs.meta["user_visible_output_idxs"] = list(range(len(outputs.args[0])))
+    in_cpp = {{"cpp_wrapper": True}} if inductor_config.cpp_wrapper else {{}}
+    with inductor_config.patch(compile_fx.get_cpp_wrapper_config() if in_cpp else {{}}), V.set_real_inputs(inputs):
+        fast = compile_fx.compile_fx_inner(
+            gm, inputs, is_inference={inference}, is_backward={backward}, cudagraphs=BoxedBool(False), **in_cpp
+        )
+return lambda *args: fast(list(args))
+"""
+
+_IMPORTS_AS_IT_IS = """
+from torch._dispatch.python import enable_python_dispatcher
+from torch._inductor import compile_fx
+from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+from torch._inductor.utils import BoxedBool
+from torch._inductor.virtualized import V
+"""
+
+
+def _way_of_compiling(gm: fx.GraphModule, config: Mapping[str, Any], prepared: Prepared | None) -> tuple[str, str]:
+    """Return the imports and the lines that compile the graph, as its partition is compiled."""
+    if prepared is None or not is_lowered_as_it_is(gm, config):
+        return "", _ALONE.strip()
+    code = _AS_IT_IS.strip().format(
+        joint_passes="" if prepared.joint_passes else "\n    gm = joint_graph_passes(gm)",
+        inference=prepared.kind is GraphKind.INFERENCE,
+        backward=prepared.kind is GraphKind.BACKWARD,
+    )
+    return _IMPORTS_AS_IT_IS.strip(), code
+
+
 def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Mapping[str, Any]) -> str:
     """Return the script for one partition whose inputs have these layouts.
 
@@ -269,11 +313,15 @@ def repro_script(title: str, piece: Piece, inputs: Sequence[Layout], config: Map
         symbol.node.expr: f"s{number}" for number, (symbol, _) in enumerate(symbols) if isinstance(symbol, torch.SymInt)
     }
     settings = Settings.now()
+    config = {**settings.inductor, **config}
+    imports, compiling = _way_of_compiling(gm, config, piece.prepared)
     return _SCRIPT.format(
         title=title,
         versions=f"torch {torch.__version__}",
         settings="\n".join(_setting_lines(settings)),
-        config=_dictionary_code({**settings.inductor, **config}),
+        config=_dictionary_code(config),
+        imports=imports + "\n" * bool(imports),
+        compile=indent(compiling, " " * 8),
         graphs="\n\n\n".join(_graph_functions(gm)),
         inputs="\n".join(f"    {line}" for line in real_inputs(inputs, symbols)),
         fakes="\n".join(f"    {line}" for line in fake_inputs(fakes, symbols, names)),

@@ -77,7 +77,8 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     inputs = gm.graph.find_nodes(op="placeholder")
     names = tuple(node.name for node in gm.graph.nodes if node.op not in ("placeholder", "output"))
     outputs = tuple(node.name for node in gm.graph.output_node().all_input_nodes)
-    piece = Piece(Claim(WHOLE_GRAPH), live.id, gm, names, tuple(node.name for node in inputs), outputs)
+    prepared = program.capture.tracing.prepared(live.kind)
+    piece = Piece(Claim(WHOLE_GRAPH), live.id, gm, names, tuple(node.name for node in inputs), outputs, (), prepared)
     layouts = traced_layouts(inputs)
     if layouts is None:
         return FullGraph(live.id, names, ArtifactCode("", problem="the sizes of its inputs are not all known"))

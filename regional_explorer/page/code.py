@@ -10,7 +10,7 @@ from typing import Any
 
 from regional_explorer.errors import count, listing, sendable
 from regional_explorer.page.source_pane import Rows
-from regional_explorer.record.artifact import ArtifactCode, CodeDiff
+from regional_explorer.record.artifact import BENCHMARK_START, ArtifactCode, CodeDiff
 from regional_explorer.record.gpu_targets import GPU_TARGETS
 from regional_explorer.record.grouping import grouped
 from regional_explorer.record.region_code import LinkedKernel, PartitionCode, by_artifact, total_coverage
@@ -34,7 +34,6 @@ LONGEST_LINE = 2_000
 """How many characters of one line are shown at most."""
 
 _CALLS_START = re.compile(r"\s*(class Runner|def call\(|async_compile\.wait)")
-_HARNESS_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _split_sections(code: ArtifactCode, lines: list[str]) -> Iterator[CodeSectio
         end = last
     calls = _first_match(_CALLS_START, lines, end)
     yield CodeSection("Between kernels" if end else "Imports and settings", end + 1, calls, folded=True)
-    harness = _first_match(_HARNESS_START, lines, calls)
+    harness = _first_match(BENCHMARK_START, lines, calls)
     yield CodeSection("The calls, in order", calls + 1, harness, folded=False)
     yield CodeSection("Inductor's own benchmark", harness + 1, len(lines), folded=True)
 

@@ -146,10 +146,23 @@ class ArtifactCode(Record, frozen=True):
         return "Triton" if "async_compile.triton(" in self.text else "C++"
 
 
+BENCHMARK_START = re.compile(r"def (get_args|benchmark_compiled_module)\(|if __name__ ==")
+"""Matches where a function of Inductor's own benchmark begins, which stands behind generated code."""
+
+
 def normalized(code: str) -> list[str]:
-    """Return the lines of generated code without comments and includes, which have numbers of graphs and paths."""
-    lines = ((line, line.lstrip()) for line in code.splitlines())
-    return [line for line, text in lines if text and (not text.startswith("#") or text.startswith("#pragma"))]
+    """Return the lines of generated code without comments and includes, which have numbers of graphs and paths.
+
+    Inductor's own benchmark is left out: it has the sizes of the call that wrote the code; others find it in a cache.
+    """
+    kept, in_benchmark = [], False
+    for line in code.splitlines():
+        text = line.lstrip()
+        if text and text == line:
+            in_benchmark = BENCHMARK_START.match(line) is not None
+        if text and not in_benchmark and (not text.startswith("#") or text.startswith("#pragma")):
+            kept.append(line)
+    return kept
 
 
 class BoundBy(StrEnum):

@@ -28,6 +28,7 @@ from regional_explorer.regions.order import (
     written_inputs,
 )
 from regional_explorer.regions.select import Assignment
+from regional_explorer.torch_api.cheap_calls import picking
 from regional_explorer.torch_api.graphs import (
     FALLBACK,
     BoxedCall,
@@ -306,13 +307,16 @@ def _as_one_call(cut: CutGraph, calls: Mapping[Piece, BoxedCall]) -> BoxedCall |
     places = {name: place for place, name in enumerate((*piece.outputs, *passed))}
     after = len(piece.outputs) + len(passed)
     picked = [places[value.name] if isinstance(value, fx.Node) else after + others.index(value) for value in outputs]
-    taken, kept = [inputs.index(name) for name in piece.inputs], [inputs.index(name) for name in passed]
+    taken, kept, pick = (
+        picking([inputs.index(name) for name in piece.inputs]),
+        picking([inputs.index(name) for name in passed]),
+        picking(picked),
+    )
 
     def run(args: list[Any]) -> Any:
-        arguments, through = [args[index] for index in taken], [args[index] for index in kept]
+        arguments, through = list(taken(args)), kept(args)
         args.clear()
-        results = (*call(arguments), *through, *others)
-        return [results[place] for place in picked]
+        return pick((*call(arguments), *through, *others))
 
     return run
 

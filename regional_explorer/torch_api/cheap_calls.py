@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.autograd import profiler
 from torch._C._dynamo.guards import TensorGuards
 from torch._inductor.output_code import CompiledFxGraph
 
 from regional_explorer.torch_api.graphs import BoxedCall, computes_nothing
 
 
-def like_these(values: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
-    """Return a check whether values are like these: tensors of the same class, dtype, device, sizes and strides.
+def like_these(values: Sequence[Any]) -> Callable[..., bool] | None:
+    """Return a check whether arguments are like these: tensors of the same class, dtype, device, sizes and strides.
 
     It is the one that Dynamo's guards make, in C++: 90 tensors take 6 µs instead of 59. None for other values than
     plain strided tensors.
@@ -26,10 +27,30 @@ def like_these(values: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
     # Without both lists it reads memory that is not its own (torch 2.11 to 2.15).
     guards = TensorGuards(*values, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]  # lists of lists
     check: Callable[..., bool] = guards.check
-    return lambda others: check(*others)
+    return check
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def picking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what takes the values at these places out of a sequence, in C where there are several."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda values: [values[place] for place in places]
+
+
+def settled_call(call: BoxedCall) -> BoxedCall:
+    """Return what runs compiled code once it has run: without what Inductor does around the first call of a graph.
+
+    A profiler that is open hears the name of the graph, as from torch.
+    """
+    if hasattr(call, "settled"):
+        return call.settled()  # type: ignore[no-any-return]
+    if not isinstance(call, CompiledFxGraph) or call.current_callable is None:
+        return call
+    run = call.current_callable
+    return lambda args: call(args) if profiler._is_profiler_enabled else run(args)
 
 
 def without_wrapper(call: Callable[..., Any], gm: fx.GraphModule) -> BoxedCall | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.tracing import Prepared
+from regional_explorer.torch_api.cheap_calls import settled_call
 from regional_explorer.torch_api.dynamo import after_joint_passes
 from regional_explorer.torch_api.graphs import BoxedCall, runs_random
 from torch import fx
@@ -36,13 +37,14 @@ _EARLIER_PASSES = {"pre_grad_custom_pass", "joint_custom_pre_pass", "joint_custo
 
 
 def is_lowered_as_it_is(gm: fx.GraphModule, config: Mapping[str, Any]) -> bool:
-    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``, which is in force.
+    """Return whether Inductor takes a piece that is decomposed as it is, under ``config``.
 
     Random ops are left by every trace, so that they draw what eager draws; a higher-order op has bodies, and an op of a
     library may need what AOTAutograd notes about it.
     """
-    if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
-        return False
+    with inductor_config.patch(dict(config)):
+        if _EARLIER_PASSES & config.keys() or inductor_config.triton.cudagraphs:
+            return False
     return all(node.op != "call_function" or _is_plain(node) for node in gm.graph.nodes)
 
 
@@ -71,6 +73,31 @@ class Alias:
 
 
 @dataclass(frozen=True, eq=False)
+class _WithViews:
+    """Runs a graph, and makes views of those results that show memory of others.
+
+    Generated code returns a view without telling autograd: a later write to what it shows would not be noticed.
+    """
+
+    graph: BoxedCall
+    aliases: tuple[Alias, ...]
+
+    def __call__(self, args: list[Any]) -> Any:
+        inputs = {alias.source: args[alias.source] for alias in self.aliases if alias.of_input}
+        results = list(self.graph(args))
+        for alias in self.aliases:
+            source = inputs[alias.source] if alias.of_input else results[alias.source]
+            shown = results[alias.result]
+            if torch._C._is_alias_of(source, shown):  # type: ignore[attr-defined]  # not in its stubs
+                results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
+        return results
+
+    def settled(self) -> BoxedCall:
+        """Return the same without what is done around the first call."""
+        return _WithViews(settled_call(self.graph), self.aliases)
+
+
+@dataclass(frozen=True, eq=False)
 class InductorGraph:
     """What Inductor made of a piece, and which of its results share memory."""
 
@@ -80,21 +107,7 @@ class InductorGraph:
     @property
     def call(self) -> BoxedCall:
         """What runs it."""
-        return self._run_with_views if self.aliases else self.graph
-
-    def _run_with_views(self, args: list[Any]) -> Any:
-        """Run it, and make views of those results that show memory of others.
-
-        Generated code returns a view without telling autograd: a later write to what it shows would not be noticed.
-        """
-        inputs = {alias.source: args[alias.source] for alias in self.aliases if alias.of_input}
-        results = list(self.graph(args))
-        for alias in self.aliases:
-            source = inputs[alias.source] if alias.of_input else results[alias.source]
-            shown = results[alias.result]
-            if torch._C._is_alias_of(source, shown):  # type: ignore[attr-defined]  # not in its stubs
-                results[alias.result] = source.as_strided(shown.shape, shown.stride(), shown.storage_offset())
-        return results
+        return _WithViews(self.graph, self.aliases) if self.aliases else self.graph
 
     def serialize(self) -> bytes:
         """Return it as bytes, without the libraries that it calls."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
@@ -17,6 +17,7 @@ import regional_explorer as rx
 from regional_explorer.capture.convert import GraphRecorder
 from regional_explorer.record.graph import GraphKind
 from regional_explorer.record.plan import Cut, Plan, Region, Selector, SelectorKind
+from regional_explorer.record.tracing import AS_UPSTREAM, PARTITIONERS
 from regional_explorer.regions.cut import cut_graph, pieces_of, with_calls
 from regional_explorer.regions.edit import carved, merged, split, uncarved
 from regional_explorer.regions.order import written_inputs
@@ -202,10 +203,14 @@ def test_cut_graphs_compute_what_the_whole_did(steps, pattern):
         check_cut(gm, graph, plan)
 
 
-def explored(steps, *, grad):
+tracings = st.builds(rx.Tracing, st.sampled_from(PARTITIONERS), st.booleans(), st.booleans())
+"""How a program is traced."""
+
+
+def explored(steps, *, grad, tracing=AS_UPSTREAM):
     torch.manual_seed(0)
     try:
-        return rx.explore(function(steps), inputs(grad=grad))
+        return rx.explore(function(steps), inputs(grad=grad), **asdict(tracing))
     except rx.CaptureError as error:
         assert "runs no torch operation" in str(error)  # noqa: PT017 - any other is a failure
         reject()
@@ -299,21 +304,24 @@ def test_calls_that_write_to_their_inputs(steps, pattern):
     check_call(steps, pattern, grad=False)
 
 
-def check_compiled(steps, *, grad):
-    ex = explored(steps, grad=grad)
+def check_compiled(steps, tracing, *, whole, grad):
+    """Compile the program's own regions, or every op in one."""
+    ex = explored(steps, grad=grad, tracing=tracing)
+    if whole:
+        ex.mark("whole", ops="*")
     if ex.plan.regions:
         assert_compiled_is_right(ex)
 
 
 @pytest.mark.compiles
 @examples(10)
-@given(programs(writes=True, longest=5))
-def test_compiled_calls_that_write_are_right(steps):
-    check_compiled(steps, grad=False)
+@given(programs(writes=True, longest=5), tracings, st.booleans())
+def test_compiled_calls_that_write_are_right(steps, tracing, whole):
+    check_compiled(steps, tracing, whole=whole, grad=False)
 
 
 @pytest.mark.compiles
 @examples(30)
-@given(programs(writes=False))
-def test_compiled_calls_are_right(steps):
-    check_compiled(steps, grad=True)
+@given(programs(writes=False), tracings, st.booleans())
+def test_compiled_calls_are_right(steps, tracing, whole):
+    check_compiled(steps, tracing, whole=whole, grad=True)

@@ -249,6 +249,14 @@ def counted(x, mask):
         return (x * count + torch.ones(count).sum()).sin()
 
 
+def test_code_from_a_cache_is_the_same_code_for_other_numbers():
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        for seen in (3, 2):
+            ex = rx.explore(counted, (torch.randn(4), torch.arange(4) < seen), decompositions=True)
+            ex.compile()
+            assert ex.code("r").partitions[0].code.problem is None
+
+
 @pytest.mark.parametrize("seen", [0, 1, 2])
 @pytest.mark.parametrize("function", [picked, counted])
 def test_a_size_or_number_that_the_call_computes_may_be_zero_or_one(function, seen):
@@ -507,12 +515,27 @@ def test_a_later_call_with_other_strides_runs_eagerly_and_is_told():
     x = torch.randn(8, 8)
     ex = rx.explore(chain, (x,))
     ex.compile()
+    last = ex.live.program.switches[-1]
+    assert last.piece.inputs == ("mul",), "Dynamo guards inputs of the call alone"
+    last.as_function()([x])
+    assert last.artifact is not None
+    (result,) = last.as_function()([x.t()])
+    torch.testing.assert_close(result, x.t().cumsum(0).cos())
+    assert last.artifact is None
+    assert "refused" in last.refusal
+
+
+def test_an_input_that_dynamo_guards_is_checked_by_the_code_alone():
+    x = torch.randn(8, 8)
+    ex = rx.explore(chain, (x,))
+    ex.compile()
     first = ex.live.program.switches[0]
     first.as_function()([x])
-    assert first.artifact is not None
+    with pytest.raises(AssertionError, match="expected size") as raised:
+        first.as_function()([x.t()])  # as no call can: Dynamo would trace it again
+    assert raised.value.__notes__ == ["Raised in the compiled code of region 'first', graph 0/inference."]
     (result,) = first.as_function()([x.t()])
-    assert torch.allclose(result, torch.sin(x.t()) * 2)
-    assert first.artifact is None
+    torch.testing.assert_close(result, torch.sin(x.t()) * 2)
     assert "refused" in first.refusal
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 import regional_explorer as rx
 from regional_explorer.errors import ReproError, UnknownRegionError
+from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from tests.shared import programs
 from tests.shared.checks import only
 from tests.shared.processes import python
@@ -79,6 +80,10 @@ def shifted(x, number):
         return x.sin() * number + max(number, 2)
 
 
+def transposed(x, w):
+    return (x @ w.t() + TABLE[0]).softmax(-1).sum()
+
+
 def does_not_compile(x):
     with rx.region("r", fx_wrapper=True):
         return x.sin() + 1
@@ -93,11 +98,17 @@ def layers():
 @pytest.fixture(scope="module")
 def scripts(layers):
     torch._dynamo.mark_dynamic(x := torch.randn(5, 3), 0)
+    args = torch.randn(4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+    as_torch_compile = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+    backward = next(part.id for part in as_torch_compile.session.partitions if "backward" in part.graph)
+    alone = rx.explore(transposed, args, decompositions=True).mark("r", ops="*")
     return {
         "a module": layers.repro("layer"),
         "dynamic sizes, constants, bodies": rx.explore(computed, (x, torch.ones(2))).repro("r"),
         "a dynamic number": rx.explore(shifted, (torch.randn(4, 4), -3), dynamic=True).repro("r"),
         "inputs that share a storage": rx.explore(chunked, (torch.randn(4, 12),)).repro("r"),
+        "as torch.compile": as_torch_compile.repro("r", partition=backward),
+        "decomposed alone": alone.repro("r"),
         "a failure": rx.explore(does_not_compile, (torch.randn(4, 4),)).repro("r"),
     }
 
@@ -108,7 +119,11 @@ def outputs(scripts, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name", ["a module", "dynamic sizes, constants, bodies", "a dynamic number", "inputs that share a storage"]
+    "name",
+    [
+        *("a module", "dynamic sizes, constants, bodies", "a dynamic number", "inputs that share a storage"),
+        *("as torch.compile", "decomposed alone"),
+    ],
 )
 def test_a_script_runs_with_torch_alone(scripts, outputs, name):
     assert imported(scripts[name]) <= {"torch", "time", "math", "operator"}
@@ -137,6 +152,13 @@ def test_dynamic_sizes_bodies_and_shared_storages_are_written(scripts):
     assert "body_0()" in script
     assert "s0 = size(5, 's0')" in script
     assert "storage_0.as_strided((4, 4), (12, 1), 8)" in scripts["inputs that share a storage"]
+
+
+def test_a_script_compiles_as_the_partition_was(scripts):
+    assert ["standalone_compile" in scripts[name] for name in ("a module", "as torch.compile")] == [True, False]
+    ways = [(name, "joint_graph_passes(gm)" in scripts[name]) for name in ("as torch.compile", "decomposed alone")]
+    assert ways == [("as torch.compile", False), ("decomposed alone", True)]
+    assert "is_inference=False, is_backward=True" in scripts["as torch.compile"]
 
 
 def test_a_region_that_fails_fails_the_same_way(outputs):

@@ -16,33 +16,13 @@ from torch._inductor.compile_fx import compile_fx
 from torch._inductor.graph import GraphLowering
 
 import regional_explorer as rx
+from benchmarks.small_models import Experts, Gated, Llama, Norms, Residual
+from regional_explorer.insight.roofline import full_graphs
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
 from regional_explorer.torch_api import inductor
 from tests.shared.checks import BEFORE_2_13
 
 # ---------------------------------------------------------------------------------------------------------- the models
-
-
-class Gated(nn.Module):
-    def __init__(self, width=64):
-        super().__init__()
-        self.a, self.b = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width))
-
-    def forward(self, x):
-        for _ in range(2):
-            x = x + torch.tanh(x * self.a) * torch.sigmoid(x * self.b) - F.softplus(x) * 0.1
-        return x.square().mean()
-
-
-class Norms(nn.Module):
-    def __init__(self, width=32):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width)) for _ in range(2))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = x + F.gelu(layer(x))
-        return x.square().mean()
 
 
 class Attention(nn.Module):
@@ -68,62 +48,6 @@ class GPT(nn.Module):
         x = self.attention(self.embed(tokens))
         x = x + self.down(F.gelu(self.up(self.norm(x))))
         return F.cross_entropy(self.head(x)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-
-
-class Llama(nn.Module):
-    def __init__(self, width=32, words=50, heads=2):
-        super().__init__()
-        self.embed, self.heads, self.scale = nn.Embedding(words, width), heads, nn.Parameter(torch.ones(width))
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
-        self.gate, self.up, self.down = nn.Linear(width, 64), nn.Linear(width, 64), nn.Linear(64, width)
-        angles = torch.outer(torch.arange(16.0), 1 / 100 ** torch.arange(0, 1, 2 * heads / width))
-        self.register_buffer("cos", angles.cos())
-        self.register_buffer("sin", angles.sin())
-
-    def normed(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale
-
-    def turned(self, x):
-        a, b = x.chunk(2, -1)
-        return torch.cat([a * self.cos - b * self.sin, b * self.cos + a * self.sin], -1)
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        b, t, d = x.shape
-        y = self.normed(x)
-        q, k, v = (part(y).view(b, t, self.heads, -1).transpose(1, 2) for part in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(self.turned(q), self.turned(k), v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
-        y = self.normed(x)
-        return (x + self.down(F.silu(self.gate(y)) * self.up(y))).square().mean()
-
-
-class Residual(nn.Module):
-    def __init__(self, channels=8):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, channels, 3, padding=1), nn.GroupNorm(2, channels)
-        self.second, self.head = nn.Conv2d(channels, channels, 3, padding=1), nn.Linear(channels, 4)
-
-    def forward(self, x):
-        x = F.relu(self.norm(self.conv(x)))
-        x = F.relu(x + self.second(x))
-        return self.head(x.mean((2, 3))).logsumexp(-1).mean()
-
-
-class Experts(nn.Module):
-    def __init__(self, width=16, experts=4):
-        super().__init__()
-        self.gate, self.norm = nn.Linear(width, experts), nn.LayerNorm(width)
-        self.up = nn.Parameter(torch.randn(experts, width, 32))
-        self.down = nn.Parameter(torch.randn(experts, 32, width))
-
-    def forward(self, x):
-        y = self.norm(x)
-        probabilities = self.gate(y).softmax(-1)
-        weights, chosen = probabilities.topk(2, -1)
-        mixed = torch.zeros_like(probabilities).scatter(-1, chosen, weights)
-        z = torch.einsum("etf,efd->etd", F.silu(torch.einsum("td,edf->etf", y, self.up)), self.down)
-        return (x + (mixed.t().unsqueeze(-1) * z).sum(0)).square().mean()
 
 
 class Recurrent(nn.Module):
@@ -293,8 +217,8 @@ def transposed(x, w):
     return (x @ w.t()).sin().sum()
 
 
-def as_torch_compile(fn, args):
-    ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+def as_torch_compile(fn, args, config=None):
+    ex = rx.explore(fn, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*").configure("r", config or {})
     ex.compile()
     assert {part.state for part in ex.session.partitions} == {"compiled"}
     return ex
@@ -313,9 +237,11 @@ def test_autograd_notices_a_write_to_what_a_result_shows():
 
 
 @pytest.mark.compiles
-def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch):
+@pytest.mark.parametrize("config", [{}, pytest.param({"cpp_wrapper": True}, marks=pytest.mark.slow)])
+def test_what_inductor_takes_as_it_is_is_saved_and_loaded(tmp_path, monkeypatch, config):
     args = (floats(4, 8), floats(6, 8))
-    ex = as_torch_compile(transposed, args)
+    ex = as_torch_compile(transposed, args, config)
+    assert all(("CppWrapper" in artifact.code) is bool(config) for artifact in ex.live.program.store.artifacts.values())
     folder, plan = ex.save_artifacts(tmp_path / "artifacts"), ex.save_plan(tmp_path / "plan.json")
     monkeypatch.setattr(inductor, "lower_as_it_is", mock.Mock(side_effect=AssertionError("nothing is to be compiled")))
     compiled = rx.compile(transposed, plan, artifacts=folder)
@@ -329,3 +255,24 @@ def test_equal_graphs_of_other_traces_are_compiled_anew():
     one, other = (rx.explore(torch.sin, (x,), decompositions=way).mark("r", ops="*") for way in (False, True))
     prints = [[switch.fingerprint() for switch in ex.live.program.stale().values()] for ex in (one, other)]
     assert prints[0] != prints[1]
+
+
+def test_the_code_of_the_whole_graph_is_that_of_one_region():
+    args = (floats(4, 8), floats(6, 8))
+    ex = rx.explore(transposed, args, plan=rx.Plan(tracing=AS_TORCH_COMPILE)).mark("r", ops="*")
+    whole = [normalized(of.code.text) for of in full_graphs(ex.live.program).values()]
+    assert whole == [normalized(part.text) for part in ex.code("r", config={}).partitions]
+
+
+@pytest.mark.compiles
+@pytest.mark.slow
+def test_kernels_for_a_gpu_are_named_by_what_was_decomposed():
+    pytest.importorskip("triton")
+
+    def rounded(x):
+        return F.gelu(x).softmax(-1)
+
+    for tracing, ops in ((AS_TORCH_COMPILE, "gelu"), (rx.Tracing(), "_softmax_gelu")):
+        ex = rx.explore(rounded, (floats(64, 128),), grad=False, plan=rx.Plan(tracing=tracing)).mark("r", ops="*")
+        (part,) = ex.code("r", target="h100").partitions
+        assert any(ops in linked.kernel.name for linked in part.kernels)
