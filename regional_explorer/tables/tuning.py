@@ -55,7 +55,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
         "",
         lambda: [" ".join(what_was_not(tuning))],
         heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
-        shown=[one for one in rows if one.outcome is Outcome.MEASURED],
+        shown=[one for one in rows if one.outcome is Outcome.MEASURED or one.final],
         fold="closed",
     )
 
