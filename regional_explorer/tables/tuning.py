@@ -55,7 +55,7 @@ def tries_table(tuning: Tuning) -> Table[Try]:
         "",
         lambda: [" ".join(what_was_not(tuning))],
         heads=("plan", "timed", "time", "eager ÷", "torch.compile ÷", "CI", "compile", "peak", "kept", "note"),
-        shown=[one for one in rows if one.outcome is Outcome.MEASURED],
+        shown=[one for one in rows if one.outcome is Outcome.MEASURED or one.final],
         fold="closed",
     )
 
@@ -103,8 +103,9 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
         kept = f"{size(answer.kept_bytes or 0)} instead of {size(twin.kept_bytes or 0)}"
         counted.append(f"{kept} kept for the backward")
     peaks = [one.peak_bytes for one in (answer, tuning.by_title[TORCH_COMPILE])]
-    if peaks[0] is not None and peaks[1] is not None:
-        counted.append(f"a peak of {size(int(peaks[0].value))} instead of {size(int(peaks[1].value))}")
+    ours, theirs = ("" if peak is None else size(int(peak.value)) for peak in peaks)
+    if ours and theirs and ours != theirs:
+        counted.append(f"a peak of {ours} instead of {theirs}")
     if counted:
         yield f"Beside torch.compile it has {listing(counted)}."
     if not answer.plan.tracing.decompositions:

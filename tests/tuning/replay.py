@@ -41,6 +41,7 @@ class Planted:
     raises: str = ""
     peak_bytes: int = 10 * MIB
     bitwise: bool = False
+    launches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,14 @@ class ReplayBench:
                 self.clock.spend(min(left_s, 1.0))
                 left_s -= 1.0
             built.append(
-                None if left_s > 0.0 else Built(one.planted.code or one.key, one.planted.compile_s, one.planted.failure)
+                None
+                if left_s > 0.0
+                else Built(
+                    one.planted.code or one.key,
+                    one.planted.compile_s,
+                    one.planted.failure,
+                    launches=one.planted.launches,
+                )
             )
         return built
 

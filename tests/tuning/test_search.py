@@ -343,3 +343,13 @@ def test_every_step_is_a_turn_and_only_what_is_timed_refuses_others(ledger: Ledg
     timed, other = (sum(one is flag for one in bench.asked("step")) for flag in (True, False))
     assert timed == sum(len(bench.asked(what)) for what in ("race", "pieces", "race piece"))
     assert other >= len(bench.asked("prepare")) + len(bench.asked("check"))
+
+
+def test_the_answer_says_in_what_it_differs_from_torch_compile_and_nothing_that_is_equal(ledger: Ledger) -> None:
+    def plant(plan: Plan) -> Planted:
+        return Planted(0.8, launches=90, peak_bytes=8 * MIB) if plan.tracing == JOINT else Planted(1.0, launches=120)
+
+    text = answer(tune(ReplayBench(plant), limits(), ledger))
+    assert "Beside torch.compile it has 90 instead of 120 launches of its kernels, a peak of 8.00 MiB instead" in text
+    assert "kept for the backward" not in text
+    assert text.endswith("Ops are decomposed by each partition, not before autograd.")
