@@ -27,8 +27,9 @@ EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
 class Bar(Record, frozen=True):
     """What a call takes under one plan: ``seconds`` with their interval, ``speed`` against eager, of the same rounds.
 
-    Of a plan that a search has only raced, the speed is against ``torch.compile``. ``plan`` can be taken in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was
-    measured in other rounds than the bars before it.
+    Of a plan that a search has only raced, the speed is against ``torch.compile``. ``plan`` can be taken
+    in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was measured in other
+    rounds than the bars before it.
     """
 
     word: str
