@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from regional_explorer.record.answer import ends
 from regional_explorer.record.bars import Bar
 from regional_explorer.record.statistics import CONFIDENCE
+from regional_explorer.record.tuning import EAGER
 from regional_explorer.style.css import TONES, TRENDS, toned
 from regional_explorer.style.element import Node, node
 from regional_explorer.style.formats import duration, interval, times, with_interval
@@ -53,4 +54,5 @@ def _ratio(bar: Bar) -> list[Node | str]:
     if bar.speed.speedup is None:
         return [node("span", bar.verdict, class_="rx-quiet")]
     ratio = toned(times(bar.speed.speedup.value), TONES.get(bar.verdict, "quiet"), TRENDS, title=bar.verdict)
-    return [ratio, " ", node("small", interval(bar.speed.speedup).removesuffix("×"))]
+    against = "" if bar.speed.against == EAGER else f" of {bar.speed.against}"
+    return [ratio, " ", node("small", f"{interval(bar.speed.speedup).removesuffix('×')}{against}")]

@@ -10,15 +10,15 @@ GRAPH, SOURCE, BESIDE = COLUMNS = ("graph", "source", "beside")
 
 
 def columns(
-    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, over: Sequence[Node] = ()
+    head: Node | str, beside: Sequence[Node], shown: Collection[str] = COLUMNS, under: Sequence[Node] = ()
 ) -> Node:
     """Return the columns, of which the page hides and shows each.
 
-    ``head`` is above what is ``beside`` the others, ``over`` is what lies over the graph.
+    ``head`` is above what is ``beside`` the others, ``under`` is what is below the graph.
     """
     source = node("div", class_="rxs", data_part="source")
     contents = {
-        GRAPH: [*over, node("div", data_view="graph")],
+        GRAPH: [node("div", data_view="graph"), *under],
         SOURCE: [_head(node("span", "Source")), node("div", source, class_="rx-pane")],
         BESIDE: [_head(head), node("div", *beside, class_="rx-pane")],
     }

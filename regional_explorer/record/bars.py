@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from regional_explorer.record.answer import WORDS, Answer, Speed, answer_of, best_of, bounded, speed_of, speeds_of_try
+from regional_explorer.record.answer import (
+    NOT_MEASURED,
+    WORDS,
+    Answer,
+    Speed,
+    answer_of,
+    best_of,
+    bounded,
+    speed_of,
+    speeds_of_try,
+)
 from regional_explorer.record.benchmark import VariantName
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
@@ -17,8 +27,9 @@ EARLIER, BEST, SO_FAR = "earlier plan", "best found", "best so far"
 class Bar(Record, frozen=True):
     """What a call takes under one plan: ``seconds`` with their interval, ``speed`` against eager, of the same rounds.
 
-    ``plan`` can be taken in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was
-    measured in other rounds than the bars before it.
+    Of a plan that a search has only raced, the speed is against ``torch.compile``. ``plan`` can be taken
+    in place of the one at hand, None if it is that, or none of ours. ``apart`` says that it was measured in other
+    rounds than the bars before it.
     """
 
     word: str
@@ -72,7 +83,11 @@ def _found(session: Session, answer: Answer) -> list[Bar]:
         tries.insert(0, (EARLIER, before))
     apart = bool(answer.times) and not answer.of_search
     return [
-        Bar(word, seconds, speeds_of_try(one, tuning.noise)[0], one.plan, apart)
+        Bar(word, seconds, _known(*speeds_of_try(one, tuning.noise)), one.plan, apart)
         for word, one in tries
         if one.plan not in (None, session.plan) and (seconds := bounded(one.time_s)) is not None
     ]
+
+
+def _known(over_eager: Speed, over_full: Speed) -> Speed:
+    return over_full if over_eager.verdict == NOT_MEASURED else over_eager

@@ -17,7 +17,7 @@ from regional_explorer.regions.suggest import suggestions
 from regional_explorer.style.element import SHORT, Node, clean, node
 from regional_explorer.style.formats import percent, with_interval
 from regional_explorer.ui.parts import button
-from regional_explorer.ui.state import WHY, Shown
+from regional_explorer.ui.state import Shown
 
 FIND_BEST = "Find the best plan"
 TUNE_S = 120.0
@@ -100,7 +100,7 @@ def _change(before: Session, after: Session) -> str:
 
 def _rest(answer: Answer) -> Iterator[Node | str]:
     yield others_text(answer).removesuffix(": ex.diagnostics.") + ": "
-    yield button("all findings", "pane", WHY, class_="rx-link")
+    yield button("all findings", "findings", class_="rx-link")
 
 
 # ----------------------------------------------------------------------------------------------------------- what next

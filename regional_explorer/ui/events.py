@@ -139,6 +139,7 @@ LOOKING = frozenset(
         "sort",
         "open",
         "why",
+        "findings",
         "key query",
         "kind",
         "pattern",
@@ -675,6 +676,7 @@ EVENTS: Mapping[str, EventKind] = {
     "take": EventKind(_use_measured_plan, _measured_plan),
     # the answer
     "apply": EventKind(_apply_finding, _finding),
+    "findings": EventKind(lambda control, _: control.update(lambda state: state.with_pane(WHY))),
     "use": EventKind(_use_bar, _bar),
     "measure for": EventKind(_measure_for, among(["", *map(str, BUDGETS_S)])),
     "mark suggested": EventKind(_mark_suggested, _suggested),

@@ -75,7 +75,7 @@ ABOVE: Mapping[str, Part] = {
     "marking": Part(mark_form, {"class_": "rx-mark"}),
     "preview": Part(preview_nodes, {"class_": "rx-preview"}),
 }
-OVER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "What is selected"})}
+UNDER = {"picked": Part(picked_nodes, {"class_": "rx-picked", "role": "group", "aria_label": "What is selected"})}
 TABS = {"tabs": Part(tabs, {"class_": "rx-tabs", "role": "tablist", "aria_label": "Beside the source"})}
 BESIDE: Mapping[str, Part] = {
     WHY: Part(why, {"class_": "rxt rx-why"}),
@@ -87,8 +87,8 @@ BELOW: Mapping[str, Part] = {
     "plans": Part(plans, {"class_": "rxt rx-compare"}, of_session),
     "results": Part(lambda shown: report_nodes(shown.session, regions=False), {"class_": "rx-results"}, of_session),
 }
-PARTS: Mapping[str, Part] = {**ABOVE, **OVER, **TABS, **BESIDE, **BELOW}
-"""Every part by name: above the columns, over the graph, beside graph and source (one at a time), below."""
+PARTS: Mapping[str, Part] = {**ABOVE, **UNDER, **TABS, **BESIDE, **BELOW}
+"""Every part by name: above the columns, under the graph, beside graph and source (one at a time), below."""
 
 
 def frame(state: PanelState) -> list[Node]:
@@ -102,7 +102,7 @@ def frame(state: PanelState) -> list[Node]:
     for name, container in panes.items():
         container[1] |= {"role": "tabpanel", "aria-label": name, **({} if name == state.pane else {"hidden": True})}
     (head,) = containers(TABS)
-    views = columns(head, [panes[name] for name in PANES], state.columns, containers(OVER))
+    views = columns(head, [panes[name] for name in PANES], state.columns, containers(UNDER))
     return [node("div", class_="rx-style", data_part="style"), *containers(ABOVE), views, *containers(BELOW)]
 
 

@@ -88,7 +88,7 @@ def test_figures_of_a_search_that_did_not_compare_the_plan_are_apart() -> None:
 def test_a_search_that_was_stopped_has_the_best_so_far() -> None:
     quick = final("quick", 2e-2, FOUND, final=False, speedup=None)
     stopped = Tuning((final(EAGER, 4e-2, final=False), quick), stopped="cancelled")
-    assert bars(searched(tuning=stopped)) == {SO_FAR: (2e-2, "not measured", FOUND)}
+    assert bars(searched(tuning=stopped)) == {SO_FAR: (2e-2, Verdict.FASTER, FOUND)}
     assert "the best plan so far takes 20.0 ms" in answer_text(answer_of(searched(tuning=stopped)))
 
 

@@ -75,7 +75,7 @@ export function listen(view) {
     if (press?.line && press.moved > 3) pickInside(press.line, adds(event));
     else if (press?.moved <= 3) click(pointOf(event), event);
   });
-  // The right button selects; what is selected has its buttons over the graph.
+  // The right button selects; what is selected has its buttons below the graph.
   on(canvas, "contextmenu", (event) => {
     const box = boxAt(pointOf(event));
     if (box < 0) return;
