@@ -52,7 +52,7 @@ class Line:
 
     what: str
     tracing: rx.Tracing | None = None
-    config: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     goals: Mapping[str, float] = field(default_factory=dict)
     """The most of the time of ``torch.compile``, by model: what these ways took when patched together by hand."""
 
@@ -100,7 +100,8 @@ def traced_rows(models: Sequence[str] = tuple(MODELS), budget_s: float = 40.0) -
         model, x, leaves = _made(name)
         made = {line.what: line.function(model, x) for line in LINES}
         plain = torch.compile(model)
-        functions = {"eager": model, **{what: function for what, (function, _) in made.items()}, PLAIN: plain}
+        functions: dict[str, Callable[..., Any]] = {"eager": model, PLAIN: plain}
+        functions |= {what: function for what, (function, _) in made.items()}
         steps = training_steps(functions, x, leaves, budget_s)
         peaks = {what: _peak_mib(what, _step(function, x, leaves)) for what, function in functions.items()}
         for line in (Line("eager"), *LINES):
@@ -149,7 +150,7 @@ def _peak_mib(what: str, step: Callable[[], object]) -> str:
     if gauge is None:
         return "not known"
     found = peak(what, step, gauge).peak_bytes
-    between = "" if found.low is None else f" ({found.low / MIB:.1f}–{found.high / MIB:.1f})"
+    between = "" if found.bounds is None else " ({:.1f}–{:.1f})".format(*(end / MIB for end in found.bounds))
     return f"{found.value / MIB:.1f}{between} MiB"
 
 
