@@ -17,7 +17,7 @@ AT_HAND = "the plan at hand"
 """The title of the plan that the exploration had."""
 
 
-class Stage(StrEnum):
+class SearchStage(StrEnum):
     """The stages of a search, in their order."""
 
     REFERENCE = "reference"
@@ -56,7 +56,7 @@ class Try(Record, frozen=True):
     """One plan that was tried, or was to be."""
 
     title: str
-    stage: Stage
+    stage: SearchStage
     outcome: Outcome
     plan: Plan | None = None
     """None for eager and plain ``torch.compile``."""
@@ -176,4 +176,4 @@ class Tuning(Record, frozen=True, dict=True):
     @property
     def counts(self) -> Counter[Outcome]:
         """How many plans had each outcome."""
-        return Counter(one.outcome for one in self.tries if one.stage is not Stage.REFERENCE)
+        return Counter(one.outcome for one in self.tries if one.stage is not SearchStage.REFERENCE)

@@ -9,7 +9,7 @@ from regional_explorer.errors import count, listing
 from regional_explorer.record.figure import once
 from regional_explorer.record.session import Session
 from regional_explorer.record.tracing import AS_TORCH_COMPILE
-from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, Stage, Try, Tuning
+from regional_explorer.record.tuning import EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import clean
 from regional_explorer.style.formats import NONE, duration, interval, size, times, with_interval
 from regional_explorer.tables.table import Column, Number, Table, bound_columns
@@ -113,7 +113,7 @@ def _differences(tuning: Tuning, answer: Try) -> Iterator[str]:
 
 
 def _is_twin(one: Try) -> bool:
-    return one.stage is Stage.TRACING and one.plan is not None and one.plan.tracing == AS_TORCH_COMPILE
+    return one.stage is SearchStage.TRACING and one.plan is not None and one.plan.tracing == AS_TORCH_COMPILE
 
 
 def _beside(one: Try) -> str:
@@ -139,7 +139,8 @@ def what_was_not(tuning: Tuning) -> Iterator[str]:
     remembered = sum(one.remembered for one in tuning.tries)
     if remembered:
         yield f"{count(remembered, 'result')} of an earlier search {'was' if remembered == 1 else 'were'} taken over."
-    spent = [f"{what} {duration(seconds)}" for what, seconds in tuning.spent_on.items()]
+    most_first = sorted(tuning.spent_on.items(), key=lambda item: -item[1])
+    spent = ", ".join(f"{what} {duration(seconds)}" for what, seconds in most_first)
     if spent:
-        yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {listing(spent)}."
+        yield f"{duration(tuning.spent_s)} of {duration(tuning.budget_s)} spent: {spent}."
     yield tuning.noise.sentence

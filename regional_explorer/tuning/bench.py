@@ -16,7 +16,7 @@ from regional_explorer.record.tracing import Tracing
 from regional_explorer.tuning.pieces import Raced, TimedPiece
 
 
-class Prepared(Protocol):
+class CutPlan(Protocol):
     """A plan that was traced and cut: ready to be compiled, or run."""
 
     @property
@@ -28,7 +28,7 @@ class Prepared(Protocol):
         """What its forwards keep for their backward."""
 
 
-P = TypeVar("P", bound=Prepared)
+P = TypeVar("P", bound=CutPlan)
 """What a bench prepares."""
 
 

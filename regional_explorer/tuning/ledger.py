@@ -24,7 +24,7 @@ except ImportError:  # Windows: appending one short line is whole there as a rul
 FORMAT = 1
 
 
-class Entry(Record, frozen=True):
+class LedgerEntry(Record, frozen=True):
     """What came of one try.
 
     ``key`` identifies what was tried: the graphs with their layouts, configs, settings and the machine, never names of
@@ -66,7 +66,7 @@ class Ledger:
             ) from problem
         self.entries = {entry.key: entry for line in lines if (entry := _entry(line)) is not None}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: LedgerEntry) -> None:
         """Append an entry; it is on disk when this returns."""
         self.entries[entry.key] = entry
         line = msgspec.json.encode(entry) + b"\n"
@@ -86,10 +86,10 @@ def default_path() -> Path:
     return Path(inductor_cache_directory(), "regional_explorer", "tries.jsonl")
 
 
-def _entry(line: bytes) -> Entry | None:
+def _entry(line: bytes) -> LedgerEntry | None:
     """Return the entry of a line, None if it is torn or of another format."""
     try:
-        entry = msgspec.json.decode(line, type=Entry)
+        entry = msgspec.json.decode(line, type=LedgerEntry)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return entry if entry.format == FORMAT else None

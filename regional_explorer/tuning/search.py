@@ -26,14 +26,14 @@ from regional_explorer.record.tuning import (
     Numbers,
     Outcome,
     PieceRace,
-    Stage,
+    SearchStage,
     Try,
     Tuning,
 )
 from regional_explorer.style.formats import duration, size, times
 from regional_explorer.tables.tuning import answer
 from regional_explorer.tuning.bench import Bench, P
-from regional_explorer.tuning.ledger import Entry, Ledger
+from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.pieces import Raced, TimedPiece, best_changes, in_words, with_changes
 from regional_explorer.tuning.space import (
@@ -133,7 +133,7 @@ class _Search(Generic[P]):
     def go(self) -> None:
         """Try what the budget allows, and compare the best."""
         self._measure_references()
-        first, *others = [whole(Stage.TRACING, way, {}) for way in ways(grad=self.bench.grad)]
+        first, *others = [whole(SearchStage.TRACING, way, {}) for way in ways(grad=self.bench.grad)]
         self._try([first, *self._at_hand(), *others])
         self._try_wrappers()
         self._try_keys()
@@ -147,7 +147,7 @@ class _Search(Generic[P]):
         with self.time.step("compiling", "starting the toolchain"):
             bench.start()
         self.references[EAGER] = bench.eager()
-        self.tries[EAGER] = Try(EAGER, Stage.REFERENCE, Outcome.MEASURED)
+        self.tries[EAGER] = Try(EAGER, SearchStage.REFERENCE, Outcome.MEASURED)
         with self.time.step("memory", f"reading the memory of {EAGER}"):
             peak = bench.peak(self.references[EAGER], self.time.share_s(MEMORY_SHARE))
         self._note(EAGER, peak_bytes=None if peak is None else peak.peak_bytes)
@@ -162,9 +162,9 @@ class _Search(Generic[P]):
         except (NoCompilerError, CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - Dynamo and Inductor may raise anything; plans are tried all the same
-            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
+            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.FAILED, why=_in_a_line(error))
         else:
-            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, Stage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
+            self.tries[TORCH_COMPILE] = Try(TORCH_COMPILE, SearchStage.REFERENCE, Outcome.MEASURED, compile_s=compile_s)
             self.time.first_cost_s = max(compile_s, self.time.now() - began_s)  # it may have been compiled before
             with self.time.step("memory", f"reading the memory of {TORCH_COMPILE}"):
                 peak = bench.peak(self.references[TORCH_COMPILE], self.time.share_s(MEMORY_SHARE))
@@ -174,16 +174,16 @@ class _Search(Generic[P]):
         """Return the plan at hand, if it has regions, and is none that is tried anyway."""
         at_hand = self.bench.at_hand
         is_another = at_hand.regions and not is_whole(at_hand)
-        return [candidate(Stage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
+        return [candidate(SearchStage.REFERENCE, Root(AT_HAND, at_hand))] if is_another else []
 
     def _try_wrappers(self) -> None:
         """Give C++ wrappers to the ways of tracing that are not much slower than the best, the fastest first."""
-        found = [one for one in self.tries.values() if one.stage is Stage.TRACING and one.score is not None]
+        found = [one for one in self.tries.values() if one.stage is SearchStage.TRACING and one.score is not None]
         found.sort(key=lambda one: -(one.score or 0.0))
         wrapped = []
         for one in found:
             assert one.plan is not None  # noqa: S101 - only the references have none
-            with_wrapper = whole(Stage.WRAPPER, one.plan.tracing, WRAPPER)
+            with_wrapper = whole(SearchStage.WRAPPER, one.plan.tracing, WRAPPER)
             behind = _surely_behind(one, found[0])
             if behind <= WRAPPED_WITHIN:
                 wrapped.append(with_wrapper)
@@ -202,7 +202,9 @@ class _Search(Generic[P]):
             if all(self.tries[one.title].outcome is Outcome.NOT_TRIED for one in untried):
                 return  # the budget is spent
             alike = [self.candidates[title] for title in self._ranked() if self.candidates[title].root == base.root]
-            better = [one for one in alike if one.stage is Stage.KEYS and self._is_better(self.tries[one.title], best)]
+            better = [
+                one for one in alike if one.stage is SearchStage.KEYS and self._is_better(self.tries[one.title], best)
+            ]
             if len(better) > 1:
                 self._try([together(base, better)])
 
@@ -238,7 +240,7 @@ class _Search(Generic[P]):
         if not changes:
             return False
         plan = with_changes(base.plan, changes)
-        together_again = candidate(Stage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
+        together_again = candidate(SearchStage.PIECES, Root(f"{best}; {in_words(changes)}", plan))
         self._try([together_again])
         return self._best() == together_again.title
 
@@ -340,7 +342,7 @@ class _Search(Generic[P]):
             return None
         return prepared
 
-    def _remember(self, one: Candidate, entry: Entry, kept_bytes: int | None) -> bool:
+    def _remember(self, one: Candidate, entry: LedgerEntry, kept_bytes: int | None) -> bool:
         """Take over what an earlier search has found; return whether that is all there is to know."""
         known = Try(one.title, one.stage, entry.outcome, one.plan, entry.why, kept_bytes=kept_bytes, remembered=True)
         if entry.outcome is Outcome.SAME_CODE and entry.code not in self.titles_by_code:
@@ -601,7 +603,7 @@ class _Search(Generic[P]):
     def _write(self, key: str, title: str, code: str = "") -> None:
         one = self.tries[title]
         self.ledger.add(
-            Entry(
+            LedgerEntry(
                 key,
                 title,
                 one.outcome,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from regional_explorer.record.plan import Plan, Region, Selector, SelectorKind, config_texts
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
-from regional_explorer.record.tuning import AT_HAND, Stage
+from regional_explorer.record.tuning import AT_HAND, SearchStage
 
 WHOLE = "whole"
 """The name of the region that has every op."""
@@ -31,13 +31,13 @@ class Candidate(NamedTuple):
     """A plan to try: ``root`` with the config ``more`` on top of every region's own."""
 
     title: str
-    stage: Stage
+    stage: SearchStage
     plan: Plan
     root: Root
     more: Mapping[str, Any]
 
 
-def candidate(stage: Stage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+def candidate(stage: SearchStage, root: Root, more: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
     """Return a plan with ``more`` on top of the configs of all its regions, in both directions."""
     more = dict(sorted(more.items()))
     title = ", ".join([root.title, *config_texts(more)])
@@ -84,7 +84,7 @@ def whole_graph(tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({
     return Plan((Region(WHOLE, (Selector(SelectorKind.OPS, ("*",)),), dict(sorted(config.items()))),), tracing=tracing)
 
 
-def whole(stage: Stage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
+def whole(stage: SearchStage, tracing: Tracing, config: Mapping[str, Any] = MappingProxyType({})) -> Candidate:
     """Return the whole graph under a config as a candidate."""
     return candidate(stage, Root(f"whole graph, {tracing}", whole_graph(tracing)), config)
 
@@ -101,13 +101,13 @@ def neighbours(base: Candidate, keys: Sequence[Mapping[str, Any]]) -> Iterator[C
             changed = {key: value for key, value in base.more.items() if key not in change}
         else:
             changed = {**base.more, **change}
-        yield candidate(Stage.KEYS, base.root, changed)
+        yield candidate(SearchStage.KEYS, base.root, changed)
 
 
 def together(base: Candidate, better: Sequence[Candidate]) -> Candidate:
     """Return the plan under the configs of all the ``better`` ones; of those that set a key, the first has it."""
     config = {key: value for one in reversed((base, *better)) for key, value in one.more.items()}
-    return candidate(Stage.TOGETHER, base.root, config)
+    return candidate(SearchStage.TOGETHER, base.root, config)
 
 
 def other_plans(
@@ -117,8 +117,8 @@ def other_plans(
     if at_hand.regions and not is_whole(at_hand):
         for way in ways:
             if way != at_hand.tracing:
-                yield candidate(Stage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
+                yield candidate(SearchStage.OTHERS, Root(f"{AT_HAND}, {way}", at_hand.traced(way)))
     for one in suggested:
         if one.kind is not SuggestionKind.WHOLE:
             plan = Plan((Region(one.name, one.selectors),), tracing=best)
-            yield candidate(Stage.OTHERS, Root(f"suggested: {one.name}, {best}", plan))
+            yield candidate(SearchStage.OTHERS, Root(f"suggested: {one.name}, {best}", plan))

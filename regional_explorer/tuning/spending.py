@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from regional_explorer.compiler.run import Run
-from regional_explorer.record.tuning import Stage
+from regional_explorer.record.tuning import SearchStage
 from regional_explorer.tuning.bench import Bench
 from regional_explorer.tuning.space import WRAPPER, Candidate
 
@@ -104,4 +104,4 @@ def _cost_kind(one: Candidate) -> tuple[bool, bool]:
     Such kernels are built longer, and of such a config most kernels are built already.
     """
     wrapped = any(WRAPPER.items() <= config.items() for region in one.plan.regions for _, config in region.configs)
-    return wrapped, one.stage in (Stage.KEYS, Stage.TOGETHER)
+    return wrapped, one.stage in (SearchStage.KEYS, SearchStage.TOGETHER)

@@ -12,7 +12,7 @@ from regional_explorer.record.benchmark import NumericsVerdict, Verdict
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.session import Session
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, Stage, Try, Tuning
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import words
 from tests.shared import sessions
 
@@ -27,11 +27,11 @@ def final(title: str, seconds: float, plan: Plan | None = None, **changes: objec
         return Figure(against / seconds, 0.98 * against / seconds, 1.02 * against / seconds)
 
     time_s = Figure(seconds, 0.99 * seconds, 1.01 * seconds)
-    known = Try(title, Stage.KEYS, Outcome.MEASURED, plan, "", "", True, time_s, ratio(4e-2), ratio(3e-2))
+    known = Try(title, SearchStage.KEYS, Outcome.MEASURED, plan, "", "", True, time_s, ratio(4e-2), ratio(3e-2))
     return replace(known, **changes)
 
 
-REFERENCES = tuple(final(title, s, stage=Stage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2)))
+REFERENCES = tuple(final(title, s, stage=SearchStage.REFERENCE) for title, s in ((EAGER, 4e-2), (TORCH_COMPILE, 3e-2)))
 SEARCH = Tuning(
     (*REFERENCES, final(AT_HAND, 3.5e-2, BASE.plan), final("quick", 2e-2, FOUND)), "quick", TORCH_COMPILE, Figure(1.5)
 )

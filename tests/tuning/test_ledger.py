@@ -15,7 +15,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.plan import Plan
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
 from regional_explorer.record.tuning import TORCH_COMPILE, Numbers, Outcome
-from regional_explorer.tuning.ledger import Entry, Ledger
+from regional_explorer.tuning.ledger import Ledger, LedgerEntry
 from regional_explorer.tuning.limits import Limits
 from regional_explorer.tuning.search import tune
 from tests.shared.processes import ROOT
@@ -25,18 +25,18 @@ JOINT = Tracing(joint_passes=True)
 KEYS = ({"cpp_wrapper": True}, {"size_asserts": False}, {"max_fusion_size": 16})
 LIMITS = Limits(600.0, keys=KEYS)
 PARTS = by_parts({JOINT: 0.95}, {"cpp_wrapper": 0.95, "size_asserts": 0.97})
-ENTRY = Entry("k1", "whole graph", Outcome.MEASURED, "", "code", Figure(1.1, 1.0, 1.2), 3.0)
+ENTRY = LedgerEntry("k1", "whole graph", Outcome.MEASURED, "", "code", Figure(1.1, 1.0, 1.2), 3.0)
 
 
 def test_entries_are_read_back_and_the_last_one_of_a_key_holds(tmp_path: Path) -> None:
     path = tmp_path / "new" / "tries.jsonl"
     ledger = Ledger(path)
     ledger.add(ENTRY)
-    ledger.add(Entry("k2", "other", Outcome.FAILED, "why"))
-    ledger.add(Entry("k1", "whole graph", Outcome.WRONG, "off"))
+    ledger.add(LedgerEntry("k2", "other", Outcome.FAILED, "why"))
+    ledger.add(LedgerEntry("k1", "whole graph", Outcome.WRONG, "off"))
     assert Ledger(path).entries == {
-        "k1": Entry("k1", "whole graph", Outcome.WRONG, "off"),
-        "k2": Entry("k2", "other", Outcome.FAILED, "why"),
+        "k1": LedgerEntry("k1", "whole graph", Outcome.WRONG, "off"),
+        "k2": LedgerEntry("k2", "other", Outcome.FAILED, "why"),
     }
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
@@ -53,7 +53,7 @@ def test_a_line_that_is_torn_or_of_another_format_is_left_out_and_the_next_one_i
         file.write(torn)
     ledger = Ledger(path)
     assert ledger.entries == {"k1": ENTRY}
-    ledger.add(Entry("k2", "other", Outcome.FAILED, "why"))
+    ledger.add(LedgerEntry("k2", "other", Outcome.FAILED, "why"))
     assert set(Ledger(path).entries) == {"k1", "k2"}
 
 
@@ -75,10 +75,10 @@ def test_a_ledger_that_cannot_be_read_is_refused_and_one_that_cannot_be_written_
 APPEND = """
 import sys
 from regional_explorer.record.tuning import Outcome
-from regional_explorer.tuning.ledger import Entry, Ledger
+from regional_explorer.tuning.ledger import LedgerEntry, Ledger
 ledger = Ledger(sys.argv[1])
 for number in range(50):
-    ledger.add(Entry(f"{sys.argv[2]} {number}", "t" * 300, Outcome.FAILED, "why"))
+    ledger.add(LedgerEntry(f"{sys.argv[2]} {number}", "t" * 300, Outcome.FAILED, "why"))
 """
 
 

@@ -13,7 +13,7 @@ from regional_explorer.compiler.run import Run
 from regional_explorer.record.plan import Direction, Plan, Region, Selector, SelectorKind, config_of
 from regional_explorer.record.suggestion import Suggestion, SuggestionKind
 from regional_explorer.record.tracing import AS_TORCH_COMPILE, Tracing
-from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, Stage, Tuning
+from regional_explorer.record.tuning import AT_HAND, EAGER, TORCH_COMPILE, Numbers, Outcome, SearchStage, Tuning
 from regional_explorer.tables.tuning import answer, tries_table
 from regional_explorer.tuning.ledger import Ledger
 from regional_explorer.tuning.limits import Limits
@@ -40,7 +40,7 @@ def outcome(tuning: Tuning, title: str) -> Outcome:
 
 
 def title(tracing: Tracing, **config: Any) -> str:
-    return whole(Stage.KEYS, tracing, config).title
+    return whole(SearchStage.KEYS, tracing, config).title
 
 
 def test_the_fastest_of_ways_and_keys_is_found_and_confirmed_beside_the_references(ledger: Ledger) -> None:
@@ -181,7 +181,7 @@ def test_torch_compile_that_fails_is_told_and_plans_are_compared_with_eager(ledg
 
 def test_without_a_backward_the_partitioner_is_not_tried(ledger: Ledger) -> None:
     tuning = tune(ReplayBench(by_parts({JOINT: 0.9}, {}), grad=False), limits(), ledger)
-    traced = [one.plan.tracing for one in tuning.tries if one.stage is Stage.TRACING and one.plan]
+    traced = [one.plan.tracing for one in tuning.tries if one.stage is SearchStage.TRACING and one.plan]
     options = [(way.joint_passes, way.decompositions) for way in traced]
     assert len(options) == len(set(options)) == 3
     assert tuning.answer == title(JOINT)
@@ -253,8 +253,8 @@ def test_the_table_has_every_try_and_texts_those_that_were_timed(ledger: Ledger)
 def test_cpp_wrappers_are_tried_on_the_best_ways_only(ledger: Ledger) -> None:
     ways = {way: 0.9 if way == JOINT else 1.2 for way in WAYS}
     tuning = tune(ReplayBench(by_parts(ways, {"cpp_wrapper": 0.95})), limits(), ledger)
-    wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is Stage.WRAPPER}
-    assert wrapped.pop(whole(Stage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
+    wrapped = {one.title: one.outcome for one in tuning.tries if one.stage is SearchStage.WRAPPER}
+    assert wrapped.pop(whole(SearchStage.WRAPPER, JOINT, WRAPPER).title) is Outcome.MEASURED
     assert set(wrapped.values()) == {Outcome.NOT_TRIED}
 
 
@@ -331,7 +331,7 @@ def test_the_plan_at_hand_is_traced_in_other_ways_and_suggestions_are_tried(ledg
 
     bench = ReplayBench(plant, at_hand=MARKED, suggested=[loss, everything])
     tuning = tune(bench, limits(2000.0), ledger)
-    others = [one for one in tuning.tries if one.stage is Stage.OTHERS]
+    others = [one for one in tuning.tries if one.stage is SearchStage.OTHERS]
     assert {one.plan.tracing for one in others if one.plan and "mlp" in one.plan} == {*WAYS} - {MARKED.tracing}
     assert [one.plan.regions[0].name for one in others if one.plan and "mlp" not in one.plan] == ["loss"]
     assert tuning.plan == MARKED.traced(AS_TORCH_COMPILE)

@@ -15,7 +15,7 @@ from regional_explorer.record.action import Basis, configures, disables
 from regional_explorer.record.benchmark import Verdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode, Severity
 from regional_explorer.record.figure import Figure
-from regional_explorer.record.tuning import EAGER, Outcome, Stage, Try, Tuning
+from regional_explorer.record.tuning import EAGER, Outcome, SearchStage, Try, Tuning
 from regional_explorer.style.element import words
 from regional_explorer.ui.answer import answer_part
 from regional_explorer.ui.control import Control
@@ -60,7 +60,7 @@ def test_a_finding_is_applied_where_its_gain_was_measured_and_tried_where_not(
 def test_the_best_found_is_used_and_undone(panel: Panel, control: Control, exploration: Exploration) -> None:
     before, better = exploration.plan, exploration.draft().unmark("act").plan
     time_s, speedup = Figure(1.0, 0.9, 1.1), Figure(2.0, 1.9, 2.1)
-    quick = Try("quick", Stage.KEYS, Outcome.MEASURED, better, final=True, time_s=time_s, speedup=speedup)
+    quick = Try("quick", SearchStage.KEYS, Outcome.MEASURED, better, final=True, time_s=time_s, speedup=speedup)
     exploration.live.tuning = Tuning((replace(quick, title=EAGER, plan=None), quick), "quick", EAGER, Figure(2.0))
     try:
         control.refresh()
