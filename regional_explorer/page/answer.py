@@ -158,7 +158,7 @@ def _ratio(speed: Speed | None) -> str:
     if speed is None:
         return ""
     if speed.verdict == NOT_MEASURED:
-        return f"{speed.against} was not measured"
+        return f"{speed.against} was not measured in this run"
     if speed.verdict == FAILED:
         return f"{speed.against} fails on this call"
     if speed.verdict.startswith(str(Verdict.WITHHELD)):

@@ -128,7 +128,9 @@ def what_was_not(tuning: Tuning) -> Iterator[str]:
         yield f"{count(sum(tuning.counts.values()), 'plan')}: {listing(told)}."
     left_out = [one for one in tuning.tries if one.outcome is Outcome.NOT_TRIED]
     if left_out:
-        yield f"Not tried: {listing([f'{clean(one.title)} ({one.why})' for one in left_out], 3)}; ex.tuning has all."
+        first = left_out[0]
+        titles = listing([clean(one.title) for one in left_out], 3, joint="; ")
+        yield f"Not tried: {titles}; ex.tuning has all. Of the first: {first.why}."
     raced = [one for one in tuning.pieces if not one.why_not]
     if raced:
         faster = [

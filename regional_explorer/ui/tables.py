@@ -169,7 +169,7 @@ def _picks_cell(row: RegionRow) -> list[Node | str]:
     )
     text = selection_text(region)
     if not text or text != clean(text):
-        return [node("span", clean(region.selection, SHORT), title=clean(region.selection, LONG)), pieces]
+        return [node("span", clean(region.selection, SHORT), title=clean(region.selection, LONG)), " ", pieces]
     editable = node(
         "input",
         type="text",
