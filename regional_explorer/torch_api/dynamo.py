@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from regional_explorer.record.graph import SubgraphOptions
 from regional_explorer.record.json_file import json_safe
 from regional_explorer.record.tracing import Tracing
-from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, runs_random
+from regional_explorer.torch_api.graphs import ANNOTATION, MARKS, ORIGIN, BoxedCall, note_kept, runs_random
 from regional_explorer.torch_api.release import forget_metric_edits, release_when_dropped
 from torch import fx, nn
 from torch._C._dynamo import eval_frame as frame_evaluation
@@ -308,6 +308,7 @@ def aot_backend(
         if backward is not None:
             before_forward(backward)
             backward = None
+        note_kept(gm, TracingContext.get().fw_metadata.num_forward)
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:

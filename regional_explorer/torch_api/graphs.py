@@ -280,6 +280,22 @@ def is_kept_by_caller(node: fx.Node) -> bool:
     return node.name.startswith(("primals", "arg", "tangents"))
 
 
+_KEPT = "regional_explorer_kept"
+
+
+def note_kept(forward: fx.GraphModule, returned: int) -> None:
+    """Note which results of a forward nobody but its backward gets: those after the first ``returned`` ones."""
+    results = forward.graph.output_node().args[0]
+    for node in {*results[returned:]} - {*results[:returned]}:
+        if isinstance(node, fx.Node):
+            node.meta[_KEPT] = True
+
+
+def is_only_kept(node: fx.Node) -> bool:
+    """Return whether ``note_kept`` noted a node, in its graph or in the piece that was copied from there."""
+    return _KEPT in node.meta
+
+
 def is_carved(node: fx.Node) -> bool:
     """Return whether a node was carved out: Inductor calls its eager kernel."""
     return FALLBACK in (node.meta.get("custom") or {})
