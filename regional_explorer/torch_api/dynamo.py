@@ -308,7 +308,8 @@ def aot_backend(
         if backward is not None:
             before_forward(backward)
             backward = None
-        note_kept(gm, TracingContext.get().fw_metadata.num_forward)
+        if metadata := TracingContext.get().fw_metadata:
+            note_kept(gm, metadata.num_forward)
         return compile_graph("forward", gm)
 
     def compile_inference(gm: fx.GraphModule, _inputs: Sequence[Any]) -> BoxedCall:

@@ -285,7 +285,7 @@ _KEPT = "regional_explorer_kept"
 
 def note_kept(forward: fx.GraphModule, returned: int) -> None:
     """Note which results of a forward nobody but its backward gets: those after the first ``returned`` ones."""
-    results = forward.graph.output_node().args[0]
+    results: Any = forward.graph.output_node().args[0]
     for node in {*results[returned:]} - {*results[:returned]}:
         if isinstance(node, fx.Node):
             node.meta[_KEPT] = True
