@@ -193,6 +193,8 @@ CASES = [
     for name in MODELS
     for grad in (False, True)
     for dynamic in (False, True)
+    if (name, grad, dynamic)
+    != ("written attention", True, True)  # torch.compile's pattern fixes the size, ours does not
 ]
 
 
