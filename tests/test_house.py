@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_every_public_name_exists_and_no_other() -> None:
     assert set(regional_explorer.__all__) <= set(dir(regional_explorer))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = regional_explorer.nonsense  # type: ignore[attr-defined]  # that is the point
+
+
+def test_public_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, times in names.items() if times > 1] == []
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -28,7 +28,7 @@ from regional_explorer.record.roofline import (
     Border,
     Launches,
     OpDifference,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
 )
@@ -287,7 +287,7 @@ class Roofline(CodeResult):
     be determined.
     """
 
-    reach: tuple[Reach, ...]
+    reach: tuple[PhaseReach, ...]
     regions: tuple[RegionReach, ...]
     borders: tuple[Border, ...]
     launches: Launches | None

@@ -25,7 +25,7 @@ from regional_explorer.record.artifact import ArtifactCode
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, VariantName, Verdict, withheld_text
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
-from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, Reach, RegionReach
+from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, PhaseReach, RegionReach
 from regional_explorer.record.session import Session
 from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure, paired_gaps
 from regional_explorer.regions.cut import Piece
@@ -89,7 +89,7 @@ def _full_graph(program: Program, live: LiveGraph) -> FullGraph:
     return FullGraph(live.id, names, code)
 
 
-def reached(session: Session) -> tuple[Reach, ...]:
+def reached(session: Session) -> tuple[PhaseReach, ...]:
     """Return how much of full's gain the plan reaches, phase by phase.
 
     Raises:
@@ -111,7 +111,7 @@ def reached(session: Session) -> tuple[Reach, ...]:
             sure = verdict is Verdict.FASTER, verdict is Verdict.SLOWER
             eager_s, regional_s, full_s = (timing.median_s for timing in compared)
             reaches.append(
-                Reach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
+                PhaseReach(phase, eager_s, regional_s, full_s, gain_s, share, *sure, withheld=withheld_text(*compared))
             )
     if not reaches or session.is_outdated:
         raise MeasureError(f"This plan was not measured. {MEASURE_FIRST}")
@@ -140,7 +140,7 @@ def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure
 MEASURE_FIRST = "Call ex.benchmark() first; its variants must include 'regional' and 'full'."
 
 
-def region_reaches(session: Session, reach: Reach) -> tuple[RegionReach, ...]:
+def region_reaches(session: Session, reach: PhaseReach) -> tuple[RegionReach, ...]:
     """Return what each region gains alone, as a share of what full gains."""
     return tuple(
         RegionReach(name, timing.gain_s, timing.gain_s and reach.gain_s and _part(timing.gain_s, reach.gain_s))

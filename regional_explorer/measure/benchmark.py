@@ -57,7 +57,7 @@ from regional_explorer.torch_api.torch_config import read_config
 
 
 @dataclass
-class Results:
+class BenchmarkResults:
     """What a benchmark has found so far. It is filled in place, so that an interrupt loses nothing.
 
     Of partitions measured alone, ``cures`` has the config under which one passes its numerics check, None if none was
@@ -87,7 +87,7 @@ def benchmark(
     names: Sequence[VariantName],
     budget_s: float,
     context: MeasureContext,
-    results: Results,
+    results: BenchmarkResults,
 ) -> bool:
     """Check and measure the variants ``names``, adding to ``results``; return whether all that was completed.
 
@@ -126,7 +126,7 @@ def _read_memory(
     rounds: RoundsResult,
     budget_s: float,
     context: MeasureContext,
-    results: Results,
+    results: BenchmarkResults,
 ) -> None:
     """Read the peak memory of each variant, but of none whose one call takes longer than its share of the time."""
     run, gauge = context.run, gauge_for(context.environment.device)
@@ -148,7 +148,9 @@ def _read_memory(
         results.conditions = replace(results.conditions, memory_left_out=tuple(left_out))
 
 
-def _compile(variants: Variants, names: Sequence[VariantName], run: Run, results: Results) -> list[VariantName]:
+def _compile(
+    variants: Variants, names: Sequence[VariantName], run: Run, results: BenchmarkResults
+) -> list[VariantName]:
     """Return the variants that can run; those that torch compiles are compiled here."""
     ready = []
     for name in names:
@@ -176,7 +178,7 @@ _COMPILE_TASKS = {
 
 
 def check_numerics(
-    variants: Variants, ready: list[VariantName], run: Run, results: Results
+    variants: Variants, ready: list[VariantName], run: Run, results: BenchmarkResults
 ) -> tuple[Mapping[str, NumericsVerdict], Mapping[str, NumericsVerdict]]:
     """Compare the variants with eager; return their verdicts. One that raises is reported and taken out of ``ready``.
 
@@ -223,7 +225,7 @@ def check_numerics(
 
 
 def _numerics_rows(
-    variants: Variants, name: VariantName, reference: Reference, run: Run, results: Results
+    variants: Variants, name: VariantName, reference: Reference, run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
     call, program, function = variants.call, variants.program, variants.function(name)
     variants.select(name)
@@ -251,7 +253,7 @@ OTHER_NUMBERS = "Inductor draws its own random numbers"
 
 
 def _rows_of_twin(
-    variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: Results
+    variants: Variants, reference: Reference, rows: Sequence[Numerics], run: Run, results: BenchmarkResults
 ) -> tuple[Numerics, ...]:
     """Return the rows of a twin of ``full`` that draws what eager draws, else those of ``full``, not comparable."""
     if run.cancelled():

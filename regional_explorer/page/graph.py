@@ -10,7 +10,7 @@ from typing import Any
 from regional_explorer.errors import listing, sendable
 from regional_explorer.picture.open_folds import legend_entry
 from regional_explorer.picture.page_records import Payload, Records, first_tab, piece_rows, tabs
-from regional_explorer.picture.scene import Badge, Entry
+from regional_explorer.picture.scene import Badge, LegendEntry
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
 from regional_explorer.record.partition import State
@@ -59,12 +59,12 @@ def graph_traits(session: Session, records: Records) -> Payload:
     }
 
 
-def _region(entry: Entry) -> Payload:
+def _region(entry: LegendEntry) -> Payload:
     look = paint(entry.region)
     return {"name": entry.title, "letter": look.letter, "hue": look.hue, "line": look.line}
 
 
-def _legend(entries: Iterable[Entry]) -> Iterable[tuple[str, Node]]:
+def _legend(entries: Iterable[LegendEntry]) -> Iterable[tuple[str, Node]]:
     """Yield the elements of the legend, each with the state or sign that must be in use for it to be shown."""
     for entry in entries:
         yield "", _legend_button(entry)
@@ -230,7 +230,7 @@ def _tool_button(do: str, text: str, title: str, key: str | None) -> Node:
     return node("button", text, type="button", data_do=do, data_key=key, title=title, aria_label=label)
 
 
-def _legend_button(entry: Entry) -> Node:
+def _legend_button(entry: LegendEntry) -> Node:
     look = paint(entry.region)
     colours = {
         "light": look.light.fill,

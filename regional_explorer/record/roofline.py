@@ -37,7 +37,7 @@ class Border(Record, frozen=True):
     fused_bytes: int
 
 
-class Reach(Record, frozen=True):
+class PhaseReach(Record, frozen=True):
     """Times of one phase, in seconds; ``full_wins`` says whether full Inductor is certainly faster than eager.
 
     ``full_loses`` says whether it is certainly not, ``full_gain_s`` by how much.

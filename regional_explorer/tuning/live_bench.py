@@ -23,7 +23,7 @@ from regional_explorer.compiler.recording import Recorded, record_inputs
 from regional_explorer.compiler.run import Run, T, no_progress
 from regional_explorer.compiler.switch import Switch, alone
 from regional_explorer.errors import RegionCompileError
-from regional_explorer.measure.benchmark import Results, check_numerics, memory_peak
+from regional_explorer.measure.benchmark import BenchmarkResults, check_numerics, memory_peak
 from regional_explorer.measure.clock import TimedCall
 from regional_explorer.measure.memory import gauge_for
 from regional_explorer.measure.numerics import in_words
@@ -172,7 +172,7 @@ class LiveBench:
             CancelledError: the search was cancelled.
             RegionCompileError: the plan does not run.
         """
-        run, results, ready = self.context.run.silent(), Results(), [VariantName.REGIONAL]
+        run, results, ready = self.context.run.silent(), BenchmarkResults(), [VariantName.REGIONAL]
         verdicts, _ = check_numerics(prepared.variants, ready, run, results)
         if run.cancelled():
             raise CancelledError

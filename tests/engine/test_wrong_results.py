@@ -18,7 +18,7 @@ from regional_explorer.command.cli import EXIT_NO, main
 from regional_explorer.compiler.fingerprint import surroundings
 from regional_explorer.diagnostics.wrong_results import variant_diagnostics
 from regional_explorer.errors import PlanError
-from regional_explorer.measure.variants import Compiled, Variants
+from regional_explorer.measure.variants import CompiledVariant, Variants
 from regional_explorer.page.saved import page_html
 from regional_explorer.record.benchmark import CompileCost, Numerics, NumericsVerdict, VariantName
 from regional_explorer.record.configs import DRAWING_AS_EAGER
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.compiles
 CODE = "variant-wrong"
 
 
-def planted(function: Callable[..., Any], content: Any) -> Compiled:
+def planted(function: Callable[..., Any], content: Any) -> CompiledVariant:
     """Return what a compile would, of another function, which Inductor never sees."""
-    return Compiled(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
+    return CompiledVariant(compile_isolated(function, "eager"), CompileCost("planted", 0.1, "warm"), content)
 
 
 def plant_full(ex: rx.Exploration, function: Callable[..., Any]) -> rx.Exploration:

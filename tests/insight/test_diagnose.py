@@ -17,7 +17,7 @@ from regional_explorer.insight.diagnose import from_times, recomputed_ops, remed
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.clock import CpuClock
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.measure.timings import MeasureContext
@@ -348,7 +348,7 @@ def test_inputs_of_all_kinds_and_candidates_are_recorded_in_one_run_and_freed_on
     assert held == [[True], [True, True], [True, False, True]], "the first is the user's own tensor"
     assert runs == ["run"] * 2
 
-    results = Results()
+    results = BenchmarkResults()
     monkeypatch.setattr(partitions, "_measure_dispatch", lambda *_: None)
     context = MeasureContext.of(Run(), ex.session.environment)
     partitions.benchmark_partitions(ex.live.variants, 0.1, context, results)

@@ -31,7 +31,7 @@ from regional_explorer.record.roofline import (
     EAGER_OPS,
     BitwiseTrial,
     FullGraph,
-    Reach,
+    PhaseReach,
     RegionReach,
     Roundings,
     borders,
@@ -88,7 +88,7 @@ HALF = Figure(0.5, 0.4, 0.6)
 
 def reach(eager_s, regional_s, full_s, share, **more):
     times = (eager_s, regional_s, full_s, eager_s - full_s)
-    return Reach(Phase.FORWARD, *map(exactly, times), share, **more)
+    return PhaseReach(Phase.FORWARD, *map(exactly, times), share, **more)
 
 
 def test_shares_are_withheld_where_full_gains_nothing():

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from regional_explorer.diagnostics.measured import plan_diagnostics, region_diagnostics
-from regional_explorer.measure.benchmark import Results
+from regional_explorer.measure.benchmark import BenchmarkResults
 from regional_explorer.measure.partitions import BORDERS, CUT_GRAPH, DISPATCH, REST, WRAPPER, reconcile
 from regional_explorer.measure.rounds import RoundsResult, Stop
 from regional_explorer.page.answer import answer_text
@@ -279,7 +279,7 @@ def test_neither_the_call_nor_its_partitions_hide_that_the_others_were_disturbed
     of_call, of_partition = (busy, calm) if quiet == "the partitions" else (calm, busy)
     base = measured()
     assert base.conditions
-    results = Results(conditions=replace(base.conditions, noise=of_call))
+    results = BenchmarkResults(conditions=replace(base.conditions, noise=of_call))
     results.add_noise(of_partition)
     assert results.conditions
     assert results.conditions.noise == of_call, "what the verdicts on the call depend on"
