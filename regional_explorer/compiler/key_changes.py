@@ -126,7 +126,7 @@ class KnownCompiles:
         if nearest is None:
             return made
         name, known = nearest
-        return replace(made, nearest=name, changes=tuple(changes(known, facts)))
+        return replace(made, nearest=name, changes=tuple(changes_of_key(known, facts)))
 
     def _nearest(self, facts: CompileFacts, same_ops: bytes) -> tuple[str, CompileFacts] | None:
         """Return the known facts with the fewest changes and their artifact; of several equally near ones the last."""
@@ -154,7 +154,7 @@ KNOWN_COMPILES = KnownCompiles()
 """The compiles of this process: Inductor's caches are not per exploration either."""
 
 
-def changes(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
+def changes_of_key(before: CompileFacts, after: CompileFacts) -> Iterator[KeyChange]:
     """Yield what differs, ops first."""
     yield from _op_changes(before, after)
     for part in dict.fromkeys([*before.parts, *after.parts]):

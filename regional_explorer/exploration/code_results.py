@@ -39,7 +39,7 @@ from regional_explorer.style.css import PAGE, page_css
 from regional_explorer.style.element import node, to_html
 from regional_explorer.style.formats import config_text, size
 from regional_explorer.tables.code import kernels_table
-from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, regions_table, trials_table
+from regional_explorer.tables.roofline import borders_table, ops_table, reach_table, region_reach_table, trials_table
 from regional_explorer.tables.stages import stage_nodes_table, stages_table
 from regional_explorer.tables.table import TEXT_WIDTH, Table
 from regional_explorer.tables.tuning import answer, tries_table
@@ -310,11 +310,11 @@ class Roofline(CodeResult):
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return regions_table(self.regions).frame()
+        return region_reach_table(self.regions).frame()
 
     def _tables(self) -> Iterator[Table[Any]]:
         yield reach_table(self.reach, self.launches, self.problems)
-        yield regions_table(self.regions)
+        yield region_reach_table(self.regions)
         if self.launches is not None:
             yield borders_table(self.borders, self.bandwidth, self.reach)
         if self.ops is not None:

@@ -18,7 +18,7 @@ from regional_explorer.compiler.run import PLAIN_RUN, Run
 from regional_explorer.compiler.workpiece import Wanted, Workpiece
 from regional_explorer.errors import MeasureError
 from regional_explorer.insight.lowering import code_under
-from regional_explorer.measure.numerics import Reference, bitwise_equal, compare, run_once
+from regional_explorer.measure.numerics import Reference, bitwise_equal, compare_results, run_once
 from regional_explorer.measure.rounding import gap
 from regional_explorer.measure.variants import Variants
 from regional_explorer.record.artifact import ArtifactCode
@@ -27,7 +27,7 @@ from regional_explorer.record.figure import Figure
 from regional_explorer.record.regions import whole_region_timings
 from regional_explorer.record.roofline import BitwiseTrial, FullGraph, OpDifference, PhaseReach, RegionReach
 from regional_explorer.record.session import Session
-from regional_explorer.record.statistics import CONFIDENCE, Floats, interval, median_figure, paired_gaps
+from regional_explorer.record.statistics import CONFIDENCE, Floats, confidence_interval, median_figure, paired_gaps
 from regional_explorer.regions.cut import Piece
 from regional_explorer.regions.instances import Claim
 from regional_explorer.torch_api.dynamo import as_first_call, compile_isolated
@@ -130,7 +130,7 @@ def share_of_gain(eager_s: Floats, regional_s: Floats, full_s: Floats) -> Figure
         return Figure(0.0, why="full gained nothing in any round")
     shares = (eager_s - regional_s[:rounds]) / np.where(known, gain_s, 1.0)
     found = median_figure(shares[known])
-    ends = [interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
+    ends = [confidence_interval(np.where(known, shares, unknown), CONFIDENCE) for unknown in (-np.inf, np.inf)]
     low, high = (None if end is None else end[side] for side, end in enumerate(ends))
     if low is None or high is None or not np.isfinite([low, high]).all():
         return Figure(found.value, why=found.why or "full gained nothing in too many rounds")
@@ -277,7 +277,7 @@ def _run_trial(variants: Variants, config: Mapping[str, object], reference: Refe
             marks_ignored() if "fallback_by_default" in config else contextlib.nullcontext(),
             as_first_call(call.fn),
         ):
-            found = compare("full", run_once(call, function), reference)
+            found = compare_results("full", run_once(call, function), reference)
     except Exception as error:  # noqa: BLE001 - whatever torch raises, the other trials go on
         return BitwiseTrial(config, problem=f"{type(error).__name__}: {error}".splitlines()[0])
     finally:

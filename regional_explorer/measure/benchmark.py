@@ -19,7 +19,7 @@ from regional_explorer.measure.clock import CpuClock, TimedCall
 from regional_explorer.measure.memory import BUDGET_SHARE, Gauge, gauge_for, peak
 from regional_explorer.measure.numerics import (
     Reference,
-    compare,
+    compare_results,
     failing_twice,
     nondeterministic,
     not_comparable,
@@ -234,11 +234,11 @@ def _numerics_rows(
 
     def rows_under(config: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
         with program.using_twins(drawing if config else [], config):
-            return failing_twice(lambda: compare(name, run_once(call, function), reference, note))
+            return failing_twice(lambda: compare_results(name, run_once(call, function), reference, note))
 
     try:
         if draws_its_own:  # neither a second call nor rounding explains that
-            rows = compare(name, run_once(call, function), dataclasses.replace(reference, moves=None))
+            rows = compare_results(name, run_once(call, function), dataclasses.replace(reference, moves=None))
             if verdict(rows) is NumericsVerdict.FAILED and name is VariantName.FULL:
                 return _rows_of_twin(variants, reference, rows, run, results)
             return not_comparable(rows, f"{OTHER_NUMBERS}; try fallback_random")
@@ -263,7 +263,7 @@ def _rows_of_twin(
         with variants.twin_of_full(DRAWING_AS_EAGER) as twin:
             results.costs.append(twin.cost)
             found = failing_twice(
-                lambda: compare(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
+                lambda: compare_results(VariantName.FULL, run_once(variants.call, twin.function), reference, TWIN_NOTE)
             )
             return unless_out_of_order(found, (live.gm for live in variants.program.capture.live))
     except CancelledError:

@@ -86,7 +86,7 @@ def run_once(call: Call, fn: Callable[..., Any] | None = None) -> Values:
         )
 
 
-def compare(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
+def compare_results(variant: str, results: Values, reference: Reference, note: str = "") -> tuple[Numerics, ...]:
     """Return one row per output and gradient of a variant, given its ``results``; each row gets ``note``."""
     rows: list[Numerics] = []
     eager, exact = reference.eager, reference.exact

@@ -19,7 +19,7 @@ from regional_explorer.measure.reference import check_partition
 from regional_explorer.measure.rounds import Prune, RoundsResult, keep_all
 from regional_explorer.measure.timings import MeasureContext, measure_rounds, timings_of
 from regional_explorer.record.benchmark import NumericsVerdict, Phase, Timing
-from regional_explorer.record.statistics import VERDICT_CONFIDENCE, interval
+from regional_explorer.record.statistics import VERDICT_CONFIDENCE, confidence_interval
 from regional_explorer.torch_api.graphs import BoxedCall, outside_autocast
 
 
@@ -50,7 +50,7 @@ def surely_slower(
     slower = []
     for name in names:
         ratios = result.ratios(name, phase, best)
-        bounds = None if name == best or ratios is None else interval(ratios, VERDICT_CONFIDENCE)
+        bounds = None if name == best or ratios is None else confidence_interval(ratios, VERDICT_CONFIDENCE)
         if bounds is not None and bounds[1] < least:
             slower.append(name)
     return slower

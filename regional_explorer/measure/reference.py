@@ -24,7 +24,7 @@ from regional_explorer.compiler.workpiece import Workpiece
 from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
     Reference,
-    compare,
+    compare_results,
     failing_twice,
     in_words,
     not_comparable,
@@ -224,7 +224,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
     run_captured = partial(run_trace, lambda live: live.eager)
     # None if the graphs cannot run: some kernels need other strides; the variants are still compared.
     traced = _unless_refused(run_captured)
-    rows = compare("captured", traced, by_eager) if traced is not None else ()
+    rows = compare_results("captured", traced, by_eager) if traced is not None else ()
     wrong_rows = [row for row in rows if row.verdict == NumericsVerdict.FAILED]
     if traced is None or not wrong_rows:
         return reference
@@ -242,7 +242,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
 def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
     """Return the reference, one that says that nothing can be compared if another eager run differs from its own."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
-    rows = compare("eager", run_eager(), eager)
+    rows = compare_results("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
         return reference
     return dataclasses.replace(eager, nondeterministic=True, diagnostics=(_nondeterminism(rows),))
@@ -350,7 +350,7 @@ def check_partition(
 
         def rows_under(more: Mapping[str, Any], note: str) -> tuple[Numerics, ...]:
             compiled = alone(workpiece, twin(more) if more else artifact, args)
-            return failing_twice(lambda: compare(COMPILED, run(compiled), reference, note))
+            return failing_twice(lambda: compare_results(COMPILED, run(compiled), reference, note))
 
         rows = rows_drawing_as_eager(rows_under, [gm]) if piece.draws else rows_under({}, "")
         may_be_cured = seek_cure and verdict(rows) == NumericsVerdict.FAILED

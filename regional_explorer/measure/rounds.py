@@ -27,8 +27,8 @@ from regional_explorer.record.statistics import (
     STOP_CHECKS,
     VERDICT_CONFIDENCE,
     Floats,
+    confidence_interval,
     floor_of,
-    interval,
     median_figure,
     middle_half,
     paired_ratios,
@@ -206,8 +206,8 @@ class RoundsResult:
 
 
 def _is_narrow(values: Floats) -> bool:
-    bounds = interval(values, CONFIDENCE)
-    if bounds is None or interval(values, VERDICT_CONFIDENCE) is None:
+    bounds = confidence_interval(values, CONFIDENCE)
+    if bounds is None or confidence_interval(values, VERDICT_CONFIDENCE) is None:
         return False
     half_width = (bounds[1] - bounds[0]) / 2.0
     return half_width <= PRECISION * float(np.median(values))

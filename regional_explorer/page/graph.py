@@ -9,7 +9,7 @@ from typing import Any
 
 from regional_explorer.errors import listing, sendable
 from regional_explorer.picture.open_folds import legend_entry
-from regional_explorer.picture.page_records import Payload, Records, first_tab, piece_rows, tabs
+from regional_explorer.picture.page_records import Payload, Records, first_tab, graph_tabs, piece_rows
 from regional_explorer.picture.scene import Badge, LegendEntry
 from regional_explorer.record.benchmark import NumericsVerdict, PartitionTiming, Timing
 from regional_explorer.record.figure import Figure
@@ -48,7 +48,7 @@ def graph_traits(session: Session, records: Records) -> Payload:
     entries = [legend_entry(summary) for summary in region_summaries(session)]
     return {
         "graphs": [{"id": sendable(known.graph.id), "names": known.names} for known in graphs],
-        "tabs": tabs(session),
+        "tabs": graph_tabs(session),
         "first": first_tab(session),
         "look": {
             "regions": [_region(entry) for entry in entries],

@@ -32,7 +32,7 @@ FLAGS = ("recompute", "random", "carved")
 """The flags of nodes that tooltips note, each by its bit in ``flags``."""
 
 
-def tabs(session: Session) -> list[Payload]:
+def graph_tabs(session: Session) -> list[Payload]:
     """Return the tabs: one per graph, and one for the partitions if there is a region.
 
     ``graphs`` are the numbers of the graphs in the tab; with ``pieces`` folds open as far as they hold pieces.

@@ -64,7 +64,7 @@ def _launched(launches: Launches) -> str:
     )
 
 
-def regions_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
+def region_reach_table(regions: Sequence[RegionReach]) -> Table[RegionReach]:
     """One row per region: its gain, and its share of the gain of full."""
     return Table(
         "What each region brings, measured alone",

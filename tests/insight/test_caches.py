@@ -13,7 +13,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import regional_explorer as rx
 from regional_explorer.compiler import key_changes
-from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes
+from regional_explorer.compiler.key_changes import KNOWN_COMPILES, CompileFacts, KnownCompiles, changes_of_key
 from regional_explorer.record.artifact import ArtifactCompile, CacheAnswer, CompilePhase, KeyChange
 from regional_explorer.torch_api.graphs import fake_mode_with_symbols
 from regional_explorer.torch_api.inductor import Times
@@ -80,7 +80,7 @@ def test_one_fact_is_changed_and_that_one_is_named_with_what_it_was_and_is(chang
     assert before == facts_of()
     with around or contextlib.nullcontext():
         after = facts_of(**changed)
-    assert set(map(str, changes(before, after))) == said
+    assert set(map(str, changes_of_key(before, after))) == said
 
 
 def same(graph):
@@ -96,10 +96,10 @@ class Known(CustomGraphPass):
 
 
 def test_a_default_that_is_given_is_no_change_nor_is_a_custom_pass_while_its_uuid_is_the_same():
-    assert not [*changes(facts_of(), facts_of(max_fusion_size=inductor_config.max_fusion_size))]
+    assert not [*changes_of_key(facts_of(), facts_of(max_fusion_size=inductor_config.max_fusion_size))]
     first, second = (facts_of(pre_grad_custom_pass=Known()) for _ in range(2))
     assert first == second
-    (change,) = changes(first, facts_of(pre_grad_custom_pass=same))
+    (change,) = changes_of_key(first, facts_of(pre_grad_custom_pass=same))
     assert change.part == "inductor config pre_grad_custom_pass"
 
 
