@@ -73,7 +73,7 @@ class Wanted(NamedTuple):
             graph=piece.graph_id,
             fingerprint=self.workpiece.fingerprint,
             config={name: repr(value) for name, value in sorted(self.config.items())},
-            settings=Settings.now().facts(),
+            settings=Settings.now().as_texts(),
             machine=Machine.here(devices),
         )
 

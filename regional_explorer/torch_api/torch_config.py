@@ -188,7 +188,7 @@ class Settings:
         with contextlib.nullcontext() if _CONFIGS_ARE_PER_THREAD else compile_lock():
             return cls(torch.__version__, knobs, changed_config(), underneath, changed_config(functorch_config))
 
-    def facts(self) -> dict[str, str]:
+    def as_texts(self) -> dict[str, str]:
         """Return the settings that affect the generated code, by name, as texts to compare."""
         return {name: repr(value) for name, value in (*self.knobs.items(), *self.inductor.items())}
 
