@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from regional_explorer.capture.live_graph import Frame, LiveGraph
 from regional_explorer.capture.reachable import module_names, reach
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.trace import TracedGraphs
-from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact, ArtifactStore
 from regional_explorer.compiler.artifact_folder import folder_at
 from regional_explorer.compiler.compilation import compile_stale

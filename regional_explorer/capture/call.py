@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from regional_explorer.capture.reachable import Reach, reach, tensor_names
+from regional_explorer.capture.restore import AssignedState, RandomState, RestoreLog, silent, storages_of
 from regional_explorer.capture.tensors import (
     GradientInput,
     draw_cotangents,
@@ -29,7 +30,6 @@ from regional_explorer.capture.tensors import (
     smaller_numbered,
     tensors_in,
 )
-from regional_explorer.capture.undo import AssignedState, RandomState, UndoLog, silent, storages_of
 from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.errors import (
     CaptureError,
@@ -193,7 +193,7 @@ class Call:
         reachable = self._reach()
         self.modules = reachable.roots
         self._random, self._flags = RandomState(reachable.generators), TorchFlags()
-        self._undo, self._before_first = UndoLog(reachable.tensors), UndoLog()
+        self._restore_log, self._before_first = RestoreLog(reachable.tensors), RestoreLog()
         self._state = AssignedState(reachable)
         self._dynamic = {id(tensor): tensor for tensor in reachable.tensors if is_marked_dynamic(tensor)}
         self._gradient_inputs: list[GradientInput] = []
@@ -202,7 +202,7 @@ class Call:
         if unclear := self._first_run(reachable.tensors):
             with silent():
                 self._first_run(reachable.tensors, unclear)
-        self.stateful = self._undo.wrote or self._state.changes or self.draws or self._sets_flags
+        self.stateful = self._restore_log.wrote or self._state.changes or self.draws or self._sets_flags
         self.not_restored = (*self._state.not_restored, *self._kept_names())
         self.grad = bool(self._gradient_inputs)
         if grad and not self.grad:
@@ -266,17 +266,17 @@ class Call:
                     with _raising_capture_error("The backward of the call"):
                         self.backward(outputs)
                 self.draws, self._sets_flags = not self._random.is_unchanged(), not self._flags.is_unchanged()
-            after_first = self._undo.contents()
-            self._undo.restore()  # before the state is read: see _restore_state
+            after_first = self._restore_log.contents()
+            self._restore_log.restore()  # before the state is read: see _restore_state
             if self._state.first_run_ended():
                 self._second_run(nodes_before, after_first)
-            elif self._undo.wrote or self._state.changes:
+            elif self._restore_log.wrote or self._state.changes:
                 self._note_written(storages_before)
         finally:
             self._restore_state()
         return frozenset()
 
-    def _second_run(self, nodes_before: AbstractSet[Node], after_first: UndoLog) -> None:
+    def _second_run(self, nodes_before: AbstractSet[Node], after_first: RestoreLog) -> None:
         """Run again from the Python state that the first run left, to see what every call assigns.
 
         If some of that stays, so does what the first run wrote to tensors and this one does not: a cache, or parameters
@@ -295,7 +295,7 @@ class Call:
                     _gradients(outputs, ends, draw_cotangents(outputs))
         self._state.note_second_run()
         if self._state.not_restored:
-            self._before_first = self._undo.keep_first(after_first)
+            self._before_first = self._restore_log.keep_first(after_first)
         self._note_written(storages_before)
 
     def _note_written(self, storages_before: AbstractSet[int]) -> None:
@@ -303,7 +303,7 @@ class Call:
         self._written_names = [
             name
             for name, tensor in self._tensors_by_name().items()
-            if (self._undo.has(tensor) and not self._before_first.has(tensor))
+            if (self._restore_log.has(tensor) and not self._before_first.has(tensor))
             or storages_of([tensor]) - storages_before
         ]
 
@@ -314,7 +314,7 @@ class Call:
         """
         tensors = self._tensors_by_name()
         return [
-            (f"written {name}", tensors[name], self._undo.content_before(tensors[name]))
+            (f"written {name}", tensors[name], self._restore_log.content_before(tensors[name]))
             for name in self._written_names
             if name in tensors
         ]
@@ -328,7 +328,7 @@ class Call:
                 refuse_training(),
                 running_uncompiled(),
                 torch.set_grad_enabled(self.modes.grad),
-                self._undo,
+                self._restore_log,
             ):
                 yield
         finally:
@@ -370,7 +370,7 @@ class Call:
 
     def _restore_state(self) -> None:
         # In this order: reading a flag of a view attaches the view to the graph that its base is attached to, for good.
-        self._undo.restore()
+        self._restore_log.restore()
         self._state.restore()
         self._flags.restore()
 
@@ -396,8 +396,8 @@ class Call:
         """
         reachable = self._reach()
         self._unmark_dynamic(reachable)
-        outer_random, outer_state = RandomState(reachable.generators), (self._undo, self._state)
-        self._undo, self._state = self._undo.as_now(self._state.to_copy(reachable)), self._state.as_now()
+        outer_random, outer_state = RandomState(reachable.generators), (self._restore_log, self._state)
+        self._restore_log, self._state = self._restore_log.as_now(self._state.to_copy(reachable)), self._state.as_now()
         self._random.restore()
         outer_flags = TorchFlags()
         try:
@@ -409,7 +409,7 @@ class Call:
             self._restore_state()
             outer_random.restore()
             self._unmark_dynamic(reachable)
-            self._undo, self._state = outer_state
+            self._restore_log, self._state = outer_state
 
     def _unmark_dynamic(self, reachable: Reach) -> None:
         """Remove the marks that traces with dynamic sizes left on tensors: with them later traces would be dynamic."""
@@ -418,8 +418,13 @@ class Call:
     def close(self) -> None:
         """Drop all references to what belongs to the user."""
         self.fn, self.args, self.kwargs, self.modules = closed, (), {}, []
-        self._gradient_inputs, self._cotangents, self._undo, self._state = [], {}, UndoLog(), AssignedState(Reach())
-        self._before_first = UndoLog()
+        self._gradient_inputs, self._cotangents, self._restore_log, self._state = (
+            [],
+            {},
+            RestoreLog(),
+            AssignedState(Reach()),
+        )
+        self._before_first = RestoreLog()
         self._random, self._dynamic = RandomState(), {}
 
     def _kept_names(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import fx
 
-from regional_explorer.capture.undo import TorchRandomState
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.fingerprint import (
     Layout,

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regional_explorer.capture.undo import TorchRandomState
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.switch import alone
 from regional_explorer.compiler.workpiece import Workpiece

@@ -13,9 +13,9 @@ from torch import fx
 
 from regional_explorer.capture.call import Call
 from regional_explorer.capture.live_graph import LiveGraph
+from regional_explorer.capture.restore import TorchRandomState
 from regional_explorer.capture.tensors import tensors_in
 from regional_explorer.capture.trace import Capture
-from regional_explorer.capture.undo import TorchRandomState
 from regional_explorer.compiler.artifact import Artifact
 from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import never_cancelled

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from regional_explorer.capture.undo import audible
+from regional_explorer.capture.restore import audible
 from regional_explorer.compiler.run import Run, T
 from regional_explorer.errors import MeasureError, shown_value
 from regional_explorer.measure.clock import Clock, CpuClock, TimedCall, do_nothing

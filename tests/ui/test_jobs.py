@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from regional_explorer.capture.undo import silent
+from regional_explorer.capture.restore import silent
 from regional_explorer.compiler.run import Run, never_cancelled
 from regional_explorer.errors import MeasureError
 from regional_explorer.exploration.exploration import Exploration, explore

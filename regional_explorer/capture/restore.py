@@ -1,4 +1,4 @@
-"""Undoes what a call changed: tensors written in place, random generators, what it assigned; mutes its prints."""
+"""Restores what a call changed: tensors, random generators and variables; mutes its prints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]
 _TensorCopy = tuple[torch.Tensor, torch.Tensor]
 
 
-class UndoLog(WatchingMode):
+class RestoreLog(WatchingMode):
     """Watches one call and copies every storage of the user's just before it is first written to.
 
     A tensor is the user's if the call did not make it. ``restore()`` copies the saved content back into the storages
@@ -164,9 +164,9 @@ class UndoLog(WatchingMode):
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return empty.set_(copy, tensor.storage_offset(), tensor.size(), tensor.stride())
 
-    def contents(self) -> UndoLog:
+    def contents(self) -> RestoreLog:
         """Return a log with copies of the same storages, as they are now."""
-        log = UndoLog()
+        log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
         return log
 
@@ -174,12 +174,12 @@ class UndoLog(WatchingMode):
         storages = {key: (storage, storage.clone()) for key, (storage, _) in self._copies.items()}
         return storages, {key: (tensor, tensor.detach().clone()) for key, (tensor, _) in self._tensor_copies.items()}
 
-    def keep_first(self, after_first: UndoLog) -> UndoLog:
+    def keep_first(self, after_first: RestoreLog) -> RestoreLog:
         """Let ``restore`` give what the first watched block wrote and the last one did not the content ``after_first``.
 
         Return a log that gives it the content from before.
         """
-        before = UndoLog()
+        before = RestoreLog()
         before._copies = _replaced(self._copies, after_first._copies, self._written)
         before._tensor_copies = _replaced(self._tensor_copies, after_first._tensor_copies, self._written)
         for key, (tensor, version) in self._versions.items():
@@ -188,13 +188,13 @@ class UndoLog(WatchingMode):
                 self._versions[key] = (tensor, version + 1)  # or a graph of the user's would not see the write
         return before
 
-    def as_now(self, tensors: Iterable[torch.Tensor]) -> UndoLog:
+    def as_now(self, tensors: Iterable[torch.Tensor]) -> RestoreLog:
         """Return a log with copies of the same storages, as they are now, and of those of ``tensors``.
 
         Raises:
             CaptureError: a tensor that the call may attach to its autograd graph has become part of another one.
         """
-        log = UndoLog()
+        log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
         log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
         log._leaves = dict(self._leaves)
