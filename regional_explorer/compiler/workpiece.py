@@ -39,7 +39,7 @@ class Workpiece:
         return Wanted(artifact_key(self.fingerprint, config, settings), self, config)
 
     def putting_back(self, args: Sequence[Any]) -> Callable[[], None]:
-        """Return a function to call before each call on ``args``: it restores what was written, and the random state."""
+        """Return a function to call before each call on ``args``: it restores writes and the random state."""
         random_state, log = TorchRandomState() if self.piece.draws else None, RestoreLog()
         try:
             with log:

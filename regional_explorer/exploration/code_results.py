@@ -170,7 +170,7 @@ class RegionCode(CodeResult):
 
         For a GPU that is not there also its bound, registers, spilled and shared bytes, occupancy and launch config.
         """
-        return kernels_table(self.partitions).frame()
+        return kernels_table(self.partitions).dataframe()
 
     def __str__(self) -> str:
         """Return the kernels and the code of all partitions as text."""
@@ -261,12 +261,12 @@ class RegionStages(CodeResult):
     @property
     def changes(self) -> pd.DataFrame:
         """One row per partition and stage: how many ops and views it has, and what became of the previous ones."""
-        return stages_table(self.partitions).frame()
+        return stages_table(self.partitions).dataframe()
 
     @property
     def frame(self) -> pd.DataFrame:
         """One row per node of each stage: its op, the nodes of the stage before that it comes from, and their lines."""
-        return stage_nodes_table(self.partitions, self.nodes).frame()
+        return stage_nodes_table(self.partitions, self.nodes).dataframe()
 
     def __str__(self) -> str:
         """Return what each stage changed, as text."""
@@ -300,17 +300,17 @@ class Roofline(CodeResult):
     @property
     def border_frame(self) -> pd.DataFrame:
         """One row per border: tensors, bytes, how much of them full fuses away, and the time that saves at most."""
-        return borders_table(self.borders, self.bandwidth, self.reach).frame()
+        return borders_table(self.borders, self.bandwidth, self.reach).dataframe()
 
     @property
     def op_frame(self) -> pd.DataFrame:
         """One row per op that Inductor decomposes: its count, how many are bitwise equal, and the differences."""
-        return ops_table(self.ops or (), self.roundings).frame()
+        return ops_table(self.ops or (), self.roundings).dataframe()
 
     @property
     def region_frame(self) -> pd.DataFrame:
         """One row per region: its gain, and its share of the gain of full."""
-        return region_reach_table(self.regions).frame()
+        return region_reach_table(self.regions).dataframe()
 
     def _tables(self) -> Iterator[Table[Any]]:
         yield reach_table(self.reach, self.launches, self.problems)

@@ -579,7 +579,7 @@ class Exploration(Edits, Results):
             if found is not None:
                 live.profile = found
                 Stop(found.stopped).raise_interrupt()
-        return profile_table(self.session).frame()
+        return profile_table(self.session).dataframe()
 
     def roofline(self, *, bitwise: bool = True, run: Run = PLAIN_RUN) -> Roofline:
         """Return how much of full Inductor's gain the plan reaches, and where the rest is lost.
@@ -791,7 +791,7 @@ class Exploration(Edits, Results):
     @property
     def history(self) -> pd.DataFrame:
         """One row per measured plan: step times, speedup, compile time, how plans differ, and which run equal code."""
-        return runs_table(self.runs).frame()
+        return runs_table(self.runs).dataframe()
 
     def save(self, path: str | Path) -> Path:
         """Write the session to a ``.json`` or ``.html`` file, its graph to ``.svg``, its timings to ``.csv``.

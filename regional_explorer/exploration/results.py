@@ -47,7 +47,7 @@ def result_table(table: Callable[[Session], Table[Any]]) -> property:
     """Return a property with the DataFrame of a table of the session."""
 
     def frame(results: Results) -> pd.DataFrame:
-        return table(results.session).frame()
+        return table(results.session).dataframe()
 
     return property(frame, doc=table.__doc__)
 
@@ -124,7 +124,7 @@ class Results:
         Raises:
             UnknownRegionError: there is no such region.
         """
-        return kernel_times_table(self.session, name).frame()
+        return kernel_times_table(self.session, name).dataframe()
 
     def graph(self, graph_id: str | None = None) -> graphviz.Digraph:
         """Return the graphs, or the one called ``graph_id``, drawn with regions as coloured clusters."""
@@ -188,4 +188,4 @@ def compare(*views: Results | Session) -> ShownFrame:
             raise InvalidArgumentError(
                 f"{shown_value(view)} cannot be compared: give explorations, or sessions loaded with rx.load."
             )
-    return runs_table([view.session if isinstance(view, Results) else view for view in views]).frame()
+    return runs_table([view.session if isinstance(view, Results) else view for view in views]).dataframe()
