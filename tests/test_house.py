@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -188,16 +188,40 @@ def test_every_package_has_its_paragraph() -> None:
     assert packages == named
 
 
-@pytest.mark.parametrize("page", ["upstream.md", "architecture.md"])
+def names_of(file: Path) -> set[str]:
+    """Return the functions, classes and constants of a file, methods with their class."""
+    found: set[str] = set()
+
+    def add(body: Sequence[ast.stmt], within: str) -> None:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.add(f"{within}{node.name}")
+                add(node.body, f"{within}{node.name}.")
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found.update(f"{within}{ast.unparse(target)}" for target in targets)
+
+    add(ast.parse(file.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+@pytest.mark.parametrize("page", ["upstream.md", "architecture.md", "a-cell-followed.md"])
 def test_files_and_names_that_a_page_gives_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `(\w+)`)?\)", text)
-    strays = [(file, name) for file, name in given if name not in (PACKAGE / file).read_text(encoding="utf-8")]
-    assert strays == []
+    given = re.findall(r"\(`(\w+/\w+\.py)`(?:, `([\w.]+)`)?\)", text)
+    given += [(file, name) for name, file in re.findall(r"`(\w+)`\s+in\s+`(\w+/\w+\.py)`", text)]
+    assert [(file, name) for file, name in given if name and name not in names_of(PACKAGE / file)] == []
     rooms = "|".join(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-    modules = re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)
-    assert [name for name in modules if not (PACKAGE / f"{name.replace('.', '/')}.py").exists()] == []
+    files = re.findall(rf"`((?:{rooms})/\w+\.py)`", text)
+    modules = [f"{name.replace('.', '/')}.py" for name in re.findall(rf"`((?:{rooms})\.(?!py`)[a-z_]+)", text)]
+    assert [file for file in (*files, *modules) if not (PACKAGE / file).exists()] == []
     assert given or modules
+
+
+def test_a_cell_followed_has_ten_stops_with_a_function_each() -> None:
+    text = (ROOT / "docs" / "a-cell-followed.md").read_text(encoding="utf-8")
+    stops = re.findall(r"^## \d+\. .+\n\n\(`\w+/\w+\.py`, `[\w.]+`\)$", text, re.MULTILINE)
+    assert len(stops) == text.count("\n## ") == 10
 
 
 def test_code_and_statements_are_counted() -> None:
