@@ -129,14 +129,16 @@ def test_every_public_name_exists_and_no_other() -> None:
         _ = regional_explorer.nonsense  # type: ignore[attr-defined]  # that is the point
 
 
-def test_public_class_names_are_unique() -> None:
-    names = Counter(
-        node.name
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
-    assert [name for name, times in names.items() if times > 1] == []
+ENTRY_POINTS = ("main", "load_ipython_extension", "unload_ipython_extension")
+"""Functions whose name is prescribed by what calls them."""
+
+
+def test_public_names_of_classes_and_functions_are_unique() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
+    classes = [node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    functions = [node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
+    twins = [name for name, times in (Counter(classes) + Counter(functions)).items() if times > 1]
+    assert [name for name in twins if not name.startswith("_") and name not in ENTRY_POINTS] == []
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -231,7 +231,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
     """Read a dict, a list and the like; what a class of the user's keeps beside the items are attributes."""
     name, value = item.name, item.value
     if (kind := variables.container_kind(value)) is not None:
-        of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.contents
+        of_kind = variables.dict_items if kind in variables.DICT_TYPES else variables.all_items
         reachable.variables.append(of_kind(name, value, whole=item.argument))
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, entry in itertools.islice(pairs, MAX_ITEMS):

@@ -115,7 +115,7 @@ def module_globals(name: str, items: dict[str, Any], names: Collection[str]) -> 
     return Variables(name, items, read, partial(_set_item, items))
 
 
-def contents(name: str, values: Any, *, whole: bool) -> Variables:
+def all_items(name: str, values: Any, *, whole: bool) -> Variables:
     """Return the items of a list, a deque or a set, as one value."""
     kind = container_kind(values)
 

@@ -865,7 +865,7 @@ def _launches(session: Session, full: Mapping[str, FullGraph]) -> Launches:
 
 def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
     """Return the change of the source that marks the plan there; see ``to_source``."""
-    from regional_explorer.export.regions_into_source import contents, source_patch
+    from regional_explorer.export.regions_into_source import contents, plan_in_source
 
     plan, capture = live.program.plan, live.capture
 
@@ -885,7 +885,7 @@ def source_patch(live: Live, run: Run = PLAIN_RUN) -> SourcePatch:
         parts = preview_of(live.program, changed).partitions
         return contents(part for part in parts if part.graph not in capture.late_graphs)
 
-    return source_patch(capture.graphs, capture.breaks, plan, previewed, retraced)
+    return plan_in_source(capture.graphs, capture.breaks, plan, previewed, retraced)
 
 
 @user_facing

@@ -218,7 +218,7 @@ class Live:
             results.reconciliation = results.reconciliation or session.reconciliation
         of_benchmark = [
             *(found for found in results.diagnostics if measured or not _depends_on_plan(found)),
-            *wrong_results.region_diagnostics(session, cures),
+            *wrong_results.wrong_regions(session, cures),
         ]
         all_diagnostics = [
             *(found for found in self.plan_diagnostics if _still_asks(found, self.first_plan, session)),
@@ -227,7 +227,7 @@ class Live:
             *warning_diagnostics(session),
             *recompiles(program, plan_partitions),
             *of_benchmark,
-            *wrong_results.variant_diagnostics(session, of_benchmark),
+            *wrong_results.wrong_variants(session, of_benchmark),
             *plan_diagnostics(session),
             *region_diagnostics(session),
             *self.insights.diagnostics,

@@ -114,9 +114,9 @@ class Results:
         They follow from the graphs, and from ``ex.profile()`` if it was run; nothing is compiled or run. The order is a
         guess: mark one, ``ex.mark(one.name, *one.selectors)``, and measure.
         """
-        from regional_explorer.regions.suggest import suggestions  # which imports torch
+        from regional_explorer.regions.suggest import suggest_regions  # which imports torch
 
-        return SuggestionList(suggestions(self.session.graphs, self.session.profile))
+        return SuggestionList(suggest_regions(self.session.graphs, self.session.profile))
 
     def kernel_times(self, name: str | None = None) -> pd.DataFrame:
         """One row per kernel that ``ex.kernel_times`` has timed, of a region or of all, most wasted time first.

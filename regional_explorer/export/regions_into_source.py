@@ -50,7 +50,7 @@ It returns None if that was cancelled.
 """
 
 
-def source_patch(
+def plan_in_source(
     graphs: Sequence[Graph],
     breaks: Sequence[GraphBreak],
     plan: Plan,

@@ -35,7 +35,7 @@ def part_of(kernel: Kernel) -> str:
     return {KernelKind.EXTERN: LIBRARY, KernelKind.FALLBACK: FALLBACK}.get(kernel.kind, GENERATED)
 
 
-def problem_of(part: PartitionCode) -> str | None:
+def why_undivided(part: PartitionCode) -> str | None:
     """Return why the time of a partition cannot be divided among its kernels, None if it can."""
     if part.times is None or part.times.problem is not None:
         return "they were not measured" if part.times is None else part.times.problem
@@ -52,7 +52,7 @@ def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str
         kind: f"{count(len(of_kind), kind)} ({listing(dict.fromkeys(_ops(of_kind)), MOST_OPS)})"
         for kind, of_kind in kernels.items()
     }
-    problem = next(filter(None, map(problem_of, parts)), None)
+    problem = next(filter(None, map(why_undivided, parts)), None)
     seconds = {} if problem else time_by_part(parts)
     whole = sum(seconds.values(), exactly(0.0))
     if problem is None and whole.bounds is not None:

@@ -121,7 +121,7 @@ def verdict(rows: Sequence[Numerics]) -> NumericsVerdict:
     return NumericsVerdict.worst(row.verdict for row in rows) or NumericsVerdict.NOT_CHECKED
 
 
-def in_words(row: Numerics) -> str:
+def error_in_words(row: Numerics) -> str:
     """Return a phrase that says how far off a tensor is."""
     return (
         f"{row.tensor}: {row.note if math.isinf(row.error) and not row.dtype else f'off by up to {row.max_error:.2g}'}"

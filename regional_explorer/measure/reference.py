@@ -25,8 +25,8 @@ from regional_explorer.errors import RegionCompileError
 from regional_explorer.measure.numerics import (
     Reference,
     compare_results,
+    error_in_words,
     failing_twice,
-    in_words,
     not_comparable,
     run_once,
     verdict,
@@ -259,7 +259,7 @@ def _unless_refused(run: Callable[[], Values]) -> Values | None:
 def _nondeterminism(rows: Sequence[Numerics]) -> Diagnostic:
     worst = next(row for row in rows if row.verdict == NumericsVerdict.FAILED)
     return DiagnosticCode.CALL_NONDETERMINISTIC.found(
-        f"Two calls in eager mode differ by more than rounding ({in_words(worst)}), "
+        f"Two calls in eager mode differ by more than rounding ({error_in_words(worst)}), "
         "with the same arguments and random states: no variant can be checked, and every row is not comparable.",
         remedy="Let the call take its random numbers from torch, NumPy or Python's random, or as an argument; "
         "leave clocks out of it.",

@@ -16,7 +16,7 @@ from regional_explorer.capture.live_graph import LiveGraph
 from regional_explorer.capture.trace import Capture
 from regional_explorer.capture.user_lines import at_line
 from regional_explorer.errors import listing
-from regional_explorer.measure.numerics import Reference, compare_results, in_words, run_once
+from regional_explorer.measure.numerics import Reference, compare_results, error_in_words, run_once
 from regional_explorer.measure.rounding import Arithmetic, Values, far
 from regional_explorer.record.benchmark import Numerics, NumericsVerdict
 from regional_explorer.record.diagnostic import Diagnostic, DiagnosticCode
@@ -73,7 +73,7 @@ _COMPARED = (
 
 def _difference_text(reference: Reference, wrong: Sequence[Numerics]) -> str:
     return (
-        f"The graphs as captured do not give what the call gives in eager mode ({in_words(wrong[0])}; "
+        f"The graphs as captured do not give what the call gives in eager mode ({error_in_words(wrong[0])}; "
         f"{len(wrong)} of {len(reference.eager.outputs) + len(reference.eager.gradients)} tensors)."
     )
 

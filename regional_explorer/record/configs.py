@@ -84,7 +84,7 @@ KNOWN_CONFIGS = (
 """Those most likely to matter come first."""
 
 
-def together(*when: When) -> dict[str, Any]:
+def combined_config(*when: When) -> dict[str, Any]:
     """Return the configs that may matter then, as one."""
     return {key: value for known in KNOWN_CONFIGS if known.when in when for key, value in known.config.items()}
 
@@ -94,15 +94,15 @@ def to_be_faster(device_type: str) -> list[Mapping[str, Any]]:
     return [known.config for known in KNOWN_CONFIGS if known.when in FASTER and known.device in ("", device_type)]
 
 
-KEEP_RESULTS = together(When.RECOMPUTED)
+KEEP_RESULTS = combined_config(When.RECOMPUTED)
 """Under this config Inductor stores a value that takes more than three ops, instead of recomputing it per reader."""
 
 FUSING: Mapping[str, Mapping[str, Any]] = {words: known.config for known in KNOWN_CONFIGS for words in known.refusals}
 """Configs under which Inductor fuses what it refused, by words of its reason; other reasons have no config."""
 
-DRAWING_AS_EAGER = together(When.RANDOM)
+DRAWING_AS_EAGER = combined_config(When.RANDOM)
 
-CURES = together(When.ROUNDING, When.RANDOM)
+CURES = combined_config(When.ROUNDING, When.RANDOM)
 """Configs that make compiled code round, or draw random numbers, as eager code does."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -88,7 +88,7 @@ def _special_float(value: dict[str, Any]) -> Any:
     return float(value["float"]) if value.keys() == {"float"} and value["float"] in SPECIAL_FLOATS else value
 
 
-def quoted(name: str) -> str:
+def name_text(name: str) -> str:
     """Return a name in a file as one short line."""
     text = ascii(name)
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
@@ -111,7 +111,7 @@ def check_references(session: Session) -> None:
     for index, part in enumerate(session.partitions):
         place = f"partitions[{index}]"
         if part.id in ids:
-            raise MalformedError(place, f"a second one is called {quoted(part.id)}")
+            raise MalformedError(place, f"a second one is called {name_text(part.id)}")
         ids.add(part.id)
         sizes[part.artifact] = min(sizes[part.artifact], len(part.nodes))
         _check_known(f"{place}.region", "region", [part.region], regions)
@@ -119,13 +119,13 @@ def check_references(session: Session) -> None:
     for region, nodes_by_graph in session.members.items():
         _check_known("members", "region", [region], regions)
         for graph, names in nodes_by_graph.items():
-            _check_nodes(f"members[{quoted(region)}]", nodes, graph, names)
+            _check_nodes(f"members[{name_text(region)}]", nodes, graph, names)
     for index, diagnostic in enumerate(session.diagnostics):
         if diagnostic.graph is not None:
             _check_nodes(f"diagnostics[{index}]", nodes, diagnostic.graph, diagnostic.nodes)
     _check_known("partition_timings", "partition", (timing.partition for timing in session.partition_timings), ids)
     for key, artifact in session.artifacts.items():
-        place, code, times = f"artifacts[{quoted(key)}]", artifact.code, artifact.kernel_times
+        place, code, times = f"artifacts[{name_text(key)}]", artifact.code, artifact.kernel_times
         if code is not None:
             _check_code(f"{place}.code", code, sizes[key])
         if times is not None and times.kernels and (code is None or len(times.kernels) != len(code.kernels)):
@@ -137,7 +137,7 @@ def _check_graphs(graphs: Iterable[Graph]) -> NodeNames:
     for index, graph in enumerate(graphs):
         place = f"graphs[{index}]"
         if graph.id in nodes:
-            raise MalformedError(place, f"a second graph is called {quoted(graph.id)}")
+            raise MalformedError(place, f"a second graph is called {name_text(graph.id)}")
         if graph.parent is not None:
             _check_nodes(f"{place}.parent", nodes, graph.parent[0], [graph.parent[1]])
         nodes[graph.id] = _check_order(place, graph.nodes)
@@ -149,7 +149,7 @@ def _check_order(place: str, nodes: Iterable[Node]) -> set[str]:
     seen: set[str] = set()
     for number, node in enumerate(nodes):
         if node.name in seen:
-            raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {quoted(node.name)}")
+            raise MalformedError(f"{place}.nodes[{number}]", f"a second node is called {name_text(node.name)}")
         _check_known(f"{place}.nodes[{number}].inputs", "node before it", node.inputs, seen)
         seen.add(node.name)
     return seen
@@ -182,12 +182,12 @@ def _check_positions(place: str, positions: Iterable[int], size: int) -> None:
 def _check_known(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            raise MalformedError(place, f"there is no {what} called {quoted(name)}")
+            raise MalformedError(place, f"there is no {what} called {name_text(name)}")
 
 
 def _check_nodes(place: str, nodes: NodeNames, graph: str, names: Iterable[str]) -> None:
     _check_known(place, "graph", [graph], nodes)
-    _check_known(place, f"node of {quoted(graph)}", names, nodes[graph])
+    _check_known(place, f"node of {name_text(graph)}", names, nodes[graph])
 
 
 def dump_session(session: Session) -> str:

@@ -39,10 +39,10 @@ def plan_errors(session: Session) -> str:
     verdict = session.plan_numerics
     if verdict is None or not verdict.withholds_speedup:
         return ""
-    return errors_of(session, VariantName.REGIONAL, rows_of(session, VariantName.REGIONAL, verdict))
+    return errors_of(session, VariantName.REGIONAL, rows_with(session, VariantName.REGIONAL, verdict))
 
 
-def rows_of(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
+def rows_with(session: Session, name: VariantName, verdict: NumericsVerdict) -> list[Numerics]:
     """Return the tensors of a variant that have this verdict."""
     return [row for row in session.numerics_of(name) if row.verdict is verdict]
 

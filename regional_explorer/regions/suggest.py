@@ -43,7 +43,7 @@ CONTAINERS = ("ModuleDict", "ModuleList", "Sequential")
 """Classes that say nothing of what is inside: these modules are alike only where they stand in equal places."""
 
 
-def suggestions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
+def suggest_regions(graphs: Sequence[Graph], profile: Profile | None = None) -> tuple[Suggestion, ...]:
     """Return regions that could be compiled, in a guessed order: by how much of the time could be fused.
 
     Without a profile it is the number of such ops. Of several that pick the same ops only the first is returned.

@@ -13,7 +13,7 @@ from regional_explorer.compiler.program import Program
 from regional_explorer.compiler.run import Run, SameThread
 from regional_explorer.exploration import exploration
 from regional_explorer.insight import diagnose
-from regional_explorer.insight.diagnose import from_times, recomputed_ops, remedies, wins
+from regional_explorer.insight.diagnose import from_times, recomputed_in_kernels, remedies, wins
 from regional_explorer.insight.kernel_times import measure_kernel_times
 from regional_explorer.measure import partitions, race, timings
 from regional_explorer.measure.__main__ import torch_threads
@@ -98,9 +98,9 @@ def test_the_limit_of_the_code_is_named_with_what_would_change_it(bound_by, need
 
 def test_an_op_is_recomputed_where_the_remedy_computes_it_less_often():
     kept = ArtifactCode("y", (Kernel("k", KernelKind.REDUCTION, loop_ops={"erf": 1, "add": 3}),))
-    again = recomputed_ops("r", PART, kept)
+    again = recomputed_in_kernels("r", PART, kept)
     assert "computes erf 3 times instead of 1 per element" in again.message, "cheap ops do not count"
-    assert recomputed_ops("r", PART, PART.code) is None
+    assert recomputed_in_kernels("r", PART, PART.code) is None
 
 
 def test_a_remedy_wins_where_it_is_faster_somewhere_and_slower_nowhere():
