@@ -41,8 +41,9 @@ from regional_explorer.errors import (
 )
 from regional_explorer.torch_api.compile_lock import compile_lock_for_user_code
 from regional_explorer.torch_api.dynamo import running_uncompiled, uncompiled
-from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward, is_marked_dynamic, unmark_dynamic
+from regional_explorer.torch_api.graphs import AUTOCAST_DEVICES, is_in_backward
 from regional_explorer.torch_api.hooks import SavedTensorsHooks, current_saved_tensors_hooks, saving_tensors_with
+from regional_explorer.torch_api.tensors import has_buffers, is_marked_dynamic, unmark_dynamic
 from regional_explorer.torch_api.torch_config import TorchFlags
 
 if TYPE_CHECKING:
@@ -510,7 +511,7 @@ def check_call(fn: Any, args: Any, kwargs: Any) -> None:
         for name, module in root.named_modules():
             # A scripted module that is called inside is a graph break; a traced one even lacks a module's attributes.
             is_called = id(module) in called_ids
-            if isinstance(module, torch.jit.ScriptModule) and (is_called or "_buffers" not in vars(module)):
+            if isinstance(module, torch.jit.ScriptModule) and (is_called or not has_buffers(module)):
                 raise InvalidArgumentError(
                     f"{f'The module {name!r}' if name else type(module).__name__} was made by torch.jit: TorchScript "
                     "runs it, so there is no Python to trace. Explore the module that it was made from."

@@ -27,6 +27,7 @@ from regional_explorer.capture.variables import Variables
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.dynamo import original_module
 from regional_explorer.torch_api.hooks import ALL_MODULES, SHARED_FLAGS, current_saved_tensors_hooks, functions_held
+from regional_explorer.torch_api.tensors import MODULE_STORES
 
 Root = tuple[str, nn.Module]
 """A module that no other one holds, behind its name in the user's program."""
@@ -243,7 +244,7 @@ def _container_values(item: _Reached, reachable: Reach) -> Iterator[_Reached]:
 def _module_values(module: nn.Module, name: str, reachable: Reach) -> Iterator[_Reached]:
     reachable.variables.append(variables.attributes(name, module, _HIDDEN_ATTRIBUTES))
     _add_hooks(name, module, reachable)
-    for store in ("_parameters", "_buffers", "_modules"):
+    for store in MODULE_STORES:
         entries = vars(module).get(store, {})  # a module of torch.jit may lack some, and keeps others in its own way
         if variables.container_kind(entries) is not None:
             reachable.variables.append(variables.dict_items(name, entries, "{name}.{key}"))

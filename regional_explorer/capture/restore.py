@@ -17,7 +17,6 @@ from typing import Any, Self, TypeVar
 import numpy as np
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from regional_explorer.capture.reachable import Generator, Reach
@@ -26,7 +25,8 @@ from regional_explorer.capture.user_lines import at_user_line
 from regional_explorer.capture.variables import Variables, differing, same
 from regional_explorer.errors import CaptureError, RefusalCode
 from regional_explorer.record.grouping import grouped
-from regional_explorer.torch_api.graphs import WatchingMode, base_of, set_versions, written_arguments
+from regional_explorer.torch_api.graphs import WatchingMode, written_arguments
+from regional_explorer.torch_api.tensors import base_of, set_versions, storage_key, storage_reference, version_of
 
 _Copy = TypeVar("_Copy")
 _StorageCopy = tuple[torch.UntypedStorage, torch.UntypedStorage]
@@ -45,8 +45,7 @@ class RestoreLog(WatchingMode):
 
     def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
-        # Weak references keep the address of a freed storage from being reused.
-        self._made_storages: dict[int, StorageWeakRef] = {}
+        self._made_storages: dict[int, object] = {}
         self._made_tensors: dict[int, weakref.ref[torch.Tensor]] = {}
         self._copies: dict[int, _StorageCopy] = {}
         # Of those without a storage: sparse ones.
@@ -58,7 +57,7 @@ class RestoreLog(WatchingMode):
         tensors = list(tensors)
         self._viewed = {id(base): base for tensor in tensors if (base := base_of(tensor)) is not tensor}
         self._by_storage = grouped(
-            (storage._cdata, tensor)
+            (storage_key(storage), tensor)
             for tensor in tensors
             if (storage := _storage_of(tensor)) is not None and not tensor.is_inference()  # those have no version
         )
@@ -87,22 +86,22 @@ class RestoreLog(WatchingMode):
             made = self._made_tensors.get(id(tensor))
             if not isinstance(tensor, torch.Tensor) or is_lazy(tensor) or (made is not None and made() is tensor):
                 return
-        elif storage._cdata in self._made_storages:
+        elif storage_key(storage) in self._made_storages:
             return
-        self._written.add(id(tensor) if storage is None else storage._cdata)
+        self._written.add(id(tensor) if storage is None else storage_key(storage))
         if not tensor.is_inference():
             base = base_of(tensor)
             if attaches and (tensor.is_floating_point() or tensor.is_complex()):
                 self._refuse_if_undetachable(base)
             if base.is_leaf:
                 self._leaves[id(base)] = base
-            for sharing in (tensor, *(self._by_storage.get(storage._cdata, ()) if storage is not None else ())):
-                self._versions.setdefault(id(sharing), (sharing, sharing._version))
+            for sharing in (tensor, *(self._by_storage.get(storage_key(storage), ()) if storage is not None else ())):
+                self._versions.setdefault(id(sharing), (sharing, version_of(sharing)))
         if storage is None:
             if id(tensor) not in self._tensor_copies:
                 self._tensor_copies[id(tensor)] = (tensor, tensor.detach().clone())
-        elif storage._cdata not in self._copies:
-            self._copies[storage._cdata] = (storage, storage.clone())
+        elif storage_key(storage) not in self._copies:
+            self._copies[storage_key(storage)] = (storage, storage.clone())
 
     def _refuse_if_undetachable(self, base: torch.Tensor) -> None:
         if id(base) in self._viewed:
@@ -126,8 +125,8 @@ class RestoreLog(WatchingMode):
             if storage is None:
                 if not any(tensor is argument for argument in arguments):
                     self._made_tensors[id(tensor)] = weakref.ref(tensor)
-            elif storage._cdata not in argument_ids and storage._cdata not in self._copies:
-                self._made_storages[storage._cdata] = StorageWeakRef(storage)
+            elif storage_key(storage) not in argument_ids and storage_key(storage) not in self._copies:
+                self._made_storages[storage_key(storage)] = storage_reference(storage)
 
     def __enter__(self) -> Self:
         """Watch."""
@@ -150,7 +149,7 @@ class RestoreLog(WatchingMode):
     def has(self, tensor: torch.Tensor) -> bool:
         """Return whether the content of a tensor was saved: the call wrote to it, or may write to it."""
         storage = _storage_of(tensor)
-        return id(tensor) in self._tensor_copies if storage is None else storage._cdata in self._copies
+        return id(tensor) in self._tensor_copies if storage is None else storage_key(storage) in self._copies
 
     def content_before(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return what a tensor held before the call, None if that was not saved or has another size now."""
@@ -158,7 +157,7 @@ class RestoreLog(WatchingMode):
             return None
         if id(tensor) in self._tensor_copies:
             return self._tensor_copies[id(tensor)][1]
-        storage, copy = self._copies[tensor.untyped_storage()._cdata]
+        storage, copy = self._copies[storage_key(tensor)]
         if storage.nbytes() != copy.nbytes():
             return None
         empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -196,7 +195,7 @@ class RestoreLog(WatchingMode):
         """
         log = RestoreLog()
         log._copies, log._tensor_copies = self._contents()
-        log._versions = {key: (tensor, tensor._version) for key, (tensor, _) in self._versions.items()}
+        log._versions = {key: (tensor, version_of(tensor)) for key, (tensor, _) in self._versions.items()}
         log._leaves = dict(self._leaves)
         for leaf in log._leaves.values():
             if not leaf.is_leaf:
@@ -234,7 +233,7 @@ def _replaced(copies: dict[int, _Copy], others: Mapping[int, _Copy], but: Collec
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the addresses of the storages of tensors."""
-    return {storage._cdata for storage in map(_storage_of, tensors) if storage is not None}
+    return {storage_key(storage) for storage in map(_storage_of, tensors) if storage is not None}
 
 
 def _flat_tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -553,7 +552,7 @@ def _equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 def _data_moved(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     if type(tensor) not in (torch.Tensor, nn.Parameter):
         return False  # its class changed: a lazy parameter, for example
-    return tensor.untyped_storage()._cdata != data.untyped_storage()._cdata or _geometry(tensor) != _geometry(data)
+    return storage_key(tensor) != storage_key(data) or _geometry(tensor) != _geometry(data)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int, torch.dtype]:

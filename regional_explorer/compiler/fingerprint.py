@@ -33,6 +33,7 @@ from regional_explorer.torch_api.graphs import (
     target_key,
     user_kernel,
 )
+from regional_explorer.torch_api.tensors import storage_key
 from regional_explorer.torch_api.torch_config import Settings
 
 
@@ -83,7 +84,7 @@ def _layout_of(value: Any, storages: dict[int, int], *, traced: bool = False) ->
     size = tuple(map(size_hint, value.shape))
     if value.layout is not torch.strided:
         return Layout(dtype=str(value.dtype), size=size, device=str(value.device), value=str(value.layout))
-    storage = storages.setdefault(value.untyped_storage()._cdata, len(storages))
+    storage = storages.setdefault(storage_key(value), len(storages))
     return Layout(
         dtype=str(value.dtype),
         size=size,

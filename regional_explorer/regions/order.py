@@ -19,6 +19,7 @@ from torch import fx
 from regional_explorer.record.graph import Graph
 from regional_explorer.record.grouping import grouped
 from regional_explorer.torch_api.graphs import runs_random, written_arguments
+from regional_explorer.torch_api.tensors import storage_key
 
 T = TypeVar("T", bound=Hashable)
 """A node of a live graph, or the name of a recorded one."""
@@ -178,5 +179,5 @@ def storage_id(node: fx.Node) -> int | None:
     """Return what the nodes with one storage share; None for what is no tensor with strides."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-        return int(value.untyped_storage()._cdata)
+        return storage_key(value)
     return None

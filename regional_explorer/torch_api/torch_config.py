@@ -6,15 +6,17 @@ import ast
 import contextlib
 import functools
 import inspect
-import torch
-import torch._functorch.config as functorch_config
-import torch._inductor.config as inductor_config
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from regional_explorer.torch_api.compile_lock import compile_lock
-from torch.utils import _config_module
 from typing import Any, NamedTuple
+
+import torch
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
+from torch.utils import _config_module
+
+from regional_explorer.torch_api.compile_lock import compile_lock
 
 
 @dataclass(frozen=True)

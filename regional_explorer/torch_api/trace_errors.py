@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import torch
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import torch
 from torch import fx
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._guards import ShapeGuard
