@@ -201,7 +201,7 @@ def load_session(path: str | Path) -> Session:
     Raises:
         SessionError: the file cannot be read, is not a session, or has another format.
     """
-    return _load_record(path, "session", Session, SessionError, check_references, range(FORMAT, FORMAT + 1))
+    return _load_record(path, "session", Session, SessionError, check_references, FORMAT)
 
 
 def dump_plan(plan: Plan, explored: Explored | None = None, artifacts: tuple[str, ...] = ()) -> str:
@@ -226,7 +226,7 @@ def load_plan(path: str | Path) -> Plan:
     """Read a saved plan, or the text of one.
 
     Raises:
-        PlanError: the file cannot be read, is not a plan, or has a newer format.
+        PlanError: the file cannot be read, is not a plan, or has another format.
     """
     return load_plan_file(path).plan
 
@@ -235,16 +235,9 @@ def load_plan_file(path: str | Path) -> PlanFile:
     """Read a saved plan with what it was explored on.
 
     Raises:
-        PlanError: the file cannot be read, is not a plan, or has a newer format.
+        PlanError: the file cannot be read, is not a plan, or has another format.
     """
-    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, range(1, PLAN_FORMAT + 1), _upgrade_plan)
-
-
-def _upgrade_plan(values: dict[str, Any]) -> None:
-    """Move the partitioner to where it stands since format 4: how a call is traced belongs to the plan."""
-    explored = values.get("explored")
-    if isinstance(explored, dict) and "partitioner" in explored:
-        values.setdefault("tracing", {"partitioner": explored.pop("partitioner")})
+    return _load_record(path, "plan", PlanFile, PlanError, lambda _plan: None, PLAN_FORMAT)
 
 
 @contextmanager
@@ -269,8 +262,7 @@ def _load_record(
     kind: type[T],
     error: type[RegionalExplorerError],
     check: Callable[[T], None],
-    formats: range,
-    upgrade: Callable[[dict[str, Any]], None] = lambda _values: None,
+    newest: int,
 ) -> T:
     path: str | Path = "The text" if is_json_text(source) else file_path(source, error)
     values = _read_json(source, path, error)
@@ -279,11 +271,10 @@ def _load_record(
             f"{path} is not a saved {what}. rx.load opens a saved session; rx.explore(fn, args, plan=path) and "
             "rx.compile(fn, path) take a saved plan."
         )
-    newest = formats[-1]
     version = values.pop("format", newest)
     if type(version) is not int or version < 1:
         raise error(f"{path} is damaged: format: expected {newest}, found {shown_value(version)}.")
-    if version not in formats:
+    if version != newest:
         age, remedy = (
             ("a newer", "Upgrade regional_explorer, or save the file again with this version.")
             if version > newest
@@ -293,8 +284,6 @@ def _load_record(
             f"{path} was written by {age} version (format {shown_value(version)}, this one reads {newest}). {remedy}"
         )
     try:
-        if version < newest:
-            upgrade(values)
         record = from_json(kind, values)
         check(record)
     except MalformedError as problem:
