@@ -34,14 +34,13 @@ class KnownConfig:
     """A config worth trying."""
 
     config: Mapping[str, Any]
+    """The keys with their values."""
     when: When
-
+    """When it may matter."""
     device: str = ""
     """The type of device that it is for; empty: any."""
-
     refusals: tuple[str, ...] = ()
     """Words of Inductor's reason for not fusing; under the config that reason is gone."""
-
     preset: str = ""
     """The preset that it is a part of."""
 

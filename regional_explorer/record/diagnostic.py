@@ -35,7 +35,9 @@ class DiagnosticCode(StrEnum):
     """
 
     severity: Severity
+    """The usual severity."""
     upstream: str
+    """What upstream torch does in that case."""
 
     def __new__(cls, code: str, severity: Severity, upstream: str = "") -> Self:
         """Return the code with its ``severity`` and ``upstream``."""
@@ -190,20 +192,26 @@ class DiagnosticCode(StrEnum):
 
 
 class Diagnostic(Record, frozen=True):
-    """One finding with a stable ``code``, such as ``region-split``.
-
-    ``where`` holds the lines of the user's program, ``nodes`` node names of ``graph``; any may be empty.
-    """
+    """One finding with a stable ``code``, such as ``region-split``."""
 
     code: DiagnosticCode
+    """What it is about."""
     message: str
+    """What was found."""
     severity: Severity = Severity.WARNING
+    """How serious it is."""
     region: str | None = None
+    """The region that it is about, if it is about one."""
     graph: str | None = None
+    """The graph that it is about, if it is about one."""
     nodes: tuple[str, ...] = ()
+    """Names of nodes of ``graph``."""
     where: tuple[SourceLine, ...] = ()
+    """Lines of the user's program."""
     upstream: str = ""
+    """What upstream torch does in that case."""
     advice: Advice = ()
+    """What to do, in words and actions."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
