@@ -379,7 +379,7 @@ def subject_of(diagnostic: Diagnostic) -> tuple[str, str | None, str]:
 
 
 def _recompile_limit_reached(frames: Sequence[Frame]) -> Diagnostic:
-    """Return a ``recompiled`` for a call of which Dynamo traces no more; ``frames`` are those that it traced."""
+    """Return a ``recompiled``: Dynamo has reached its limit for this call. ``frames`` are those that it traced."""
     fails = "torch._dynamo.config.fail_on_recompile_limit_hit = True makes such a call an error."
     return DiagnosticCode.RECOMPILED.found(
         "Dynamo has traced the call as often as torch._dynamo.config.recompile_limit allows: a call that needs yet "

@@ -281,7 +281,7 @@ def record_breaks(
 
 
 def module_call(module_id: int, class_name: str, names: ModuleNames) -> ModuleCall:
-    """Return the record of a module, under its first path; one that the user's program does not hold has none."""
+    """Return the record of a module under its first path; None if the user's program does not hold it."""
     path, *aliases = names.get(module_id, ("",))
     return ModuleCall(path, class_name, aliases=tuple(aliases))
 

@@ -122,7 +122,7 @@ def reach(fn: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = 
 
 
 def _search(level: list[_Reached], reachable: Reach, seen: dict[int, Any]) -> None:
-    """Add the values of ``level`` and all that they hold to ``reachable``, but for those that were ``seen``."""
+    """Add the values of ``level``, and all that they hold, to ``reachable``, unless they were ``seen``."""
     for _ in range(SEARCH_DEPTH):
         next_level: list[_Reached] = []
         modules: list[Root] = []

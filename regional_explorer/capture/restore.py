@@ -480,7 +480,7 @@ class AssignedState:
         self._restore_data()
 
     def restore_what_stays(self) -> None:
-        """Restore what ``not_restored`` names, too: nobody will be told."""
+        """Restore everything, even what ``not_restored`` names, since nobody will read that list."""
         for scope, before in self._before_first:
             scope.assign(before)
         self._restore_kept()

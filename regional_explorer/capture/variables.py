@@ -46,7 +46,7 @@ class Variables:
         self.owner_class = type(self.owner)
 
     def assign(self, values: Mapping[Any, Any]) -> None:
-        """Replace all values by these, if they can be written; what is the same is not written."""
+        """Replace the values that differ from these, if they can be written."""
         if self.write is None or type(self.owner) is not self.owner_class:
             return
         now = self.read()

@@ -112,7 +112,7 @@ class ArtifactStore:
     run_inductor: Callable[..., Compiled] = start_compile
 
     def load(self, wanted: Wanted) -> Artifact | None:
-        """Return an artifact from the folder, None if it has none that fits."""
+        """Return the fitting artifact of the folder, None without one."""
         if self.folder is None:
             return None
 

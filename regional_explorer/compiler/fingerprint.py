@@ -1,4 +1,4 @@
-"""What identifies a partition: the layouts of its tensors, its canonical form, and the hashes made of them.
+"""Identifies partitions: the layouts of their tensors, their canonical form, and the hashes made of them.
 
 The fakes of the trace do not always have the right strides (a backward input may arrive in another layout), and
 a compiled piece may return other strides than the eager one, which its compiled consumer would reject. The same holds

@@ -1,4 +1,4 @@
-"""Why Inductor compiled again: what is different from the most similar compile of this process before."""
+"""Why Inductor compiled again: the differences from the most similar earlier compile of this process."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class CutProgram:
             self.main.apply_artifacts()
 
     def wanted(self, key: str, switch: Switch) -> Wanted:
-        """Return what the artifact is made of that a partition needs under the plan; its key is ``key``."""
+        """Return the ingredients of the artifact that a partition needs under the plan; its key is ``key``."""
         return Wanted(key, switch.known, self.config_for(switch))
 
     def stale(self, *, everything: bool = False) -> dict[str, Switch]:

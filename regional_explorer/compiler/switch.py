@@ -1,4 +1,4 @@
-"""What a cut graph calls at a partition, and the op behind a failed assert."""
+"""The switch that a cut graph calls at a partition, and the op behind a failed assert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A piece apart from any program: what is compiled, checked and timed alone."""
+"""A workpiece: a piece that is compiled, checked and timed apart from any program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnostics that follow from compiles and timings: warnings, what is slower, and what is worth compiling."""
+"""Diagnostics from compiles and timings: warnings, slower plans and regions, regions worth compiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ex.code, ex.stages, ex.roofline and ex.tune return."""
+"""The results of ex.code, ex.stages, ex.roofline and ex.tune."""
 
 from __future__ import annotations
 

@@ -848,7 +848,7 @@ class Exploration(Edits, Results):
 
 
 def _of_the_plan(session: Session) -> list[Diagnostic]:
-    """Return what is to be known of a plan that is passed on: that its results are wrong, or that it is slower."""
+    """Return the warnings that go with a plan: its results are wrong, or it is slower."""
     wrong = plan_wrong(session)
     return [*([] if wrong is None else [wrong]), *plan_diagnostics(session)]
 

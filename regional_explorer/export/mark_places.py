@@ -178,7 +178,7 @@ class Places:
         return found
 
     def without_instances(self) -> Plan:
-        """Return the plan with regions that pick the same ops by names: what is connected is one instance."""
+        """Return the plan with regions that pick the same ops by name: connected ops are one instance."""
         by_names = {region.name: region for region in self.by_node_names(region.name for region in self._plan.regions)}
         return replace(self._plan, regions=tuple(by_names.get(region.name, region) for region in self._plan.regions))
 

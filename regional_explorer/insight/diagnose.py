@@ -1,4 +1,4 @@
-"""Why a region is fast or slow; a remedy is measured before it is named."""
+"""Finds why a region is fast or slow; every remedy is measured before it is named."""
 
 from __future__ import annotations
 

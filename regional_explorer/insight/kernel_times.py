@@ -180,7 +180,7 @@ def kernel_calls(
 
 
 def kernel_times(code: ArtifactCode, rounds: RoundsResult, rates: Rates, build_s: float) -> ArtifactKernelTimes:
-    """Return the times that rounds show; what is around the code is by how much the whole takes longer in a round."""
+    """Return the times from rounds; the time around the code is the whole minus the code in each round."""
     whole, generated, clocked = (np.array(rounds.samples[name][Phase.FORWARD]) for name in (WHOLE, GENERATED, CLOCKED))
     parts = Parts({**rounds.parts[CLOCKED].seconds, AROUND: whole - generated}, rounds.noise)
     around = parts.figure([AROUND])

@@ -1,4 +1,4 @@
-"""What the time of a region consists of: kernels by kind, and what runs outside of them."""
+"""Divides the time of a region: kernels by kind, and the time outside of kernels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def why_undivided(part: PartitionCode) -> str | None:
 
 
 def region_time(region: str, parts: Sequence[PartitionCode], tried: Sequence[str]) -> Diagnostic:
-    """Return a ``region-time``: what the time of a region consists of, and what was looked at to make it faster.
+    """Return a ``region-time``: the parts of a region's time, and the remedies that were tried.
 
     ``parts`` are all its partitions in one call; ``tried`` says of each config that was tried what it brings.
     """

@@ -1,4 +1,4 @@
-"""One partition as a stand-alone script."""
+"""Writes one partition as a stand-alone script."""
 
 from __future__ import annotations
 

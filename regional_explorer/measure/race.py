@@ -41,7 +41,7 @@ NOW = "now"
 def surely_slower(
     result: RoundsResult, phase: Phase, names: Collection[str], may_lead: Callable[[str], bool] = lambda _: True
 ) -> list[str]:
-    """Return which of these are slower than the best of those that ``may_lead``, by more than the least difference."""
+    """Return which of these are slower than the best that ``may_lead``, by more than the least difference."""
     ratios_of = {name: result.ratio(name, phase) for name in names if may_lead(name)}
     known = {name: ratio.value for name, ratio in ratios_of.items() if ratio is not None}
     if not known or result.noise.is_too_much:

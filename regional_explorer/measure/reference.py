@@ -1,4 +1,4 @@
-"""What results are compared with: eager, the trace, float64; for the call and for a piece."""
+"""The references that results are compared with, for the call and for a piece: eager, the trace, float64."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ TRACE_DIFFERS_NOTE = "the trace differs from eager (trace-differs): compared wit
 def reference_of(
     graphs: Iterable[fx.GraphModule], run_eager: Callable[[], Values], float64: Callable[[], Values], moves: Moves
 ) -> Reference:
-    """Run a call, or a piece of it, eagerly twice, then in float64; return what other runs are to be compared with."""
+    """Run a call, or a piece of it, eagerly twice, then in float64; return the reference for other runs."""
     reference = unless_repeating(Reference(run_eager(), arithmetic=arithmetic_of(graphs)), run_eager)
     if reference.nondeterministic:
         return reference
@@ -200,7 +200,7 @@ def reference_of(
 
 
 def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] = never_cancelled) -> Reference:
-    """Return what the variants of a call are to be compared with.
+    """Return the reference for the variants of a call.
 
     The float64 run follows the trace, so it is a reference for eager only if the trace agrees with eager. Comparing
     with the reference raises ``concurrent.futures.CancelledError`` once ``cancelled`` returns True.
@@ -240,7 +240,7 @@ def find_reference(call: Call, program: Program, cancelled: Callable[[], bool] =
 
 
 def unless_repeating(reference: Reference, run_eager: Callable[[], Values]) -> Reference:
-    """Return the reference, one that says that nothing can be compared if another eager run differs from its own."""
+    """Return the reference, marked as nondeterministic if another eager run differs from its own."""
     eager = Reference(reference.eager, arithmetic=reference.arithmetic)
     rows = compare_results("eager", run_eager(), eager)
     if verdict(rows) is not NumericsVerdict.FAILED:
@@ -271,7 +271,7 @@ RowsUnder = Callable[[Mapping[str, Any], str], tuple[Numerics, ...]]
 
 
 def rows_drawing_as_eager(rows_under: RowsUnder, graphs: Iterable[fx.GraphModule]) -> tuple[Numerics, ...]:
-    """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw those that eager draws."""
+    """Return the rows of code that draws random numbers, from twins of ``graphs`` that draw eager's numbers."""
     try:
         return unless_out_of_order(rows_under(DRAWING_AS_EAGER, TWIN_NOTE), graphs)
     except RegionCompileError as error:

@@ -108,7 +108,7 @@ class Parts:
 
 
 def figure_of(values: Floats, noise: Noise) -> Figure:
-    """Return the median of what was measured round by round with its CI, or why there is none."""
+    """Return the median over rounds with its CI, or why there is no CI."""
     return median_figure(values, TOO_BUSY if noise.is_too_much else "")
 
 

@@ -1,4 +1,4 @@
-"""What the page draws graphs from: facts of a trace, folds of a plan, and what regions and their pieces are called."""
+"""The records from which the page draws graphs: facts of a trace, folds of a plan, names of regions and pieces."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class GraphRecords:
         self._folded: object = None
 
     def follow(self, session: Session) -> None:
-        """Drop what is another one in ``session``, which has the same graph."""
+        """Drop what has changed in ``session``, which has the same graph."""
         if session is self.session and self._folded is not None:
             return
         if session.graphs != self.session.graphs:  # a title names the frame if there are several; signs, what is saved

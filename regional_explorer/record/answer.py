@@ -1,4 +1,4 @@
-"""The answer of a session: what its plan gives, whether the results are right, what it cost, why, and what next."""
+"""The answer of a session: speed, whether the results are right, cost, reasons, and the next step."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Answer(Record, frozen=True, omit_defaults=False):
 
 
 def bounded(figure: Figure | None) -> Figure | None:
-    """Return a figure that has an interval; None in place of one that has not."""
+    """Return a figure if it has an interval, else None."""
     return figure if figure is not None and figure.bounds is not None else None
 
 

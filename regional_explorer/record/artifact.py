@@ -1,4 +1,4 @@
-"""What is known of a compiled partition: its compile, cache answers, code, kernels and their times."""
+"""A compiled partition: its compile, cache answers, code, kernels and their times."""
 
 from __future__ import annotations
 

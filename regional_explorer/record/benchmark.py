@@ -1,4 +1,4 @@
-"""What a benchmark found: timings of variants, numerics, compile costs, memory."""
+"""The results of a benchmark: timings of variants, numerics, compile costs, memory."""
 
 from __future__ import annotations
 

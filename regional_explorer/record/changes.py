@@ -80,7 +80,7 @@ class SpeedChange:
         return low is not None and low > 1.0 + limit and not self.busy
 
     def why_no_verdict(self, limit: float) -> str:
-        """Return why nobody can tell whether it is slower by more than ``limit``; empty if that can be told.
+        """Return why it is unknown whether the call is slower by more than ``limit``; empty if it is known.
 
         On a quiet machine an interval across the limit is good enough if it is narrow: it would show what matters.
         """

@@ -101,7 +101,7 @@ class Noise(Record, frozen=True):
 
     @property
     def is_too_much(self) -> bool:
-        """Whether so many rounds were disturbed that those that were not cannot be told from the others."""
+        """Whether too many rounds were disturbed to pick out the undisturbed ones."""
         return self.rounds - self.disturbed < self.rounds * LEAST_QUIET
 
     @property

@@ -1,4 +1,4 @@
-"""How far off results are, in words."""
+"""Errors of results, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TENSORS = 3
 
 
 def size_of_error(row: Numerics) -> str:
-    """Return how far off a wrong tensor is, beside what is allowed: as a whole, or else its worst element."""
+    """Return the error of a wrong tensor beside the allowed one: as a whole, or of its worst element."""
     if math.isinf(row.error):
         return "infinite or not a number where eager is not, or the reverse" if row.dtype else row.note
     if not row.tolerance:

@@ -180,7 +180,7 @@ def slower_when_explored(explored: Explored) -> list[Diagnostic]:
 
 
 def wrong_when_explored(explored: Explored) -> list[Diagnostic]:
-    """Return a ``variant-wrong`` if the plan's results were wrong, or could not be told from wrong ones."""
+    """Return a ``variant-wrong`` if the plan's results were wrong, or could not be distinguished from wrong ones."""
     if explored.numerics is None or not explored.numerics.withholds_speedup:
         return []
     failed = explored.numerics is NumericsVerdict.FAILED

@@ -1,4 +1,4 @@
-"""What each region is, costs and gains."""
+"""The state, cost and gain of each region."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RegionTiming(Record, frozen=True):
 
 @derived
 def region_timings(session: Session) -> tuple[RegionTiming, ...]:
-    """Return one row per region and phase of which every partition was measured, in the order of the plan.
+    """Return one row per region and phase, in the order of the plan, if all its partitions were measured.
 
     Of late graphs it takes those that were measured: there may have been none when the call was.
     """

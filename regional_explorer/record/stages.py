@@ -322,7 +322,7 @@ def _dynamo_excerpt(
 
 
 def _excerpt(graph: Graph, inside: Collection[str], prefix: str = "") -> tuple[Node, ...]:
-    """Return the nodes ``inside`` a part of a graph, with inputs, and an output for what is read outside of it."""
+    """Return the nodes ``inside`` a part of a graph, with its inputs and an output for what others read."""
     nodes = graph.by_name
     ops = [node for node in graph.nodes if node.name in inside]
     sources = [nodes[name] for name in dict.fromkeys(name for op in ops for name in op.inputs) if name not in inside]

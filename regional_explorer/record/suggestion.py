@@ -1,4 +1,4 @@
-"""Suggested regions: what could be compiled, why, and how suggestions relate to each other."""
+"""Suggested regions, with their reasons and how they relate to each other."""
 
 from __future__ import annotations
 

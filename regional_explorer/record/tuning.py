@@ -1,4 +1,4 @@
-"""What a search for the best plan has tried, and what it found."""
+"""The tries and the result of a search for the best plan."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SearchStage(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of a try; the first are those that can be chosen."""
+    """The outcome of a try; the first ones can be chosen."""
 
     MEASURED = "measured"
     SLOWER = "slower"

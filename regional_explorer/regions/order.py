@@ -1,4 +1,4 @@
-"""What must run before what: schedules, convex parts, cycles.
+"""The order in which ops must run: schedules, convex parts, cycles.
 
 The level of a node is how often a path to it has left and re-entered its instance. No path between nodes of one level
 runs through ops outside of the instance, so they can run as one call. One pass over the graph finds the levels; a
@@ -176,7 +176,7 @@ def written_inputs(node: fx.Node) -> list[fx.Node]:
 
 
 def storage_id(node: fx.Node) -> int | None:
-    """Return what the nodes with one storage share; None for what is no tensor with strides."""
+    """Return a number that nodes with the same storage share; None if the node gives no strided tensor."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.layout is torch.strided:
         return storage_key(value)

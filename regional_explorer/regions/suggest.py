@@ -188,7 +188,7 @@ class _Program:
         )
 
     def _instances(self, picked: Mapping[int, Instance]) -> list[list[int]]:
-        """Return the ops that run of each module call, and of each connected piece of what belongs to none."""
+        """Return the ops of each module call, and of each connected piece outside of modules."""
         calls = grouped((instance, origin) for origin, instance in picked.items())
         pieces = self._pieces(calls.pop(None, []))
         running = ([origin for origin in sorted(some) if origin in self.parts] for some in (*calls.values(), *pieces))
@@ -259,7 +259,7 @@ class _Program:
         return [*names, *(name for name in others if name not in used and name not in names)]
 
     def _between(self, around: Selector, left_out: Sequence[str]) -> Selector:
-        """Return the selector of what is ``around``, without those of the ops ``left_out`` that are in there."""
+        """Return the selector of ``around``, without the ops ``left_out`` in it."""
         inside = picks(around, self.graphs)
         found = [name for name in left_out if inside.keys() & picks(Selector(SelectorKind.OPS, (name,)), self.graphs)]
         return replace(around, without=(Selector(SelectorKind.OPS, tuple(found)),))
@@ -273,7 +273,7 @@ class _Program:
     # --------------------------------------------------------------------------------------------- norms and loss
 
     def _norms(self) -> Iterator[tuple[Suggestion, Collection[int]]]:
-        """Yield the norms: those that are one op of the program, and modules that compute one by hand."""
+        """Yield the norms: single ops of the program, and modules that compute a norm by hand."""
         names = {node.op for origin, node in self.ops.items() if origin in self.parts and node.op in NORMS}
         calls = grouped((node.modules, origin) for origin, node in self.ops.items() if origin in self.parts)
         by_hand = [

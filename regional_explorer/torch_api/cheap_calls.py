@@ -1,4 +1,4 @@
-"""What makes a call of compiled code cheap: one check of all its inputs, and no wrapper that has nothing to do."""
+"""Makes calls of compiled code cheap: one check of all inputs, and no wrapper without work."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def storage_reference(storage: torch.UntypedStorage) -> object:
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that a view shows a part of, and a tensor that is no view itself."""
+    """Return the tensor behind a view; any other tensor itself."""
     return tensor if tensor._base is None else tensor._base
 
 

@@ -1,4 +1,4 @@
-"""What a failed trace was at: the places in the user's program and in torch where an error was raised."""
+"""The places of a failed trace, in the user's program and in torch, where an error was raised."""
 
 from __future__ import annotations
 
